@@ -35,7 +35,7 @@ def draw_predictions(data: FigureInput, medium: Medium) -> Drawing:
     options = replace(data.trials.options, where=None, hold_out="none")
     for setting, part in data.trials.law_parts():
         try:
-            fitted = [arm for arm, _, _ in fitted_arms(part.rows, options) if arm.ahead()]
+            fitted = [arm for arm, _ in fitted_arms(part.rows, options) if arm.ahead()]
         except DataError as error:
             reasons.append(str(error))
             continue

@@ -22,8 +22,7 @@ from scalevec.analysis.fits.isoflop import Optimum, optima
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
-from scalevec.analysis.solver.design import DesignMatrix
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.points import Points, points_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class ArmData:
     arm: str
     rows: pd.DataFrame
     excluded: dict[str, int]
-    points: DesignMatrix
+    points: Points
     y: FloatArray
     options: AnalysisOptions
     optima: tuple[Optimum, ...] = ()
@@ -122,7 +121,7 @@ def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -
         )
     curve_optima = optima(rows, options)
     kept = [o for o in curve_optima if not o.censored]
-    points = DesignMatrix(law, {"C": np.array([o.budget for o in kept])})
+    points = points_of(law, {"C": np.array([o.budget for o in kept])})
     sizes = np.array([o.n_star for o in kept], float)
     # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
     squares = dataclasses.replace(options, loss="l2", residual="log")

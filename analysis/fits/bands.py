@@ -10,7 +10,7 @@ from scalevec.analysis.fits.intervals import NoInterval, replicates
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.points import points_of
 from scalevec.analysis.statistics.noise import t_quantile
 
 DRAWS = 200

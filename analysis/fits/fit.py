@@ -16,14 +16,12 @@ from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, 
 from scalevec.analysis.fits.hold_out import hold_out, hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, replicates
 from scalevec.analysis.fits.isoflop import Optimum, vertex_replicates
-from scalevec.analysis.fits.law_tests import likelihood_comparison
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
 from scalevec.analysis.formatting import joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
     N_CONVENTIONS,
-    VARIABLES,
     AnalysisOptions,
     CConvention,
     Interval,
@@ -67,7 +65,6 @@ class Fit:
         prediction: The law at twice the largest compute, with its interval.
         ahead: The law at the largest compute, at twice and at ten times that, each with the interval of one
             further run and its distance from the data; empty for a law over other columns.
-        joint: A joint fit of all arms against separate ones; empty where the law is not fitted jointly.
         optima: The best size N* at each budget, for laws of N*(C).
         warnings: Caveats, one sentence each.
         where: The expression by which rows were chosen; None for all.
@@ -107,7 +104,6 @@ class Fit:
     hold_out: dict[str, Any] = field(default_factory=dict)
     prediction: dict[str, Any] = field(default_factory=dict)
     ahead: tuple[PredictedPoint, ...] = ()
-    joint: dict[str, Any] = field(default_factory=dict)
     optima: tuple[Optimum, ...] = ()
     warnings: tuple[str, ...] = ()
     where: str | None = None
@@ -160,10 +156,8 @@ def fit(
     return [fit_of(*fitted) for fitted in fitted_arms(results, chosen)]
 
 
-def fitted_arms(
-    results: pd.DataFrame, options: AnalysisOptions
-) -> list[tuple[FittedArm, dict[str, Any], dict[str, Any]]]:
-    """The law of each arm of ``results``, its hold-out, and for a joint fit its test against separate ones.
+def fitted_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[tuple[FittedArm, dict[str, Any]]]:
+    """The law of each arm of ``results``, and its hold-out.
 
     Raises :class:`DataError` as :func:`fit`.
     """
@@ -173,40 +167,25 @@ def fitted_arms(
     return _joint_fits(arms)
 
 
-def _units(options: AnalysisOptions) -> dict[str, str]:
-    """The unit of each parameter with the chosen x and y."""
-    y = unit_of(options.y, options.unit) or f"unit of {options.y}"
-    named = {"unit of x": VARIABLES[options.x], "nats/token": y}
-    units = dict(law_named(options.law).units)
-    for old, new in named.items():
-        units = {name: unit.replace(old, new) for name, unit in units.items()}
-    return units
-
-
 def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
     """Fit one arm's checked rows; see :func:`fit`."""
     return fit_of(*_fit_alone(arm_data(table, options)))
 
 
-def _fit_alone(data: ArmData) -> tuple[FittedArm, dict[str, Any], dict[str, Any]]:
+def _fit_alone(data: ArmData) -> tuple[FittedArm, dict[str, Any]]:
     [law] = fitted_laws([data])
-    return FittedArm(data, law, 0, _uncertainty([data], law)), _held_out(data), {}
+    return FittedArm(data, law, 0, _uncertainty([data], law)), _held_out(data)
 
 
-def _joint_fits(arms: list[ArmData]) -> list[tuple[FittedArm, dict[str, Any], dict[str, Any]]]:
+def _joint_fits(arms: list[ArmData]) -> list[tuple[FittedArm, dict[str, Any]]]:
     """One law for each arm, of one joint fit."""
     options, laws = arms[0].options, fitted_laws(arms)
-    points = [(data.points.variables, data.y) for data in arms]
-    independent = all(data.independent for data in arms)
-    weights = [data.points.weights for data in arms]
-    law = laws[0].points.law
-    against = likelihood_comparison(points, law, options, independent=independent, weights=weights)
     uncertainty = _uncertainty(arms, laws[0])
     held: list[dict[str, Any]] = [{} for _ in arms]
     if options.hold_out != "none":
         held = hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out)
     return [
-        (FittedArm(data, law, arm, uncertainty), held[arm], against)
+        (FittedArm(data, law, arm, uncertainty), held[arm])
         for arm, (data, law) in enumerate(zip(arms, laws, strict=True))
     ]
 
@@ -230,7 +209,7 @@ def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Uncertainty:
     return NoInterval(reason) if reason else ProfileIntervals()
 
 
-def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fit:
+def fit_of(fitted: FittedArm, held: dict[str, Any]) -> Fit:
     """The result of one of :func:`fitted_arms`."""
     data, law, arm, uncertainty = fitted.data, fitted.law, fitted.number, fitted.uncertainty
     options, ahead = data.options, fitted.ahead()
@@ -256,7 +235,6 @@ def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fi
         hold_out=held,
         prediction=_twice(ahead),
         ahead=ahead,
-        joint=joint,
         optima=data.optima,
         warnings=(
             *fit_warnings(data.rows, options, law, arm, repeated=data.independent and data.repeats_by_seed),
@@ -264,10 +242,10 @@ def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fi
             *optima_warnings(data.optima, options),
             *hold_out_warning(held),
         ),
-        units=_units(options),
+        units=law.points.law.units(unit_of(options.y, options.unit) or f"unit of {options.y}", options.x),
         fixed=tuple(law.points.law.fixed),
         bounds=_bounds(law),
-        columns=law.points.law.variables if not law.points.law.terms else (),
+        columns=law.points.law.own_columns,
         weights=options.weights,
         where=options.where,
         law=options.law,

@@ -57,8 +57,8 @@ def fit_warnings(
     parameters = fitted.parameters(arm)
     at_bounds = fitted.at_bounds(arm).items()
     warnings += [f"{name} lies at its bound of {end:g}: the points ask for more" for name, end in at_bounds]
-    if "E" not in law.fixed and parameters.get("E", np.inf) < NO_FLOOR * fitted.y.min():
-        warnings.append("the best fit has no irreducible loss: E lies at its bound of zero")
+    if law.floor in law.positive and parameters[law.floor] < NO_FLOOR * fitted.y.min():
+        warnings.append(f"the best fit has no irreducible loss: {law.floor} lies at its bound of zero")
     columns = [name for name in ("arm", "rung", "n_tokens", "seed", options.y) if name in rows]
     if fitted.points.law.method == "points" and rows.duplicated(columns).any():
         warnings.append("some rows differ in neither rung, tokens, seed nor loss; each counts as a point")
@@ -104,11 +104,12 @@ def _span_warnings(fitted: FittedLaw, options: AnalysisOptions) -> list[str]:
     law, warnings = fitted.points.law, []
     for name, values in fitted.points.variables.items():
         span = float(values.max() / values.min())
-        if span < SHORT_SPAN and law.terms:
+        free = law.touched_by(name)
+        if span < SHORT_SPAN and free and name not in law.own_columns:
             shown = options.x if name == "x" else name
             warnings.append(
                 f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "
-                f"{law.leaves_free(name)} free, whatever its interval says"
+                f"{joined(free)} free, whatever its interval says"
             )
     return warnings
 

@@ -13,7 +13,7 @@ from scalevec.analysis.fits.columns import rung_size, values_of, variable_of, va
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.points import points_of
 
 
 def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolArray:

@@ -99,7 +99,6 @@ def predict(
 def _forecast(
     fitted: FittedArm,
     held: dict[str, Any],
-    joint: dict[str, Any],
     tables: Sequence[pd.DataFrame],
     flops: Sequence[float],
 ) -> Forecast:
@@ -124,7 +123,7 @@ def _forecast(
         ]
         budgets = {budget: tuple(best_of_budget(method, budget) for method in methods) for budget in flops}
         warnings += [text for budget, best in budgets.items() for text in _disagreement(budget, *best)]
-    return Forecast(fit_of(fitted, held, joint), points, budgets, tuple(dict.fromkeys(warnings)))
+    return Forecast(fit_of(fitted, held), points, budgets, tuple(dict.fromkeys(warnings)))
 
 
 def _parabolas(data: ArmData) -> list[FittedArm]:

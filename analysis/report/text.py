@@ -11,7 +11,6 @@ from scalevec.analysis.formatting import (
     chosen_rows,
     count,
     criterion,
-    f_test,
     limits,
     p_value,
     percent,
@@ -56,7 +55,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         yield f"left out: {', '.join(others)}"
     for optimum in fit.optima:
         yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
-    yield from (*held_out_lines(fit.hold_out), *_prediction(fit), *_joint(fit.joint))
+    yield from (*held_out_lines(fit.hold_out), *_prediction(fit))
     yield fit.conventions + (f"; weights: {fit.weights}, of mean one" if fit.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
 
@@ -92,13 +91,6 @@ def _prediction(fit: Fit) -> list[str]:
     return [f"prediction at twice the largest C ({at}): {fit.prediction['value']:.6g}{shown}"]
 
 
-def _joint(joint: Mapping[str, Any]) -> list[str]:
-    if not joint:
-        return []
-    test = joint.get("reason") or f_test(joint["statistic"], joint["df"], joint["p_value"])
-    return [f"joint against separate fits: {test}"]
-
-
 def comparison_text(comparisons: Sequence[Comparison]) -> str:
     """Each arm against the reference: the sentence, multipliers, trend, what would change it, warnings."""
     return "\n".join(
@@ -121,7 +113,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
             f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
         )
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
-    yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(law_text, comparison.laws))
+    yield from (*_no_hold_out(held), *map(law_text, comparison.laws))
     yield from _settings(comparison)
     yield from _environments(comparison)
     yield from (f"warning: {warning}" for warning in comparison.warnings)

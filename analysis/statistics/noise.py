@@ -8,8 +8,8 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.design import DesignMatrix
-from scalevec.analysis.solver.newton import solve
+from scalevec.analysis.solver.best_fit import fit_points
+from scalevec.analysis.solver.points import points_of
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
@@ -142,8 +142,8 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
 
 def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
     """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
-    points = DesignMatrix(law_named("power-floor"), {"x": x}, floor)
-    problem = points.problem(loss, None, AnalysisOptions(loss="l2"))
+    law = law_named("power-floor")
+    law = law if floor is None else law.holding(E=floor)
     # The solver's objective is half the sum of squares.
-    least = 2.0 * float(solve(problem, points.starts(problem)).objective.min())
+    least = 2.0 * fit_points(points_of(law, {"x": x}), loss, AnalysisOptions(loss="l2")).objective
     return least if floor is not None else min(least, _squares(x, loss, 0.0))

@@ -122,28 +122,3 @@ def test_two_rungs_cannot_check_a_law(sweep, options):
     (fitted,) = fit(table, **options)
     assert fitted.intervals == {}
     assert fitted.interval_note == "no interval: 2 distinct points for 2 parameters cannot check the law"
-
-
-def test_points_of_one_cluster_have_no_test_of_joint_against_separate():
-    sizes, tokens = (v.ravel() for v in np.meshgrid(np.geomspace(1e7, 1e9, 5), np.geomspace(1e8, 1e10, 4)))
-    rng = np.random.default_rng(0)
-    loss = (1.69 + 406.4 * sizes**-0.34 + 410.7 * tokens**-0.28) * np.exp(rng.normal(0, 0.003, (2, 20)))
-    parts = [pd.DataFrame({"n_params": sizes, "n_tokens": tokens, "loss": losses}) for losses in loss]
-    table = pd.concat([part.assign(arm=arm) for part, arm in zip(parts, "ab", strict=True)])
-    runs = table.assign(cluster=lambda t: t["arm"] + t["n_params"].astype(str))
-    table["run_id"] = np.arange(len(table))
-    independent, shared = (
-        fit(rows, law="chinchilla-shared", bootstrap=0, hold_out="none")[0].joint for rows in (table, runs)
-    )
-    assert 0 < independent["p_value"] < 1
-    assert shared["reason"] == "not tested: points of one cluster are not independent"
-    assert "p_value" not in shared
-
-
-def test_pairs_of_one_cluster_have_no_test_of_joint_against_separate(sweep):
-    actual, clustered = (
-        compare(sweep(), reference="baseline", bootstrap=0, cluster=name)[0].joint
-        for name in ("cluster", "rung")
-    )
-    assert "p_value" in actual
-    assert "one cluster are not independent" in clustered["reason"]

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from scalevec.analysis import DataError, fit, profiles
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.design import DesignMatrix
 from scalevec.analysis.solver.newton import newton, objective
+from scalevec.analysis.solver.points import points_of
 from support import CHECKOUT
 
 PUBLIC = CHECKOUT.parent / "shared" / "data" / "scaling_laws" / "chinchilla_epoch" / "data.csv"
@@ -69,7 +69,7 @@ def test_each_arm_is_fitted_in_the_order_of_the_table():
 
 def test_no_neighbour_of_the_solution_is_better():
     table = grid(noise=0.01)
-    points = DesignMatrix(
+    points = points_of(
         fit_law("chinchilla"), {"N": table["n_params"].to_numpy(), "D": table["n_tokens"].to_numpy()}
     )
     problem = points.problem(table["loss"].to_numpy(), None, AnalysisOptions())
@@ -89,7 +89,7 @@ def fit_law(name: str):
 
 def test_a_start_that_stops_early_is_not_called_optimal():
     table = grid(noise=0.01)
-    points = DesignMatrix(
+    points = points_of(
         fit_law("chinchilla"), {"N": table["n_params"].to_numpy(), "D": table["n_tokens"].to_numpy()}
     )
     problem = points.problem(table["loss"].to_numpy(), None, AnalysisOptions())
@@ -136,7 +136,7 @@ def test_an_irreducible_loss_at_its_bound_is_said():
 
 
 def test_fewer_than_ten_runs_carry_no_bootstrap_interval(sweep):
-    (fitted,) = fit(sweep({"baseline": 0.0}), interval="percentile")
+    (fitted,) = fit(sweep({"baseline": 0.0}), interval="residual-t")
     assert fitted.intervals == {}
     assert fitted.interval_method == "none"
     assert fitted.n_bootstrap == 0
@@ -223,7 +223,7 @@ def test_a_direction_that_the_points_leave_flat_is_said():
     from scalevec.analysis.solver.best_fit import fit_points
 
     x = np.geomspace(1e9, 1e9 * 1.0001, 8)
-    points = DesignMatrix(fit_law("power-floor"), {"x": x})
+    points = points_of(fit_law("power-floor"), {"x": x})
     best = fit_points(points, 3.0 * x**-0.1, AnalysisOptions(loss="l2"))
     condition, flat = best.conditioning()
     assert condition > 1e8

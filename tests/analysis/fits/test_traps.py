@@ -10,7 +10,7 @@ from scalevec.analysis.fits.profile_likelihood import profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.points import points_of
 from support import CHECKOUT
 
 DATA = CHECKOUT.parent / "shared" / "data" / "scaling_laws"
@@ -109,7 +109,7 @@ def test_6_a_design_that_cannot_identify_the_law_is_refused(law: str, table: pd.
 def test_6_a_profile_shows_what_the_points_leave_free():
     x = np.geomspace(1e9, 1e11, 6)
     rng = np.random.default_rng(0)
-    points = DesignMatrix(law_named("power-floor"), {"x": x})
+    points = points_of(law_named("power-floor"), {"x": x})
     best = fit_points(points, 40 * x**-0.1 * np.exp(rng.normal(0, 0.01, 6)), AnalysisOptions(loss="l2"))
     shown = profile(best, "E")
     assert shown.interval is None

@@ -8,15 +8,7 @@ from scalevec.analysis.registry import LAWS
 
 TRUTH = {
     "chinchilla": {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28},
-    "mixture-of-experts": dict(
-        zip(
-            ("E", "a", "alpha", "b", "beta", "c", "lambda", "d", "delta", "gamma"),
-            (1.2, 50.0, 0.25, 300.0, 0.27, 0.02, 0.4, 20.0, 0.3, 0.2),
-            strict=True,
-        )
-    ),
 }
-"""Losses that do not depend on experts leave six parameters of their law free: a long way to an optimum."""
 
 
 def curved(law: str = "chinchilla") -> pd.DataFrame:
@@ -28,9 +20,8 @@ def curved(law: str = "chinchilla") -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True).assign(cluster=lambda t: t.index.astype(str))
     shares = np.resize([1.0, 0.5, 0.2, 0.05, 0.7], len(table))
     table = table.assign(unique_tokens=table["n_tokens"] * shares)
-    table = table.assign(n_total=table["n_params"], n_active=table["n_params"] * shares)
     variables = table.assign(N=table["n_params"], D=table["n_tokens"])
-    columns = {name: variables[name].to_numpy(float) for name in ("N", "D", "n_total", "n_active")}
+    columns = {name: variables[name].to_numpy(float) for name in ("N", "D")}
     table = table.assign(loss=law_named(law).predict(TRUTH[law], columns))
     return pd.concat([table.assign(arm=a, loss=s * table["loss"]) for a, s in (("a", 1.0), ("b", 0.99))])
 
@@ -44,11 +35,6 @@ def test_the_text_of_every_law_states_its_conventions(law: str):
     assert "starts agree" in text
     if LAWS[law].in_one_variable:
         assert "x is C" in text
-
-
-def test_the_text_of_a_joint_fit_has_its_test():
-    text = fit_text(fit(curved(), law="chinchilla-shared", bootstrap=0)[0])
-    assert "joint against separate fits: F" in text
 
 
 def test_parameters_have_the_digits_that_give_the_objective_back(sweep):

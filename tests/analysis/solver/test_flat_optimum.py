@@ -9,9 +9,9 @@ from scalevec.analysis.fits.fit import fit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.design import DesignMatrix
 from scalevec.analysis.solver.flat_optimum import equal_optima
 from scalevec.analysis.solver.newton import objective, solve
+from scalevec.analysis.solver.points import points_of
 
 PLANTED = {"power": {"A": 40.0, "alpha": 0.1}, "power-floor": {"E": 1.0, "A": 60.0, "alpha": 0.12}}
 NOT_UNIQUE = "the optimum is not unique"
@@ -28,7 +28,7 @@ def two_seeds(law: str, random_seed: int, n_rungs: int = 6) -> tuple[np.ndarray,
 
 
 def best(law: str, x: np.ndarray, y: np.ndarray, options: AnalysisOptions = OPTIONS):
-    return fit_points(DesignMatrix(law_named(law), {"x": x}), y, options)
+    return fit_points(points_of(law_named(law), {"x": x}), y, options)
 
 
 def rows(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
@@ -134,7 +134,7 @@ def test_a_law_with_a_floor_has_the_same_choice_and_range_for_permuted_rows(rand
         rows = table if order is None else table.sample(frac=1, random_state=order)
         variables = {"N": rows["n_params"].to_numpy(), "D": rows["n_tokens"].to_numpy()}
         results.append(
-            fit_points(DesignMatrix(law_named("chinchilla"), variables), rows["loss"].to_numpy(), OPTIONS)
+            fit_points(points_of(law_named("chinchilla"), variables), rows["loss"].to_numpy(), OPTIONS)
         )
     first, *others = results
     low, high = first.equal_parameters()["E"]
