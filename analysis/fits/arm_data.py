@@ -64,6 +64,15 @@ class ArmData:
         of_one_run = checkpoints(self.rows, self.options.cluster)
         return f"no interval: {of_one_run}" if of_one_run else unlike
 
+    def table_of_optima(self) -> tuple[pd.DataFrame, AnalysisOptions]:
+        """The optima as a table for a power law in C whose y is N*, and the options of that law."""
+        kept = [optimum for optimum in self.optima if not optimum.censored]
+        columns = {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}
+        rows = pd.DataFrame(columns, dtype=float)
+        rows["rung"] = rows["flops"].map("C {:.3g}".format)
+        changes = {"law": "power", "x": "C", "y": "n_star", "c_convention": "given", "interval": "none"}
+        return rows, dataclasses.replace(self.options, **changes)
+
     @property
     def clusters(self) -> "pd.Series[str]":
         """What each point is drawn with: its cluster; an optimum is one of its own."""

@@ -8,7 +8,7 @@ what each method covers, which is where the order in :func:`choose` comes from. 
 the wrong form.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,29 +75,6 @@ class Replicates:
         notes += [f"; none for {', '.join(held)}, at its bound" if held else ""]
         return {name: ends for name, ends in bounds.items() if name not in held}, self.note + "".join(notes)
 
-    def prediction(
-        self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0
-    ) -> tuple[float, float] | None:
-        """The interval of the law's value at one point, symmetric in the logarithm."""
-        estimate = float(fit.values_at(fit.theta[None], at, arm)[0])
-        return self.log_interval(estimate, fit.values_at(self.solution.theta, at, arm), level)
-
-    def further_run(
-        self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0
-    ) -> tuple[float, float] | None:
-        """The interval of y of one further run at a point: its own noise beside the law's.
-
-        The noise is that of the runs that were fitted, in proportion to y or, by linear residuals, as it is.
-        """
-        estimate = float(fit.values_at(fit.theta[None], at, arm)[0])
-        values = fit.values_at(self.solution.theta, at, arm)
-        share = 1.0 if fit.options.residual == "log" else 1 / estimate
-        with np.errstate(divide="ignore", over="ignore"):
-            spread = float(np.hypot(np.std(np.log(values)), self.run_sd * share))
-            half = t_quantile(level, self.df) * spread
-            ends = (float(estimate * np.exp(-half)), float(estimate * np.exp(half)))
-        return ends if np.all(np.isfinite(ends)) else None
-
 
 @dataclass(frozen=True)
 class NoInterval:
@@ -110,9 +87,6 @@ class NoInterval:
     def parameters(self, fit: FittedLaw, level: float, arm: int = 0) -> tuple[Bounds, str]:  # noqa: ARG002
         """No interval, and why."""
         return {}, self.reason
-
-    def prediction(self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0) -> None:
-        """No interval."""
 
 
 def choose(

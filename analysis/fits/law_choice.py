@@ -49,7 +49,7 @@ def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOp
     fits, errors = [], []
     for law in laws:
         chosen = replace(options, law=law)
-        fits += fit(results, chosen)
+        fits += fit(results, chosen).values()
         records = rolling(results, chosen)
         errors.append({(r["arm"], r["rungs"]): r["relative_error"] for r in records if "relative_error" in r})
     common = set.intersection(*map(set, errors))

@@ -233,7 +233,7 @@ def _fits(data: ReportInput) -> tuple[list[Fit], list[str]]:
         # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
         options = dataclasses.replace(trials.options, where=None)
         try:
-            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options)
+            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options).values()
         except DataError as error:
             return [], [str(error)]
         return sorted(of_arms, key=lambda fitted: trials.arms.index(fitted.arm)), []

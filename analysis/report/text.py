@@ -55,7 +55,9 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         yield f"left out: {', '.join(others)}"
     for optimum in fit.optima:
         yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
-    yield from (*held_out_lines(fit.hold_out), *_prediction(fit))
+    yield from held_out_lines(fit.hold_out)
+    if fit.refuted:
+        yield f"{fit.refuted}: nothing is predicted beyond the data"
     yield fit.conventions + (f"; weights: {fit.weights}, of mean one" if fit.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
 
@@ -71,8 +73,10 @@ def held_out_lines(held: Mapping[str, Any]) -> list[str]:
     """The hold-out of a fit with its error, or why there is none; nothing where none was asked for."""
     if "predicted" not in held:
         return _no_hold_out(held)
+    interval = held["interval"]
+    shown = f" ({limits(interval, '.6g')})" if interval else ""
     return [
-        f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}, seen "
+        f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}{shown}, seen "
         f"{held['observed']:.6g}, error {100 * held['relative_error']:+.4f} % (worst of "
         f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
     ]
@@ -80,15 +84,6 @@ def held_out_lines(held: Mapping[str, Any]) -> list[str]:
 
 def _no_hold_out(held: Mapping[str, Any]) -> list[str]:
     return [f"hold-out ({held['by']}): {held['reason']}"] if "reason" in held else []
-
-
-def _prediction(fit: Fit) -> list[str]:
-    if not fit.prediction:
-        return []
-    at = ", ".join(f"{name} {value:.4g}" for name, value in fit.prediction["at"].items())
-    interval = fit.prediction["interval"]
-    shown = f" ({limits(interval, '.6g')})" if interval else " (no interval)"
-    return [f"prediction at twice the largest C ({at}): {fit.prediction['value']:.6g}{shown}"]
 
 
 def comparison_text(comparisons: Sequence[Comparison]) -> str:

@@ -94,7 +94,7 @@ def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:
     options = dataclasses.replace(part.options, where=None)
     for arms in [part.arms] if law_named(options.law).per_arm else [[arm] for arm in part.arms]:
         try:
-            of_arms = fit(part.rows[part.rows["arm"].isin(arms)], options)
+            of_arms = fit(part.rows[part.rows["arm"].isin(arms)], options).values()
         except DataError as error:
             problems.append(str(error))
         else:

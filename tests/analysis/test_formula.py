@@ -25,7 +25,7 @@ ALL_POSITIVE = "; positive E, A, alpha, B, beta"
 
 
 def fitted(law: str, **options):
-    return analysis.fit(TABLE, law=law, **{"bootstrap": 0, "loss": "l2", **options})[0]
+    return analysis.fit(TABLE, law=law, **{"bootstrap": 0, "loss": "l2", **options}).only
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_column_of_the_table_is_a_variable():
 
 def test_a_parameter_without_a_sign_may_be_negative():
     table = TABLE.assign(score=3.0 - 0.1 * np.log(TABLE.width))
-    fit = analysis.fit(table, law="a + b*log(width)", y="score", bootstrap=0, loss="l2")[0]
+    fit = analysis.fit(table, law="a + b*log(width)", y="score", bootstrap=0, loss="l2").only
     assert fit.parameters == pytest.approx({"a": 3.0, "b": -0.1})
 
 
@@ -64,9 +64,9 @@ def test_arms_are_compared_by_a_formula_over_columns_with_a_hold_out_of_their_di
 
 def test_a_start_leads_to_parameters_far_from_one():
     table = TABLE.assign(loss=2 + np.exp(-TABLE.width / 5e3))
-    fit = analysis.fit(table, law="E + exp(-width/w); positive E, w; start w = 2e3", bootstrap=0, loss="l2")[
-        0
-    ]
+    fit = analysis.fit(
+        table, law="E + exp(-width/w); positive E, w; start w = 2e3", bootstrap=0, loss="l2"
+    ).only
     assert fit.parameters == pytest.approx({"E": 2.0, "w": 5e3})
 
 

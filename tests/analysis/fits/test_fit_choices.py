@@ -20,7 +20,7 @@ WRITTEN = "E + A/N^alpha + B/D^beta"
 
 
 def fitted(table: pd.DataFrame = TABLE, **options) -> analysis.Fit:
-    return analysis.fit(table, **{"law": "chinchilla", "bootstrap": 0, "loss": "l2", **options})[0]
+    return analysis.fit(table, **{"law": "chinchilla", "bootstrap": 0, "loss": "l2", **options}).only
 
 
 @pytest.mark.parametrize("law", ["chinchilla", f"{WRITTEN}; positive E, A, B"])
@@ -93,7 +93,7 @@ def test_whole_weights_of_a_joint_fit_are_copies_of_points():
     repeated = arms.iloc[np.repeat(range(48), arms.w)]
     repeated = repeated.assign(run=np.arange(len(repeated)))
     weighed, plain = (
-        analysis.fit(table, law="chinchilla-shared", bootstrap=0, loss="l2", **options)[1].parameters
+        analysis.fit(table, law="chinchilla-shared", bootstrap=0, loss="l2", **options)["b"].parameters
         for table, options in ((arms, {"weights": "w"}), (repeated, {}))
     )
     assert weighed == pytest.approx(plain, rel=1e-6)

@@ -8,8 +8,7 @@ import pytest
 from scalevec.analysis import DataError, fit
 from scalevec.analysis.fits import intervals
 from scalevec.analysis.fits.intervals import choose
-from scalevec.analysis.fits.profile_curves import profiles
-from scalevec.analysis.fits.profile_likelihood import profile
+from scalevec.analysis.fits.profile_likelihood import profile, profiles
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points, joint_fit
@@ -50,7 +49,7 @@ def test_clusters_that_repeat_each_other_are_taken_like_seeds():
 
 def test_a_design_that_carries_no_interval_says_so():
     table = points().iloc[:12].assign(cluster=np.repeat(["a", "b", "c", "d"], 3))
-    (fitted,) = fit(table, law="chinchilla")
+    (fitted,) = fit(table, law="chinchilla").values()
     assert fitted.intervals == {}
     assert "4 independent runs" in fitted.interval_note
 
@@ -66,17 +65,17 @@ def trunks(seed_noise: float, own_noise: float, random_seed: int = 0) -> pd.Data
 
 def test_budgets_that_share_trunks_have_intervals_from_the_noise_of_whole_trunks():
     table = trunks(0.01, 0.001)
-    (fitted,) = fit(table, law="chinchilla", loss="l2")
+    (fitted,) = fit(table, law="chinchilla", loss="l2").values()
     assert (fitted.n_points, fitted.n_clusters, fitted.interval_method) == (40, 10, "seed-t")
     assert "5 degrees of freedom, from seed noise of 10 whole clusters" in fitted.interval_note
-    (naive,) = fit(table.drop(columns="cluster"), law="chinchilla", loss="l2")
+    (naive,) = fit(table.drop(columns="cluster"), law="chinchilla", loss="l2").values()
     assert "20 degrees of freedom" in naive.interval_note
 
 
 def test_noise_that_a_trunk_shares_moves_its_points_together():
     """A level of each size is all that varies: how tokens act is known exactly."""
-    (shared,) = fit(trunks(0.01, 1e-6), law="chinchilla", loss="l2")
-    (apart,) = fit(trunks(0.01, 1e-6).drop(columns="cluster"), law="chinchilla", loss="l2")
+    (shared,) = fit(trunks(0.01, 1e-6), law="chinchilla", loss="l2").values()
+    (apart,) = fit(trunks(0.01, 1e-6).drop(columns="cluster"), law="chinchilla", loss="l2").values()
     width = {
         name: np.diff(actual.intervals["beta"])[0] for name, actual in (("shared", shared), ("apart", apart))
     }
@@ -86,18 +85,9 @@ def test_noise_that_a_trunk_shares_moves_its_points_together():
 @pytest.mark.parametrize("method", ["seed-t", "cluster-t"])
 def test_a_method_that_the_design_cannot_carry_is_not_replaced_silently(method: str):
     table = pd.DataFrame({"n_params": np.geomspace(1e5, 1e6, 6)}).assign(n_tokens=lambda t: 20 * t.n_params)
-    (fitted,) = fit(table.assign(loss=lambda t: 10 * t.n_params**-0.1), interval=method)
+    (fitted,) = fit(table.assign(loss=lambda t: 10 * t.n_params**-0.1), interval=method).values()
     assert fitted.interval_method == "none"
     assert fitted.interval_note.startswith("no interval: ")
-
-
-def test_a_prediction_at_twice_the_largest_compute_has_an_interval():
-    (fitted,) = fit(points(seeds=2, random_seed=1), law="chinchilla")
-    at = fitted.prediction["at"]
-    assert 6 * at["N"] * at["D"] == pytest.approx(2 * 6 * 1e9 * 1e10)
-    low, high = fitted.prediction["interval"]
-    truth = law_named("chinchilla").predict(TRUTH, {name: np.array([v]) for name, v in at.items()})[0]
-    assert low < truth < high
 
 
 def test_the_profile_of_a_linear_law_is_the_t_interval():
@@ -128,7 +118,7 @@ def test_least_absolute_deviations_have_no_profile():
 
 def test_the_profile_of_a_joint_law_gives_each_arm_its_own_interval():
     table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=300.0).assign(arm="b")])
-    first, second = fit(table, law="chinchilla-shared", loss="l2", interval="profile")
+    first, second = fit(table, law="chinchilla-shared", loss="l2", interval="profile").values()
     assert first.interval_method == second.interval_method == "profile"
     assert first.intervals["alpha"] == pytest.approx(second.intervals["alpha"])
     assert first.intervals["A"][0] < 406.4 < first.intervals["A"][1]
@@ -136,17 +126,18 @@ def test_the_profile_of_a_joint_law_gives_each_arm_its_own_interval():
 
 
 def test_a_profile_is_what_the_prediction_has_too():
-    (fitted,) = fit(points(), law="chinchilla", loss="l2", interval="profile")
-    low, high = fitted.prediction["interval"]
-    at = {name: np.array([value]) for name, value in fitted.prediction["at"].items()}
-    assert low < law_named("chinchilla").predict(TRUTH, at)[0] < high
+    fitted = fit(points(), law="chinchilla", loss="l2", interval="profile").only
+    [at] = fitted.predict().iloc[:1].to_dict("records")
+    truth = law_named("chinchilla").predict(TRUTH, {name: np.array([at[name]]) for name in ("N", "D")})[0]
+    assert at["low"] < truth < at["high"]
     assert fitted.n_bootstrap == 0
 
 
 def test_checkpoints_of_a_run_have_no_profile():
     table = points().assign(run=np.repeat(np.arange(10), 2))
-    (fitted,) = fit(table, law="chinchilla", loss="l2", interval="profile", cluster="run")
-    assert (fitted.interval_method, fitted.intervals, fitted.prediction["interval"]) == ("none", {}, None)
+    (fitted,) = fit(table, law="chinchilla", loss="l2", interval="profile", cluster="run").values()
+    assert (fitted.interval_method, fitted.intervals) == ("none", {})
+    assert fitted.predict()["low"].isna().all()
     assert "10 runs hold 20 points, which are not independent" in fitted.interval_note
 
 
@@ -154,7 +145,7 @@ def test_checkpoints_of_a_run_have_no_profile():
 def test_the_curves_of_the_profiles_end_where_the_intervals_of_the_fits_do(law: str):
     table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=300.0).assign(arm="b")])
     curves = profiles(table, law=law, loss="l2")
-    for fitted in fit(table, law=law, loss="l2", interval="profile", hold_out="none"):
+    for fitted in fit(table, law=law, loss="l2", interval="profile", hold_out="none").values():
         for name in ("E", "A", "alpha", "B", "beta"):
             curve = curves[(curves.arm == fitted.arm) & (curves.parameter == name)]
             assert (curve.low.iloc[0], curve.high.iloc[0]) == pytest.approx(fitted.intervals[name])
@@ -199,9 +190,9 @@ def test_a_joint_fit_shares_exponents_and_keeps_coefficients():
 def test_the_joint_law_gives_one_result_for_each_arm():
     table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=350.0).assign(arm="b")])
     fitted = fit(table, law="chinchilla-shared")
-    assert [item.arm for item in fitted] == ["a", "b"]
-    assert fitted[0].parameters["E"] == fitted[1].parameters["E"]
-    assert fitted[0].parameters["A"] != fitted[1].parameters["A"]
+    assert list(fitted) == ["a", "b"]
+    assert fitted["a"].parameters["E"] == fitted["b"].parameters["E"]
+    assert fitted["a"].parameters["A"] != fitted["b"].parameters["A"]
 
 
 def test_the_joint_law_of_one_arm_is_refused():
@@ -221,9 +212,8 @@ def test_the_joint_law_predicts_the_hold_out_from_the_joint_fit_of_the_rest():
     table = pd.concat([points(1e-3).assign(arm="a"), points(1e-3, random_seed=1, A=300.0).assign(arm="b")])
     largest = table["n_params"] == table["n_params"].max()
     without = fit(table[~largest], law="chinchilla-shared", bootstrap=0, hold_out="none")
-    for actual, rest in zip(fit(table, law="chinchilla-shared", bootstrap=0), without, strict=True):
-        rows = table[largest & (table["arm"] == actual.arm)]
-        predicted = rest.predict(N=rows["n_params"].to_numpy(), D=rows["n_tokens"].to_numpy())
+    for arm, actual in fit(table, law="chinchilla-shared", bootstrap=0).items():
+        predicted = without[arm].predict(table[largest & (table["arm"] == arm)])["value"]
         assert actual.hold_out["predicted"] == pytest.approx(float(np.mean(predicted)), rel=1e-9)
 
 
@@ -231,9 +221,9 @@ def test_the_joint_law_predicts_the_hold_out_from_the_joint_fit_of_the_rest():
 def test_replicates_in_blocks_are_those_drawn_at_once(method: str, monkeypatch: pytest.MonkeyPatch):
     table = points(seeds=2).assign(run=np.repeat(range(20), 2))
     options = {"interval": method, "bootstrap": 30, "cluster": "run" if method == "cluster-t" else "cluster"}
-    at_once = fit(table, law="chinchilla", hold_out="none", **options)[0].intervals
+    at_once = fit(table, law="chinchilla", hold_out="none", **options).only.intervals
     monkeypatch.setattr(intervals, "BLOCK_ELEMENTS", 7 * len(table))
-    in_blocks = fit(table, law="chinchilla", hold_out="none", **options)[0].intervals
+    in_blocks = fit(table, law="chinchilla", hold_out="none", **options).only.intervals
     for name, bounds in at_once.items():
         assert in_blocks[name] == pytest.approx(bounds, rel=1e-6), name
 

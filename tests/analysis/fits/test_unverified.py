@@ -30,7 +30,7 @@ def few_optima(monkeypatch: pytest.MonkeyPatch):
 
 def test_replicates_without_an_optimum_are_left_out_and_counted(sweep, few_optima):
     few_optima(40)
-    (fitted,) = fit(sweep({"baseline": 0.0}), bootstrap=100)
+    (fitted,) = fit(sweep({"baseline": 0.0}), bootstrap=100).values()
     assert fitted.n_bootstrap == 98
     assert "2 of the 100 bootstrap replicates are left out: no verified optimum" in fitted.interval_note
 
@@ -51,7 +51,7 @@ def test_many_replicates_without_an_optimum_leave_no_interval_of_a_multiplier(sw
 
 def test_a_multiplier_and_a_hold_out_from_no_optimum_say_so(sweep, few_optima):
     few_optima(1)
-    (fitted,) = fit(sweep({"baseline": 0.0}), bootstrap=0)
+    (fitted,) = fit(sweep({"baseline": 0.0}), bootstrap=0).values()
     assert not fitted.hold_out["optimal"]
     assert "the law that predicts the hold-out is not a verified optimum" in fitted.warnings
     compared = compare(sweep(), reference="baseline", bootstrap=0)[0]
@@ -66,7 +66,7 @@ def test_fits_without_a_run_that_are_no_optima_are_said(few_optima):
         {"n_params": sizes, "n_tokens": np.tile([1e7, 2e7], 15), "run": np.repeat(range(15), 2)}
     )
     noise = np.exp(rng.normal(0, 1e-3, 30))
-    (fitted,) = fit(table.assign(loss=5 * sizes**-0.1 * noise), cluster="run", bootstrap=20)
+    (fitted,) = fit(table.assign(loss=5 * sizes**-0.1 * noise), cluster="run", bootstrap=20).values()
     assert "(1 of the 15 fits without one are no verified optimum)" in fitted.interval_note
 
 

@@ -36,7 +36,7 @@ def rows(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
 
 
 def warnings(table: pd.DataFrame, **options: str) -> list[str]:
-    [fitted] = fit(table, bootstrap=0, hold_out="none", **{"loss": "huber", **options})
+    [fitted] = fit(table, bootstrap=0, hold_out="none", **{"loss": "huber", **options}).values()
     return [warning for warning in fitted.warnings if NOT_UNIQUE in warning]
 
 
@@ -153,7 +153,7 @@ def test_a_hold_out_that_a_law_without_a_unique_optimum_predicts_says_so():
     n_params = np.sqrt(np.append(x, np.full(3, 4e15)) / 96)
     table = pd.DataFrame({"n_params": n_params, "n_tokens": 16 * n_params, "loss": np.append(y, held)})
     table["seed"] = [0, 1] * 6 + [0, 1, 2]
-    [fitted] = fit(table, loss="huber", bootstrap=0)
+    [fitted] = fit(table, loss="huber", bootstrap=0).values()
     words = "the law that predicts the hold-out is not unique: others, with other values of A and alpha, fit"
     assert [warning for warning in fitted.warnings if "not unique" in warning] == [f"{words} equally well"]
     assert fitted.hold_out["equal_parameters"].keys() == {"A", "alpha"}
