@@ -63,13 +63,12 @@ if TYPE_CHECKING:
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
     from scalevec.analysis.figures.drawing import write_figures as write_figures
-    from scalevec.analysis.fits.fit import Fit as Fit
-    from scalevec.analysis.fits.fit import Fits as Fits
     from scalevec.analysis.fits.fit import fit as fit
-    from scalevec.analysis.fits.law_choice import fits_of_laws as fits_of_laws
-    from scalevec.analysis.fits.law_choice import laws_text as laws_text
-    from scalevec.analysis.fits.law_choice import rolling as rolling
+    from scalevec.analysis.fits.fit import fits_of_laws as fits_of_laws
+    from scalevec.analysis.fits.fit import rolling as rolling
     from scalevec.analysis.fits.profile_likelihood import profiles as profiles
+    from scalevec.analysis.fits.result import Fit as Fit
+    from scalevec.analysis.fits.result import Fits as Fits
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
     from scalevec.analysis.power.detectable import PlannedRung as PlannedRung
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
     from scalevec.analysis.report.text import fit_text as fit_text
+    from scalevec.analysis.report.text import laws_text as laws_text
     from scalevec.analysis.tables import table as table
     from scalevec.analysis.tables.comparison import comparison_table as comparison_table
     from scalevec.analysis.tables.content import Table as Table
@@ -98,8 +98,8 @@ _NAMES_BY_MODULE = {
     "data.where": "select",
     "errors": "DataError",
     "figures.drawing": "write_figures",
-    "fits.fit": "Fit Fits fit",
-    "fits.law_choice": "fits_of_laws laws_text rolling",
+    "fits.fit": "fit fits_of_laws rolling",
+    "fits.result": "Fit Fits",
     "fits.profile_likelihood": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",
@@ -109,7 +109,7 @@ _NAMES_BY_MODULE = {
     "report.by_laws_text": "laws_comparison_text laws_table",
     "report.forecast_text": "predictions_text",
     "report.html": "write_report",
-    "report.text": "comparison_text fit_text",
+    "report.text": "comparison_text fit_text laws_text",
     "tables": "table",
     "tables.comparison": "comparison_table",
     "tables.content": "Table",

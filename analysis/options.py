@@ -87,7 +87,7 @@ class AnalysisOptions:
     """
 
     law: str = field(
-        default="power", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+        default="auto", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
     )
     x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
     y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))

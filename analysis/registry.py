@@ -17,14 +17,15 @@ Method = Literal["points", "isoflop", "envelope"]
 class LawEntry:
     """A law: its right-hand side as a formula of :mod:`formula`, and where it was published.
 
-    ``per_arm`` names the coefficients that each arm keeps where arms are fitted together; ``method`` says
-    what is fitted, the trials themselves or the best sizes found from them.
+    ``per_arm`` names the coefficients that each arm keeps where arms are fitted together, ``alone`` the law
+    of one arm then; ``method`` says what is fitted, the trials themselves or the best sizes found from them.
     """
 
     formula: str
     source: str
     per_arm: tuple[str, ...] = ()
     method: Method = "points"
+    alone: str = ""
 
     @property
     def in_one_variable(self) -> bool:
@@ -78,13 +79,20 @@ def load(factory: str) -> Any:
 
 _KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 _HOFFMANN = "Hoffmann et al. 2022, arXiv 2203.15556"
+_HENIGHAN = "Henighan et al. 2020, arXiv 2010.14701"
 _GADRE = "Gadre et al. 2024, arXiv 2403.08540, eq. 4, written in N and D"
 _CHINCHILLA = "E + A/N^alpha + B/D^beta"
 LAWS: dict[str, LawEntry] = {
+    "auto": LawEntry("A/x^alpha", "with a floor E + where the data identify one, arXiv 2010.14701"),
     "power": LawEntry("A/x^alpha", f"{_KAPLAN}, eq. 1.1"),
-    "power-floor": LawEntry("E + A/x^alpha", "Henighan et al. 2020, arXiv 2010.14701, eq. 1.1"),
+    "power-floor": LawEntry("E + A/x^alpha", f"{_HENIGHAN}, eq. 1.1"),
+    "power-floor-shared": LawEntry(
+        "E + A/x^alpha", f"{_HENIGHAN}, eq. 1.1, the arms' floor shared", ("A", "alpha"), alone="power-floor"
+    ),
     "chinchilla": LawEntry(_CHINCHILLA, f"{_HOFFMANN}, eq. 2"),
-    "chinchilla-shared": LawEntry(_CHINCHILLA, f"{_HOFFMANN}, eq. 2, arms together", per_arm=("A", "B")),
+    "chinchilla-shared": LawEntry(
+        _CHINCHILLA, f"{_HOFFMANN}, eq. 2, arms together", ("A", "B"), alone="chinchilla"
+    ),
     "gadre": LawEntry("E + A/N^alpha + B/D^alpha", _GADRE),
     "kaplan": LawEntry(
         "[(Nc/N)^(aN/aD) + Dc/D]^aD; positive Nc, Dc; bounds aN = 0:, aD = 0:"

@@ -16,6 +16,7 @@ from scalevec.analysis.fits.fit_warnings import hold_out_warning
 from scalevec.analysis.fits.hold_out import held_rows, hold_out
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import fit_identified
 from scalevec.analysis.solver.points import points_of
 
@@ -64,7 +65,8 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
             "by": "the largest rung" if which == "largest" else which,
             "reason": f"not predicted: {problem}",
         }
-    alone = "chinchilla" if law_named(options.law).per_arm else options.law
+    entry = base_of(options.law)
+    alone = (entry and entry.alone) or options.law
     given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
     held = {side: hold_out(_rows(pairs, side, alone), given, which, side) for side in SIDES}
     shown: dict[str, Any] = {

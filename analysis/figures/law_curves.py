@@ -15,11 +15,13 @@ from scalevec.analysis.figures.points import name_points, trial_names
 from scalevec.analysis.figures.style import INK, ArmStyle, Medium, band_between
 from scalevec.analysis.figures.ticks import log_ticks, plain_ticks
 from scalevec.analysis.fits.columns import variable_of
-from scalevec.analysis.fits.fit import Fit, fit_arm
+from scalevec.analysis.fits.fit import fit_arm
 from scalevec.analysis.fits.hold_out import held_rows
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import few, loss_name, named_with_unit, percent, plural
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
+from scalevec.analysis.registry import base_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,9 +134,11 @@ def _with_law(points: _Points, rows: pd.DataFrame, options: AnalysisOptions) -> 
 
 def _fitted(rows: pd.DataFrame, options: AnalysisOptions) -> Fit | None:
     """The law of an arm, without a hold-out that these rows cannot give; None where there is none."""
+    entry = base_of(options.law)
+    alone = (entry and entry.alone) or options.law
     for hold_out in (options.hold_out, "none"):
         try:
-            return fit_arm(rows, replace(options, hold_out=hold_out, bootstrap=DRAWS))
+            return fit_arm(rows, replace(options, law=alone, hold_out=hold_out, bootstrap=DRAWS))
         except DataError:  # the fit itself says why there is no law; the points are drawn all the same
             continue
     return None

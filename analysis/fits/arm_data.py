@@ -19,6 +19,7 @@ from scalevec.analysis.fits.columns import (
     with_given_compute,
 )
 from scalevec.analysis.fits.isoflop import Optimum, optima
+from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
@@ -96,6 +97,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     options = with_given_compute(options, selected)
     table = checked(selected, needed_columns(options), options.cluster)
     arms = comparison_arms(table)
+    options = with_default_law(options, completed_rows(table[table["stage"] != "tuning"])[0])
     if not arms:
         chosen = f" that where {options.where!r} chose" if options.where else ""
         raise DataError(

@@ -2,257 +2,31 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.pairs import pooled_settings
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
 from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, lack_of, optima_warnings
-from scalevec.analysis.fits.hold_out import hold_outs
+from scalevec.analysis.fits.hold_out import hold_outs, rolling_hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, replicates
-from scalevec.analysis.fits.isoflop import Optimum, vertex_replicates
-from scalevec.analysis.fits.predictions import FACTORS, FittedArm, Kind, PointTable, Uncertainty
+from scalevec.analysis.fits.isoflop import vertex_replicates
+from scalevec.analysis.fits.law_choice import with_default_law
+from scalevec.analysis.fits.predictions import FittedArm, Uncertainty
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
+from scalevec.analysis.fits.result import Fit, Fits
 from scalevec.analysis.formatting import joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
-from scalevec.analysis.options import (
-    C_CONVENTIONS,
-    N_CONVENTIONS,
-    AnalysisOptions,
-    CConvention,
-    Interval,
-    Loss,
-    NConvention,
-    OptionChanges,
-    Residual,
-    Unit,
-    Variable,
-    chosen_options,
-)
+from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.solver.best_fit import FittedLaw
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 OPTIMA_NOTE = (
     "how the optima were found (a parabola's form, the steps between curves) is not in it, and N* beyond the "
     "range is covered less often than it says"
 )
-_STEPS = 61
-"""Points of a curve that is drawn."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A fitted law of one arm; the fields are those of ``scalevec fit --json``.
-
-    Attributes:
-        arm: The arm; its law is ``law``, written out in ``formula``.
-        x: The variable of a law in one variable: N (parameters), D (tokens) or C (FLOPs).
-        y: The column that is fitted, a loss unless its name says otherwise; ``unit`` is that of losses.
-        parameters: The published parameters by name; ``units`` gives the unit of each.
-        intervals: The interval of each parameter that has one, at ``level``.
-        interval_method: How intervals were made; ``interval_note`` says from what, or why there are none.
-        refuted: What speaks against the law, its hold-out or its lack of fit; empty where nothing does.
-        n_bootstrap: Bootstrap replicates; ``seed`` is theirs.
-        objective: The objective at the solution, a sum over points.
-        optimality: The decrement over the objective at the solution; below 1e-9 the optimum is verified.
-        starts_agreeing: How many of the ``n_starts`` starts reached this optimum.
-        condition: Condition number of the curvature, scaled to a unit diagonal.
-        n_points: Points that are fitted, in ``n_clusters`` independent runs.
-        excluded: Number of rows that were left out, by reason.
-        loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
-        n_convention: What N counts; ``c_convention`` what C counts.
-        hold_out: The largest rung (or what was asked for) predicted from the other points.
-        optima: The best size N* at each budget, for laws of N*(C).
-        warnings: Caveats, one sentence each.
-        where: The expression by which rows were chosen; None for all.
-        fixed: The parameters that were given, not fitted; ``bounds`` those that were bounded, None for an
-            open side.
-        columns: The columns that a formula reads beside N, D, C and x.
-        weights: The column of the weights of points.
-        rolling: Where laws are compared: how they predict each next rung from the smaller ones.
-    """
-
-    arm: str
-    law: str
-    formula: str
-    x: Variable
-    y: str
-    parameters: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    interval_method: Interval
-    interval_note: str
-    level: float
-    n_bootstrap: int
-    seed: int
-    objective: float
-    optimality: float
-    starts_agreeing: int
-    n_starts: int
-    condition: float
-    n_points: int
-    n_clusters: int
-    excluded: dict[str, int]
-    loss: Loss
-    delta: float
-    residual: Residual
-    n_convention: NConvention
-    c_convention: CConvention
-    fitted: FittedArm = field(repr=False, compare=False)
-    unit: Unit = "nats-per-token"
-    refuted: str = ""
-    hold_out: dict[str, Any] = field(default_factory=dict)
-    optima: tuple[Optimum, ...] = ()
-    warnings: tuple[str, ...] = ()
-    where: str | None = None
-    units: dict[str, str] = field(default_factory=dict)
-    fixed: tuple[str, ...] = ()
-    bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    weights: str | None = None
-    rolling: dict[str, Any] = field(default_factory=dict)
-
-    def predict(self, points: PointTable | None = None, interval: Kind = "law") -> pd.DataFrame:
-        """Return what the law says at points that nobody ran.
-
-        Args:
-            points: A table, or a dict such as ``{"N": 1e9, "D": 2e10}``: N (parameters), D (tokens), C
-                (FLOPs) or ``n_params``, ``n_tokens``, ``flops`` as far as the law reads them (by 6ND two
-                give the third), the columns of a formula by their names, and ``rung`` for names. Without
-                points: at the largest compute of the data, at twice and at ten times that.
-            interval: Of the ``law`` (the runs' noise and the law's own error), or of one further ``run``.
-
-        Returns:
-            A row for each point: the law's variables, ``value`` in the unit of y, ``low`` and ``high`` at
-            ``level``, ``decades`` beyond the data in the variable ``beyond``, and a ``note`` where the
-            interval is withheld, or the value too.
-
-        Raises:
-            DataError: A point lacks a variable of the law, or is no finite number above zero.
-
-        >>> sizes = np.repeat(np.geomspace(1e5, 1e6, 5), 2)
-        >>> table = pd.DataFrame({"n_params": sizes, "n_tokens": 20 * sizes, "seed": [0, 1] * 5})
-        >>> noise = np.exp(np.random.default_rng(0).normal(0, 1e-3, 10))
-        >>> table["loss"] = 40 * (120 * sizes**2) ** -0.1 * noise
-        >>> predicted = fit(table, law="power").only.predict({"C": 1e15})
-        >>> bool(predicted.low[0] < 40 * 1e15**-0.1 < predicted.high[0]), float(predicted.decades[0].round(2))
-        (True, 0.92)
-        """
-        return self.fitted.predict(points, interval)
-
-    def ahead(self) -> list[dict[str, Any]]:
-        """The law at the largest compute, at twice and at ten times that; [] for a law of other columns."""
-        points = self.fitted.line(FACTORS)
-        return [] if points.empty else self.fitted.records(points)
-
-    def best(self, *flops: float) -> pd.DataFrame:
-        """Return the best size of each budget of 6 N D = ``flops``, with intervals where the design has them.
-
-        Returns:
-            A row for each budget and method (``by``: the fitted ``surface``, or ``isoflop`` where the rows
-            lie on such lines): ``N``, ``D``, ``tokens_per_parameter`` and ``value`` (y there), each with
-            ``_low`` and ``_high``; ``decades``, ``beyond`` and ``note`` as for a point.
-
-        Raises:
-            DataError: A law that is not in N and D, or that is lowest at the end of a budget.
-        """
-        from scalevec.analysis.fits.compute_optimal import best_of_budgets
-
-        return best_of_budgets(self.fitted, flops)
-
-    @property
-    def draws(self) -> pd.DataFrame:
-        """The parameters of the fits to bootstrap replicates [draws x parameters]; empty without any."""
-        solution = getattr(self.fitted.uncertainty, "solution", None)
-        rows = np.empty((0, len(self.fitted.law.theta))) if solution is None else solution.theta
-        return pd.DataFrame(self.fitted.law.points.parameters(rows, self.fitted.number))
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each parameter: arm, parameter, value, low, high, unit."""
-        nothing = (np.nan, np.nan)
-        rows = [
-            (self.arm, name, value, *self.intervals.get(name, nothing), self.units[name])
-            for name, value in self.parameters.items()
-        ]
-        return pd.DataFrame(rows, columns=["arm", "parameter", "value", "low", "high", "unit"])
-
-    def summary(self) -> str:
-        """The fit as lines of text: parameters, optimality, hold-out, conventions, caveats."""
-        from scalevec.analysis.report.text import fit_text
-
-        return fit_text(self)
-
-    def __repr__(self) -> str:
-        """The law with its parameters."""
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in self.parameters.items())
-        return f"<Fit of {self.arm}: {self.formula}; {shown}>"
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="%.4g")
-
-    def plot(self, ax: "Axes | None" = None, color: str | None = None, factor: float = 1.0) -> "Axes":
-        """Draw the law with its band and runs, to ``factor`` times the largest compute.
-
-        A law in N and D is drawn against C at the tokens per parameter of its largest run.
-
-        Returns:
-            The axes: ``ax``, or those of a new figure.
-        """
-        from matplotlib import pyplot as plt
-
-        axes = ax or plt.subplots()[1]
-        name, seen = self.fitted.axis
-        # Along one ratio compute is the square of N and of D.
-        smallest = (seen.min() / seen.max()) ** (1 if name == "C" else 2)
-        line = self.fitted.line({f"{at:.6g}": float(at) for at in np.geomspace(smallest, factor, _STEPS)})
-        predicted = self.fitted.predict(line)
-        at = predicted[name] if name in predicted else 6 * predicted["N"] * predicted["D"]
-        (drawn,) = axes.plot(at, predicted["value"], color=color, label=self.arm)
-        colour = drawn.get_color()
-        axes.fill_between(at, predicted["low"], predicted["high"], color=colour, alpha=0.2, linewidth=0)
-        axes.plot(seen, self.fitted.data.y, "o", color=colour, markersize=4)
-        axes.set(xscale="log", yscale="log", xlabel=name, ylabel=self.y)
-        return axes
-
-    @property
-    def conventions(self) -> str:
-        """What N, C and x mean here, as a sentence."""
-        shown = f"x is {self.x}; " if "x" in law_named(self.law).variables else ""
-        return f"{shown}N: {N_CONVENTIONS[self.n_convention]}; C: {C_CONVENTIONS[self.c_convention]}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, with ``predictions`` at the largest compute and beyond."""
-        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "fitted"}
-        return shown | {"optima": [dataclasses.asdict(o) for o in self.optima], "predictions": self.ahead()}
-
-
-class Fits(dict[str, Fit]):
-    """The fits by arm, in the order of the table."""
-
-    @property
-    def only(self) -> Fit:
-        """The fit of the only arm. Raises :class:`ValueError` where there are several."""
-        [fitted] = self.values()
-        return fitted
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each arm and parameter."""
-        return pd.concat([fitted.to_frame() for fitted in self.values()], ignore_index=True)
-
-    def summary(self) -> str:
-        """The fits as lines of text."""
-        return "\n".join(fitted.summary() for fitted in self.values())
-
-    def __repr__(self) -> str:
-        """A line for each arm."""
-        return "\n".join(map(repr, self.values()))
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="%.4g")
 
 
 def fit(
@@ -296,7 +70,7 @@ def fitted_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[FittedA
 
 def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
     """Fit one arm's checked rows; see :func:`fit`."""
-    return fit_of(*_fitted([arm_data(table, options)]))
+    return fit_of(*_fitted([arm_data(table, with_default_law(options, table))]))
 
 
 def _fitted(arms: Sequence[ArmData]) -> list[FittedArm]:
@@ -409,3 +183,56 @@ def _held_out(arms: Sequence[ArmData]) -> list[dict[str, Any]]:
         rows, of_optima = arms[0].table_of_optima()
         return hold_outs({arms[0].arm: rows}, of_optima, "largest")
     return hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out)
+
+
+def rolling(results: pd.DataFrame, options: AnalysisOptions) -> list[dict[str, Any]]:
+    """Return how the law of the k smallest rungs of each arm predicts the next, a record for each arm and k.
+
+    Args:
+        results: Tidy rows, one per trial, as for :func:`fit`.
+        options: How to fit; a rung is a value of the law's N (or C, or D).
+
+    Returns:
+        ``arm``, ``rungs`` (k), ``size`` and ``rung`` of the predicted one, ``n_points``, ``predicted`` and
+        ``observed`` (means, in the unit of y) and errors as in ``hold_out`` of a fit, or a ``reason``.
+
+    Raises:
+        DataError: Bad values, or a law that is fitted to optima.
+    """
+    arms = data_of_arms(results, options)
+    options = arms[0].options
+    if law_named(options.law).method != "points":
+        raise DataError(f"law {options.law} is fitted to optima, whose rungs are not predicted one by one")
+    rows = {data.arm: data.rows for data in arms}
+    if law_named(options.law).per_arm:
+        return rolling_hold_outs(rows, options)
+    return [record for arm in rows for record in rolling_hold_outs({arm: rows[arm]}, options)]
+
+
+def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOptions) -> list[Fit]:
+    """Return the fits of each of ``laws``, each with ``rolling``, its errors on the next rungs.
+
+    Those errors are over the steps at which every law of an arm could be fitted, so that they compare.
+    Raises :class:`DataError` as :func:`fit` does.
+    """
+    fits, errors = [], []
+    for law in laws:
+        chosen = dataclasses.replace(options, law=law)
+        fits += fit(results, chosen).values()
+        records = rolling(results, chosen)
+        errors.append({(r["arm"], r["rungs"]): r["relative_error"] for r in records if "relative_error" in r})
+    common = set.intersection(*map(set, errors))
+    by_law = dict(zip(laws, errors, strict=True))
+    return [
+        dataclasses.replace(
+            fitted, rolling=_summary([by_law[law][step] for step in sorted(common) if step[0] == fitted.arm])
+        )
+        for law, fitted in zip(np.repeat(laws, len(fits) // len(laws)), fits, strict=True)
+    ]
+
+
+def _summary(errors: Sequence[float]) -> dict[str, Any]:
+    if not errors:
+        return {"steps": 0, "reason": "no rung is predicted by all of the laws"}
+    sizes = np.abs(errors)
+    return {"steps": len(sizes), "mean_absolute_error": float(sizes.mean()), "largest": float(sizes.max())}

@@ -20,7 +20,8 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
-from scalevec.analysis.fits.fit import Fit, fit, fit_arm
+from scalevec.analysis.fits.fit import fit, fit_arm
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import limits, named_with_unit, percent, signed, span
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (

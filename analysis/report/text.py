@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.fits.fit import Fit
 from scalevec.analysis.fits.isoflop import Optimum
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import (
+    aligned,
     chosen_rows,
     count,
     criterion,
@@ -189,3 +192,35 @@ def multiplier_text(multiplier: Multiplier) -> str:
     interval = f" ({limits(multiplier.interval, '.3f')})" if multiplier.interval else ""
     remark = _remark("extrapolated" * multiplier.extrapolated, multiplier.note)
     return f"{multiplier.at} (C {multiplier.at_flops:.3g}): {estimate}{interval}{remark}"
+
+
+def laws_text(fits: Sequence[Fit]) -> str:
+    """The laws of each arm, best first by their errors on the next rungs, then by the hold-out."""
+    header = ("arm", "law", "fitted", "next rungs, mean |error|", "steps", "hold-out", "objective", "optimum")
+    rows = [header, *map(_row, sorted(fits, key=_rank))]
+    ends = "next rungs: each predicted by the law of the smaller ones, where all laws could be fitted"
+    warnings = [f"{fit.arm}, {fit.law}: {warning}" for fit in fits for warning in fit.warnings]
+    return "\n".join([*aligned(rows, n_left=2), ends, fits[0].conventions, *dict.fromkeys(warnings)])
+
+
+def _rank(fitted: Fit) -> tuple[str, float, float]:
+    held = abs(fitted.hold_out.get("relative_error", np.inf))
+    return fitted.arm, fitted.rolling.get("mean_absolute_error", np.inf), held
+
+
+def _row(fitted: Fit) -> tuple[str, ...]:
+    errors = (fitted.rolling.get("mean_absolute_error"), fitted.hold_out.get("relative_error"))
+    rolled, held = (
+        "-" if error is None else f"{100 * error:{form}} %"
+        for error, form in zip(errors, (".4f", "+.4f"), strict=True)
+    )
+    return (
+        fitted.arm,
+        fitted.law,
+        str(len(fitted.parameters) - len(fitted.fixed)),
+        rolled,
+        str(fitted.rolling["steps"]),
+        held,
+        f"{fitted.objective:.6g}",
+        "verified" if fitted.optimality < 1e-9 else "not verified",
+    )

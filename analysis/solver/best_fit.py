@@ -149,7 +149,8 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
     points = scaled(points, y, options)
     problem = points.problem(y, None, options)
     solution = solve(problem, points.starts(problem)).best_first()
-    equal = equal_optima(problem, solution)
+    # Least squares have a point as their optimum.
+    equal = solution.rows(np.arange(0)) if options.loss == "l2" else equal_optima(problem, solution)
     if len(equal.theta):
         solution = solution.led_by(equal.rows(np.arange(1)))
     return FittedLaw(points, y, options, solution, equal)

@@ -1,19 +1,20 @@
 """Objective, gradient and curvature of a fit, for many parameter vectors at once.
 
 What is fitted is a formula whose logarithm is compared with that of y. Its value and derivatives are those of
-its steps (:mod:`derivatives`), each an array [rows, points], so no loop runs over replicates or points.
+its steps, each an array [rows, points], so no loop runs over replicates or points.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.formula.steps import FormulaSteps
 from scalevec.analysis.laws import computed
-from scalevec.analysis.solver.derivatives import Derivatives
 
 Rows = npt.NDArray[np.intp]
 
@@ -32,6 +33,36 @@ class Pull:
     def rows(self, which: Rows | BoolArray) -> "Pull":
         """The rows ``which`` alone."""
         return Pull(self.quantity, self.target[which], self.strength[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Derivatives:
+    """The steps of f by theta: its value, its first and its nonzero second derivatives.
+
+    ``names`` are (parameter, arm) of the columns of theta, ``places`` their steps.
+    """
+
+    steps: FormulaSteps
+    names: tuple[tuple[str, int], ...]
+    places: tuple[int, ...]
+    value: int
+    first: tuple[int, ...]
+    second: Mapping[tuple[int, int], int]
+
+    @cached_property
+    def of_value(self) -> list[int]:
+        """The steps of the value."""
+        return self.steps.needed(self.value)
+
+    @cached_property
+    def of_first(self) -> list[int]:
+        """The steps of the value and the first derivatives."""
+        return self.steps.needed(self.value, *self.first)
+
+    @cached_property
+    def of_all(self) -> list[int]:
+        """The steps of the value and all derivatives."""
+        return self.steps.needed(self.value, *self.first, *self.second.values())
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from scalevec.analysis.solver.newton import objective
 from scalevec.analysis.solver.points import Points
 
 STARTS = 12
-SAMPLES = 1_024
-"""Values of the parameters that are not linear, of which the best begin a fit."""
+SAMPLES, FEWEST = 1_024, 32
+"""Values of the parameters that are not linear, of which the best begin a fit: four times FEWEST where it is
+one parameter, and four times as many for each other."""
 WIDEST, NEAR = 50.0, 5.0
 """A parameter without a start is sought from 1/WIDEST to WIDEST, one with a start within a factor of NEAR."""
 EXPONENTS = (0.01, 2.0)
@@ -45,8 +46,8 @@ def searched(points: Points, y: FloatArray) -> FloatArray:
     law = points.law
     linear = [n for n in law.linear if n not in law.written.start and n not in law.written.bounds]
     sought = [name for name in law.parameters if name not in linear]
-    values: dict[str, Any] = dict(zip(sought, _spread(law, sought), strict=True))
-    rows = SAMPLES if sought else 1
+    rows = min(SAMPLES, FEWEST * 4 ** len(sought)) if sought else 1
+    values: dict[str, Any] = dict(zip(sought, _spread(law, sought, rows), strict=True))
     columns = {name: np.zeros((rows, 1)) for name in linear} | {n: v[:, None] for n, v in values.items()}
     (steps, root), known = law.steps, dict[int, Any]()
     slopes = [steps.derivative(root, name) for name in linear]
@@ -60,14 +61,14 @@ def searched(points: Points, y: FloatArray) -> FloatArray:
     return np.stack([np.broadcast_to(values[name], rows) for name in law.parameters], axis=1)
 
 
-def _spread(law: Law, names: Sequence[str]) -> list[FloatArray]:
+def _spread(law: Law, names: Sequence[str], n_samples: int) -> list[FloatArray]:
     """Values [samples] of each parameter, evenly spread by the additive recurrence of Roberts (2018)."""
     ratio, result = 2.0, list[Any]()
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (len(names) + 1))
     exponents = {term.exponent for term in law.written.terms if term.exponent}
     for number, name in enumerate(names, 1):
-        share: Any = (0.5 + np.arange(SAMPLES) * ratio**-number) % 1.0
+        share: Any = (0.5 + np.arange(n_samples) * ratio**-number) % 1.0
         start = law.written.start.get(name, (0.0, 0.0))
         low, high = law.ranges.get(name, (-np.inf, np.inf))
         if start[1] > start[0]:

@@ -13,6 +13,8 @@ from scalevec.analysis.solver.points import points_of
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
+FEWEST_SIZES = 4
+"""A law with a floor has three parameters: fewer sizes cannot tell whether it is needed."""
 HIGH_FLOOR = 0.9
 """The high irreducible loss that is tried, as a share of the lowest loss seen."""
 NO_NOISE = 1e-12
@@ -127,7 +129,7 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
     candidates = [(seeds.sd**2, seeds.df)] if seeds.df else []
     if residual_df > 0:
         candidates.append((best / residual_df, residual_df))
-    if distinct < 4 or not candidates:
+    if distinct < FEWEST_SIZES or not candidates:
         return FloorProfile(0.0, 0.0, float("inf"), False)
     variance, df = max(candidates)
     # Data that lie on the law exactly leave no variance to divide by.

@@ -6,7 +6,7 @@ from typing import Any
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import rung_size
-from scalevec.analysis.fits.law_choice import rolling
+from scalevec.analysis.fits.fit import rolling
 from scalevec.analysis.formatting import count
 from scalevec.analysis.laws import formula_of
 from scalevec.analysis.tables import phrases

@@ -10,7 +10,8 @@ from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import compute_laws_to_show, points_along
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit import Fit, fit
+from scalevec.analysis.fits.fit import fit
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import criterion, percent
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import phrases
