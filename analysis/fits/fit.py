@@ -11,7 +11,7 @@ from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
 from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, lack_of, optima_warnings
-from scalevec.analysis.fits.hold_out import hold_outs, rolling_hold_outs
+from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, rolling_hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, replicates
 from scalevec.analysis.fits.isoflop import vertex_replicates
 from scalevec.analysis.fits.law_choice import with_default_law
@@ -76,7 +76,9 @@ def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
 def _fitted(arms: Sequence[ArmData]) -> list[FittedArm]:
     """The law of one arm, or of several that are fitted jointly."""
     laws = fitted_laws(arms)
-    uncertainty, held = _uncertainty(arms, laws[0]), _held_out(arms)
+    uncertainty = _uncertainty(arms, laws[0])
+    # What carries no interval carries none of its hold-out either.
+    held = _held_out(arms, 0 if isinstance(uncertainty, NoInterval) else DRAWS)
     return [
         FittedArm(tuple(arms), law, number, uncertainty, held[number], lack_of(data, law))
         for number, (data, law) in enumerate(zip(arms, laws, strict=True))
@@ -175,14 +177,14 @@ def _bounds(law: FittedLaw) -> dict[str, tuple[float | None, float | None]]:
     }
 
 
-def _held_out(arms: Sequence[ArmData]) -> list[dict[str, Any]]:
+def _held_out(arms: Sequence[ArmData], draws: int) -> list[dict[str, Any]]:
     options = arms[0].options
     if options.hold_out == "none":
         return [{} for _ in arms]
     if arms[0].optima:
         rows, of_optima = arms[0].table_of_optima()
         return hold_outs({arms[0].arm: rows}, of_optima, "largest")
-    return hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out)
+    return hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out, draws)
 
 
 def rolling(results: pd.DataFrame, options: AnalysisOptions) -> list[dict[str, Any]]:

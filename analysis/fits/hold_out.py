@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.data.runs import has_seeds
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.where import holds
 from scalevec.analysis.errors import DataError
@@ -44,43 +45,45 @@ def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolA
     return holds(rows, which).to_numpy(bool)
 
 
-def hold_out(rows: pd.DataFrame, options: AnalysisOptions, which: str, arm: str) -> dict[str, Any]:
+def hold_out(
+    rows: pd.DataFrame, options: AnalysisOptions, which: str, arm: str, draws: int = 0
+) -> dict[str, Any]:
     """Predict the held rows from the others: the errors of the predicted against the observed values.
 
     ``relative_error`` is that of the mean, ``interval`` that of the mean that was predicted (the law's noise
-    and that of the held runs; None where the others carry none), and ``fails`` says whether the observed mean
-    lies outside. ``optimal`` says whether the law that predicts is a verified optimum, ``equal_parameters``
+    and that of the held runs, by ``draws`` replicates; None without), and ``fails`` says whether the observed
+    mean lies outside. ``optimal`` says whether the law that predicts is a verified optimum, ``equal_parameters``
     is the range of each parameter of it that is not unique.
     """
-    return hold_outs({arm: rows}, options, which)[0]
+    return hold_outs({arm: rows}, options, which, draws)[0]
 
 
 def hold_outs(
-    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions, which: str
+    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions, which: str, draws: int = 0
 ) -> list[dict[str, Any]]:
     """:func:`hold_out` of each arm's rows, by one law of what is left of all of them."""
     held = [held_rows(rows, options, which) for rows in rows_of_arms.values()]
-    return _predicted(rows_of_arms, held, options, "the largest rung" if which == "largest" else which, DRAWS)
+    return _predicted(rows_of_arms, held, options, "the largest rung" if which == "largest" else which, draws)
 
 
 def rolling_hold_outs(
-    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions
+    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions, last: int | None = None
 ) -> list[dict[str, Any]]:
-    """The law of the k smallest rungs asked to predict the next, for every k; a record an arm and k.
+    """The law of the k smallest rungs asked to predict the next, a record an arm and k, the ``last`` or all.
 
-    ``rungs`` is k, ``size`` the N (C, D) of the rung that is predicted, ``decades`` how far that lies above
-    the k-th; the rest is as in :func:`hold_out`, without intervals.
+    ``rungs`` is k, ``size`` the N (C, D) of the rung that is predicted; the rest is as in :func:`hold_out`,
+    without intervals.
     """
     size = rung_size(options)
     sizes = {arm: np.log(variable_of(rows, size, options)) for arm, rows in rows_of_arms.items()}
     levels = np.unique(np.round(np.concatenate(list(sizes.values())), 9))
     records: list[dict[str, Any]] = []
-    for k, following in enumerate(levels[1:], 1):
+    steps = list(enumerate(levels[1:], 1))
+    for k, following in steps if last is None else steps[-last:]:
         until = {arm: of_arm < following + 1e-6 for arm, of_arm in sizes.items()}
         rows = {arm: of_arm[until[arm]] for arm, of_arm in rows_of_arms.items()}
         held = [np.asarray(of_arm[until[arm]] > following - 1e-6) for arm, of_arm in sizes.items()]
-        decades = float(following - levels[k - 1]) / np.log(10)
-        step = {"rungs": k, "size": float(np.exp(following)), "decades": decades}
+        step = {"rungs": k, "size": float(np.exp(following))}
         predicted = _predicted(rows, held, options, "the next rung", 0)
         records += [{"arm": arm, **step, **record} for arm, record in zip(rows, predicted, strict=True)]
     return [record for record in records if record["n_points"]]
@@ -129,7 +132,7 @@ def _noise_of_rest(
         return NoInterval("")
     rows = pd.concat(rest.values())
     runs = rows[options.cluster] if options.cluster in rows else pd.Series(np.arange(len(rows)).astype(str))
-    seeded = "seed" in rows
+    seeded = has_seeds(rows, law.points.cells)
     return replicates(law, law.points.cells, runs, replace(options, bootstrap=draws), seeded=seeded)
 
 

@@ -17,7 +17,7 @@ from scalevec.analysis.data.tidy import SMALLEST_NUMBER, FloatArray, parameters_
 from scalevec.analysis.errors import DataError, nearest, require_choice
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, fitted_laws
 from scalevec.analysis.fits.fit_warnings import lack_of
-from scalevec.analysis.fits.hold_out import LackOfFit, hold_out, refutation, rolling_hold_outs
+from scalevec.analysis.fits.hold_out import DRAWS, LackOfFit, hold_out, refutation, rolling_hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, Replicates
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, prediction_profile
 from scalevec.analysis.formatting import joined
@@ -34,6 +34,9 @@ ALTERNATIVES = (("power", "power-floor"), ("chinchilla", "gadre", "kaplan"))
 """Laws of the same variables, whose range the interval of each covers as far as they fit."""
 LAST_STEPS = 2
 """Of the rolling hold-outs the last so many count: earlier ones are of laws of few rungs."""
+NEAR = 0.15
+"""Decades beyond the data, twice the compute along a line, at which the law has the whole of that error. Beyond
+one decade it has as many times that as there are decades."""
 RECORD = ("value", "low", "high", "run_low", "run_high", "decades", "beyond", "note")
 Uncertainty = Replicates | ProfileIntervals | NoInterval
 Kind = Literal["law", "run"]
@@ -126,6 +129,7 @@ class FittedArm:
         table = self.line(FACTORS) if points is None else _table(points)
         if points is None and table.empty:
             raise DataError(f"law {self.data.options.law} has no larger compute; give points")
+        table = table.reset_index(drop=True)
         columns = points_of_table(table, self.data.options)
         values = self.values(self.law.theta[None], columns)[0]
         if not np.all((values > 0) & (values < np.inf)):
@@ -197,7 +201,7 @@ class FittedArm:
                 t = t_quantile(level, self.uncertainty.df)
                 below = above = t * np.std(np.log(drawn), axis=0)
                 run = self.run_half(values)
-            error = (self.law_error or 0.0) * distance
+            error = (self.law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)
             more = np.hypot(error, run if interval == "run" else 0.0)
             logs = np.log(np.stack([values, *self._alternatives(columns)]))
             logs = np.where((distance > 0) & np.isfinite(logs), logs, np.log(values))
@@ -216,17 +220,17 @@ class FittedArm:
 
     @cached_property
     def law_error(self) -> float | None:
-        """The error of the law per decade beyond its data, by its rolling hold-outs; None where unknown."""
+        """The error of the law to a decade beyond its data, by its rolling hold-outs; None where unknown."""
         options, rows = self.data.options, {data.arm: data.rows for data in self.arms}
         if self.data.optima:
             held_table, options = self.data.table_of_optima()
             rows = {self.data.arm: held_table}
-        records = [r for r in rolling_hold_outs(rows, options) if r["arm"] == self.data.arm]
+        records = rolling_hold_outs(rows, options, LAST_STEPS)
         errors = [
-            np.log1p(record["relative_error"]) / record["decades"]
+            np.log1p(record["relative_error"])
             for record in records
-            if record.get("relative_error", -1.0) > -1.0
-        ][-LAST_STEPS:]
+            if record["arm"] == self.data.arm and record.get("relative_error", -1.0) > -1.0
+        ]
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
 
     @cached_property
@@ -243,7 +247,7 @@ class FittedArm:
                 [fitted] = fitted_laws([data])
             except DataError:
                 continue
-            held, lack = hold_out(data.rows, data.options, "largest", data.arm), lack_of(data, fitted)
+            held, lack = hold_out(data.rows, data.options, "largest", data.arm, DRAWS), lack_of(data, fitted)
             is_tested = held.get("interval") is not None or lack is not None
             if is_tested and fitted.optimal and not refutation(held, lack):
                 found.append(FittedArm((data,), fitted, 0, NoInterval("")))
