@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.profile_likelihood import profiles as profiles
     from scalevec.analysis.fits.result import Fit as Fit
     from scalevec.analysis.fits.result import Fits as Fits
+    from scalevec.analysis.fits.summary import fit_text as fit_text
+    from scalevec.analysis.fits.summary import laws_text as laws_text
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
     from scalevec.analysis.power.detectable import PlannedRung as PlannedRung
@@ -83,8 +85,6 @@ if TYPE_CHECKING:
     from scalevec.analysis.report.forecast_text import predictions_text as predictions_text
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
-    from scalevec.analysis.report.text import fit_text as fit_text
-    from scalevec.analysis.report.text import laws_text as laws_text
     from scalevec.analysis.tables import table as table
     from scalevec.analysis.tables.comparison import comparison_table as comparison_table
     from scalevec.analysis.tables.content import Table as Table
@@ -100,6 +100,7 @@ _NAMES_BY_MODULE = {
     "figures.drawing": "write_figures",
     "fits.fit": "fit fits_of_laws rolling",
     "fits.result": "Fit Fits",
+    "fits.summary": "fit_text laws_text",
     "fits.profile_likelihood": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",
@@ -109,7 +110,7 @@ _NAMES_BY_MODULE = {
     "report.by_laws_text": "laws_comparison_text laws_table",
     "report.forecast_text": "predictions_text",
     "report.html": "write_report",
-    "report.text": "comparison_text fit_text laws_text",
+    "report.text": "comparison_text",
     "tables": "table",
     "tables.comparison": "comparison_table",
     "tables.content": "Table",

@@ -25,7 +25,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 DELTA = 1e-3
 NEVER_WORSE = 1e-9

@@ -14,7 +14,7 @@ from scalevec.analysis.fits.profile_likelihood import prediction_profile, profil
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 LEVEL = 0.95
 NOISE = 3e-3

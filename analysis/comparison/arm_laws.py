@@ -18,7 +18,7 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import fit_identified
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 
 def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILE
 from scalevec.analysis.laws import Law, law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split

@@ -37,7 +37,7 @@ DRAWS, STEPS = 200, 60
 
 
 @dataclass(frozen=True)
-class _Curve:
+class _LawCurve:
     """A fitted law on a grid of ``x`` [points]; ``low`` and ``high`` are nan where it has no interval."""
 
     x: FloatArray
@@ -56,10 +56,10 @@ class _Points:
     names: list[str]
     x: FloatArray
     loss: FloatArray
-    law: _Curve | None = None
+    law: _LawCurve | None = None
     predicted: tuple[float, float] | None = None
 
-    def over(self, other: _Curve) -> "_Points":
+    def over(self, other: _LawCurve) -> "_Points":
         """Return the same in percent above another law; a page names each trial once."""
 
         def above(x: FloatArray, loss: FloatArray) -> FloatArray:
@@ -68,7 +68,7 @@ class _Points:
 
         law, predicted = self.law, self.predicted
         if law is not None:
-            law = _Curve(law.x, *(above(law.x, of) for of in (law.loss, law.low, law.high)))
+            law = _LawCurve(law.x, *(above(law.x, of) for of in (law.loss, law.low, law.high)))
         if predicted is not None:
             predicted = (predicted[0], float(above(*map(np.array, predicted))))
         return _Points([], self.x, above(self.x, self.loss), law, predicted)
@@ -123,7 +123,7 @@ def _with_law(points: _Points, rows: pd.DataFrame, options: AnalysisOptions) -> 
         return points
     drawn = fitted.predict({options.x: np.geomspace(points.x.min(), points.x.max(), STEPS)})
     x, loss, low, high = (drawn[name].to_numpy(float) for name in (options.x, "value", "low", "high"))
-    points = replace(points, law=_Curve(x, loss, low, high))
+    points = replace(points, law=_LawCurve(x, loss, low, high))
     if "predicted" not in fitted.hold_out:
         return points
     held = held_rows(rows, options, options.hold_out)

@@ -13,7 +13,7 @@ from scalevec.analysis.figures.style import ArmStyle, Medium, band_between
 from scalevec.analysis.figures.ticks import log_log_ticks
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.fit import fitted_arms
-from scalevec.analysis.fits.predictions import FACTORS, FittedArm
+from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
 from scalevec.analysis.formatting import joined, named_with_unit, percent
 from scalevec.analysis.laws import formula_of
 

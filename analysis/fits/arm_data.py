@@ -23,7 +23,7 @@ from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
-from scalevec.analysis.solver.points import Points, points_of
+from scalevec.analysis.solver.law_points import Points, points_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scalevec.analysis.fits.arm_data import ArmData, arm_data, fitted_laws
 from scalevec.analysis.fits.columns import variable_of, with_given_compute
 from scalevec.analysis.fits.intervals import MOST_FAILED, NoInterval, Replicates
 from scalevec.analysis.fits.isoflop import has_budgets, vertex_replicates
-from scalevec.analysis.fits.predictions import FittedArm, decades_beyond
+from scalevec.analysis.fits.predicted_points import FittedArm, decades_beyond
 from scalevec.analysis.options import AnalysisOptions
 
 SIZES, ZOOMED, ZOOMS = 241, 41, 2

@@ -15,7 +15,7 @@ from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, rolling_hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, replicates
 from scalevec.analysis.fits.isoflop import vertex_replicates
 from scalevec.analysis.fits.law_choice import with_default_law
-from scalevec.analysis.fits.predictions import FittedArm, Uncertainty
+from scalevec.analysis.fits.predicted_points import FittedArm, Uncertainty
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
 from scalevec.analysis.fits.result import Fit, Fits
 from scalevec.analysis.formatting import joined, unit_of

@@ -21,7 +21,7 @@ from scalevec.analysis.formatting import f_test, p_value
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
-from scalevec.analysis.solver.points import Points, points_of
+from scalevec.analysis.solver.law_points import Points, points_of
 from scalevec.analysis.statistics.noise import are_copies, pooled_noise, t_quantile
 
 SIGNIFICANT = 0.01
@@ -50,10 +50,10 @@ def hold_out(
 ) -> dict[str, Any]:
     """Predict the held rows from the others: the errors of the predicted against the observed values.
 
-    ``relative_error`` is that of the mean, ``interval`` that of the mean that was predicted (the law's noise
-    and that of the held runs, by ``draws`` replicates; None without), and ``fails`` says whether the observed
-    mean lies outside. ``optimal`` says whether the law that predicts is a verified optimum, ``equal_parameters``
-    is the range of each parameter of it that is not unique.
+    ``relative_error`` is that of the mean. ``interval`` is where the mean of the held runs should lie by
+    the noise of the law and theirs, from ``draws`` replicates, ``fails`` whether it does not. ``optimal``
+    says whether the law that predicts is a verified optimum, ``equal_parameters`` is the range of each
+    parameter of it that is not unique.
     """
     return hold_outs({arm: rows}, options, which, draws)[0]
 

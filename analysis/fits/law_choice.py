@@ -11,7 +11,7 @@ from scalevec.analysis.fits.columns import values_of, variable_of
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points, joint_fit
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.statistics.noise import FEWEST_SIZES, floor_profile, pooled_noise, t_quantile
 
 Line = tuple[FloatArray, FloatArray]

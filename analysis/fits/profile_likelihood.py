@@ -19,9 +19,9 @@ from scalevec.analysis.fits.arm_data import data_of_arms, fitted_laws
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, Bounds
 from scalevec.analysis.options import AnalysisOptions, Interval, OptionChanges, chosen_options
 from scalevec.analysis.solver.best_fit import FittedLaw
+from scalevec.analysis.solver.law_points import solver_delta
 from scalevec.analysis.solver.newton import newton
 from scalevec.analysis.solver.objective import Block, Pull, evaluate, majorised_system, newton_system
-from scalevec.analysis.solver.points import solver_delta
 from scalevec.analysis.statistics.noise import t_quantile
 
 STEPS = np.array([0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 40.0])

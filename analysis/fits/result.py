@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.fits.compute_optimal import best_of_budgets
 from scalevec.analysis.fits.isoflop import Optimum
-from scalevec.analysis.fits.predictions import FACTORS, FittedArm, Kind, PointTable
+from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm, Kind, PointTable
+from scalevec.analysis.fits.summary import fit_text
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -145,8 +147,6 @@ class Fit:
         Raises:
             DataError: A law that is not in N and D, or that is lowest at the end of a budget.
         """
-        from scalevec.analysis.fits.compute_optimal import best_of_budgets
-
         return best_of_budgets(self.fitted, flops)
 
     @property
@@ -167,8 +167,6 @@ class Fit:
 
     def summary(self) -> str:
         """The fit as lines of text: parameters, optimality, hold-out, conventions, caveats."""
-        from scalevec.analysis.report.text import fit_text
-
         return fit_text(self)
 
     def __repr__(self) -> str:

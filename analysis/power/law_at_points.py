@@ -16,7 +16,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.intervals import residual_noise
-from scalevec.analysis.fits.predictions import FittedArm, points_of_table
+from scalevec.analysis.fits.predicted_points import FittedArm, points_of_table
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw
 from scalevec.analysis.statistics.noise import pooled_noise, t_quantile

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.fits.result import Fit
+from scalevec.analysis.fits.summary import held_out_lines
 from scalevec.analysis.formatting import aligned, limits, named_with_unit, percent
-from scalevec.analysis.report.text import held_out_lines
 from scalevec.analysis.tables.content import Table
 
 

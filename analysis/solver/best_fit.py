@@ -10,9 +10,9 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.flat_optimum import NARROW, equal_optima
+from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
 from scalevec.analysis.solver.newton import Solution, flat_directions, rounding, solve
 from scalevec.analysis.solver.objective import Problem
-from scalevec.analysis.solver.points import Points, points_of, require_identifiable
 from scalevec.analysis.solver.starts import scaled
 
 PointsOfArm = tuple[Mapping[str, FloatArray], FloatArray]

@@ -10,8 +10,8 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import Law, computed
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.law_points import Points
 from scalevec.analysis.solver.newton import objective
-from scalevec.analysis.solver.points import Points
 
 STARTS = 12
 SAMPLES, FEWEST = 1_024, 32

@@ -9,7 +9,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""

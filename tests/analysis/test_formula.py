@@ -11,9 +11,9 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.expressions import LONGEST_FORMULA
 from scalevec.analysis.laws import computed, law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver import objective, points, starts
+from scalevec.analysis.solver import law_points, objective, starts
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.objective import Block, evaluate, newton_system
-from scalevec.analysis.solver.points import points_of
 
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(17, 22, 24)), np.exp(RNG.uniform(21, 26, 24))
@@ -148,7 +148,7 @@ def test_any_text_is_fitted_or_refused_in_few_steps(n_texts: int, monkeypatch):
         computed(steps, places, known, names)
         done[0] += sum(np.size(known[index]) for index in places)
 
-    for module in (laws, objective, points, starts):
+    for module in (laws, objective, law_points, starts):
         monkeypatch.setattr(module, "computed", counted)
     draw = random.Random(1)
     for _ in range(n_texts):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from scalevec.analysis import DataError, fit, profiles
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import newton, objective
-from scalevec.analysis.solver.points import points_of
 from support import CHECKOUT
 
 PUBLIC = CHECKOUT.parent / "shared" / "data" / "scaling_laws" / "chinchilla_epoch" / "data.csv"

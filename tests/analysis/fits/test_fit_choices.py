@@ -9,7 +9,7 @@ from scalevec.analysis import DataError
 from scalevec.analysis.fits.profile_likelihood import profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 SIZES = np.repeat(np.geomspace(1e7, 1e10, 6), 4)
 TOKENS = SIZES * np.tile([5, 20, 80, 320], 6)

@@ -12,7 +12,7 @@ from scalevec.analysis.fits.profile_likelihood import profile, profiles
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points, joint_fit
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 from support import CHECKOUT
 
 TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}

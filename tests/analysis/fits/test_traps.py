@@ -10,7 +10,7 @@ from scalevec.analysis.fits.profile_likelihood import profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.points import points_of
+from scalevec.analysis.solver.law_points import points_of
 from support import CHECKOUT
 
 DATA = CHECKOUT.parent / "shared" / "data" / "scaling_laws"

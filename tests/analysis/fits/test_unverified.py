@@ -10,8 +10,8 @@ from scalevec.analysis import compare, fit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver import best_fit as estimate
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import Solution, solve
-from scalevec.analysis.solver.points import points_of
 
 
 @pytest.fixture

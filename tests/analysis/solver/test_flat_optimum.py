@@ -10,8 +10,8 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
 from scalevec.analysis.solver.flat_optimum import equal_optima
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import objective, solve
-from scalevec.analysis.solver.points import points_of
 
 PLANTED = {"power": {"A": 40.0, "alpha": 0.1}, "power-floor": {"E": 1.0, "A": 60.0, "alpha": 0.12}}
 NOT_UNIQUE = "the optimum is not unique"

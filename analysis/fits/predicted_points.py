@@ -35,8 +35,8 @@ ALTERNATIVES = (("power", "power-floor"), ("chinchilla", "gadre", "kaplan"))
 LAST_STEPS = 2
 """Of the rolling hold-outs the last so many count: earlier ones are of laws of few rungs."""
 NEAR = 0.15
-"""Decades beyond the data, twice the compute along a line, at which the law has the whole of that error. Beyond
-one decade it has as many times that as there are decades."""
+"""Decades beyond the data (twice the compute along a line) from which on the law has the whole of that error;
+beyond one decade it has as many times that as there are decades."""
 RECORD = ("value", "low", "high", "run_low", "run_high", "decades", "beyond", "note")
 Uncertainty = Replicates | ProfileIntervals | NoInterval
 Kind = Literal["law", "run"]
