@@ -120,8 +120,8 @@ class Law:
     def floor(self) -> str:
         """The irreducible loss: the parameter that is added to all others; empty where there is none."""
         steps, root = self.steps
-        one = steps.number(1.0)
-        names = (n for n in (*self.parameters, *self.fixed) if steps.derivative(root, n) == one)
+        unit_slope = steps.number(1.0)
+        names = (n for n in (*self.parameters, *self.fixed) if steps.derivative(root, n) == unit_slope)
         return next(names, "")
 
     @property

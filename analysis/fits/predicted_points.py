@@ -238,7 +238,7 @@ class FittedArm:
         """The other laws of the same variables that fit the arm, alone."""
         options, name = self.data.options, self.law.points.law.name
         family = next((laws for laws in ALTERNATIVES if name in laws), ())
-        found: list[FittedArm] = []
+        laws: list[FittedArm] = []
         for law in family if not self.refuted and options.law == name else ():
             if law == name:
                 continue
@@ -250,8 +250,8 @@ class FittedArm:
             held, lack = hold_out(data.rows, data.options, "largest", data.arm, DRAWS), lack_of(data, fitted)
             is_tested = held.get("interval") is not None or lack is not None
             if is_tested and fitted.optimal and not refutation(held, lack):
-                found.append(FittedArm((data,), fitted, 0, NoInterval("")))
-        return found
+                laws.append(FittedArm((data,), fitted, 0, NoInterval("")))
+        return laws
 
     def _alternatives(self, columns: Mapping[str, FloatArray]) -> list[FloatArray]:
         return [other.values(other.law.theta[None], columns)[0] for other in self.others]

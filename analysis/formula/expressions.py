@@ -104,9 +104,9 @@ def read(text: str, *, is_formula: bool = True) -> Expression:
 
 
 def _why(error: SyntaxError) -> str:
-    said = str(error.msg)
-    if "was never closed" in said or "unmatched" in said:
-        return said
+    message = str(error.msg)
+    if "was never closed" in message or "unmatched" in message:
+        return message
     return "expected a number, a name, a function or '(' here, or a sign before it"
 
 

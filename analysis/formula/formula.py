@@ -86,7 +86,7 @@ class Formula:
     def _term(self, node: ast.expr) -> PowerTerm | None:
         match node:
             case ast.Name():
-                found = PowerTerm(self.expression.written(node))
+                term = PowerTerm(self.expression.written(node))
             case ast.BinOp(
                 ast.Name() as first, ast.Div() | ast.Mult() as sign, ast.Name() as variable
             ) | ast.BinOp(
@@ -97,12 +97,12 @@ class Formula:
                 power = node.right if isinstance(node, ast.BinOp) else node
                 exponent = self.expression.written(power.right) if isinstance(power, ast.BinOp) else ""
                 names = self.expression.written(first), self.expression.written(variable)
-                found = PowerTerm(*names, exponent, isinstance(sign, ast.Mult))
+                term = PowerTerm(*names, exponent, isinstance(sign, ast.Mult))
             case _:
                 return None
         variables = self.variables
-        is_term = found.coefficient not in variables and found.exponent not in variables
-        return found if is_term and (not found.variable or found.variable in variables) else None
+        is_term = term.coefficient not in variables and term.exponent not in variables
+        return term if is_term and (not term.variable or term.variable in variables) else None
 
     def refuse(self, position: int, why: str) -> FormulaError:
         """The error ``why`` with the place in the text."""
@@ -200,12 +200,12 @@ class Builder:
         if depth > DEEPEST:
             raise self.expression.refuse(node, f"nested more than {DEEPEST} deep")
         new = len(self.steps.steps)
-        index, position = self._made(node, depth)
-        for made in range(new, len(self.steps.steps)):
-            self.marks.setdefault(made, position)
+        index, position = self._step_and_place(node, depth)
+        for later in range(new, len(self.steps.steps)):
+            self.marks.setdefault(later, position)
         return index
 
-    def _made(self, node: ast.expr, depth: int) -> tuple[int, int]:
+    def _step_and_place(self, node: ast.expr, depth: int) -> tuple[int, int]:
         steps, position = self.steps, self.expression.start(node)
         match node:
             case ast.Name():

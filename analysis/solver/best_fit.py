@@ -178,9 +178,9 @@ def joint_fit(
     variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in names}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
     given = [of_arm for of_arm in weights if of_arm is not None]
-    own = coefficients(law) if per_arm is None else tuple(per_arm)
+    separate = coefficients(law) if per_arm is None else tuple(per_arm)
     pooled = points_of(law, variables, np.concatenate(given) if given else None)
-    points = replace(pooled, groups=groups, per_arm=own)
+    points = replace(pooled, groups=groups, per_arm=separate)
     # What leaves a parameter free says more than a number of points, where both are so.
     require_identifiable(pooled, "all", options.x)
     if len(groups) < len(points.free):

@@ -311,7 +311,7 @@ def _is_singular(points: Points) -> bool:
     (steps, root), known = law.steps, dict[int, Any]()
     slopes = [steps.derivative(root, name) for name in law.parameters]
     # At parameters of no meaning: what is free there is free everywhere, but for coincidences.
-    values = {name: np.float64(0.31 + 0.17 * place) for place, name in enumerate(law.parameters)}
+    values = {name: np.float64(0.31 + 0.17 * number) for number, name in enumerate(law.parameters)}
     scaled = {name: column / column.mean() for name, column in points.variables.items()}
     computed(steps, steps.needed(root, *slopes), known, {**law.constants, **values, **scaled})
     matrix = np.stack([np.broadcast_to(known[index], points.n_points) for index in slopes])
