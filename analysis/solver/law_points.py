@@ -153,7 +153,8 @@ class Points:
         term = next((t for t in self.law.written.terms if t.coefficient == name and t.variable), None)
         if term is None or name not in self.law.positive or name in self.law.written.bounds:
             return 0.0
-        exponent = {**self.law.fixed, **values}[term.exponent] if term.exponent else 1.0
+        known: dict[str, Any] = {**self.law.fixed, **values}
+        exponent = known[term.exponent] if term.exponent else 1.0
         return (-1.0 if term.rising else 1.0) * self.middles[term.variable] * exponent
 
     def _of_theta(self, name: str, theta: FloatArray) -> FloatArray:
