@@ -16,7 +16,7 @@ from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.comparison.plan import looks_at
 from scalevec.analysis.data.pairs import paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
-from scalevec.analysis.fits.law_tests import lack_of_fit
+from scalevec.analysis.fits.hold_out import lack_of_fit
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.power.detectable import PlannedRung, detectable
 from scalevec.analysis.power.noise_figure import NoiseFigure

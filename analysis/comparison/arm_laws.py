@@ -1,4 +1,4 @@
-"""The laws of both sides of the pairs: fitted together against separately, and asked to predict a rung."""
+"""The laws of both sides of the pairs, and what they predict of a rung that is held out."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit_warnings import hold_out_warning
 from scalevec.analysis.fits.hold_out import held_rows, hold_out
-from scalevec.analysis.fits.law_tests import likelihood_comparison
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import fit_identified
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 
 def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
@@ -31,19 +31,10 @@ def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) ->
     for side, (variables, loss) in zip(SIDES, _data(pairs, options), strict=True):
         try:
             law_of_side = fit_identified(points_of(law, variables), loss, options, side)
-        except DataError:  # the joint test and the hold-out say why
+        except DataError:  # the hold-out says why
             return []
         laws.append(described(side, shown, law_of_side))
     return laws
-
-
-def joint_against_separate(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any]:
-    """The law with exponents and floor common to both arms, against a law for each."""
-    problem = _problem(pairs, options) or ("planned pairs have no result yet" if pairs.is_interim else "")
-    if problem:
-        return {"reason": f"not compared: {problem}"}
-    law, independent = law_named(options.law), not pairs.related
-    return likelihood_comparison(_data(pairs, options), law, options, independent=independent)
 
 
 def _data(pairs: Pairs, options: AnalysisOptions) -> list[tuple[dict[str, FloatArray], FloatArray]]:
@@ -74,7 +65,8 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
             "by": "the largest rung" if which == "largest" else which,
             "reason": f"not predicted: {problem}",
         }
-    alone = "chinchilla" if law_named(options.law).per_arm else options.law
+    entry = base_of(options.law)
+    alone = (entry and entry.alone) or options.law
     given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
     held = {side: hold_out(_rows(pairs, side, alone), given, which, side) for side in SIDES}
     shown: dict[str, Any] = {

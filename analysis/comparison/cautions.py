@@ -21,7 +21,7 @@ from scalevec.analysis.data.pairs import (
 )
 from scalevec.analysis.data.runs import checkpoints
 from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
-from scalevec.analysis.fits.law_tests import lack_of_fit
+from scalevec.analysis.fits.hold_out import lack_of_fit
 from scalevec.analysis.formatting import degrees, equal_optima_warning, few, is_loss, plural
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.noise import copied_seeds, floor_profile

@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 import pandas as pd
 
 from scalevec.analysis.comparison import carried, cautions, environment
-from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, joint_against_separate
+from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference
 from scalevec.analysis.comparison.differences import (
     LossDifference,
     OverSeeds,
@@ -88,7 +88,6 @@ class Comparison:
         time_multipliers: The same in seconds of training.
         trend: Change of the difference (nats/token) and of the multiplier per decade of compute.
         equivalence: Two one-sided tests against the margin (nats/token), or why there are none.
-        joint: A joint fit of both arms, which shares the exponents, against separate fits.
         hold_out: The difference at the largest rung, predicted by laws of the other rungs, and as observed;
             ``fails`` where it lies outside of the prediction's ``interval``; ``warnings`` are of those laws.
         verdict: ``better``, ``worse``, ``equivalent``, ``undecided``, ``invalid``, or ``incomplete`` while a
@@ -133,7 +132,6 @@ class Comparison:
     time_multipliers: tuple[Multiplier, ...]
     trend: dict[str, Any]
     equivalence: dict[str, Any]
-    joint: dict[str, Any]
     hold_out: dict[str, Any]
     verdict: Verdict
     scaling: Scaling
@@ -330,9 +328,8 @@ def _from_laws(
         for name, of_kind in (("compute", of_arm.compute), ("token", of_arm.token), ("time", of_arm.time))
     }
     trend = {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": of_arm.per_decade}
-    joint = joint_against_separate(pairs, chosen)
     return (
-        {**fields, "trend": trend, "joint": joint, "hold_out": hold_out, "laws": tuple(laws)},
+        {**fields, "trend": trend, "hold_out": hold_out, "laws": tuple(laws)},
         [*caveats, *cautions.unverified(laws), *cautions.not_unique(laws)],
     )
 

@@ -25,7 +25,7 @@ from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILE
 from scalevec.analysis.laws import Law, law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
@@ -331,7 +331,7 @@ class ArmLaws:
 def needed_of(laws: Parameters, at: float, law: Law) -> FloatArray:
     """x at which the reference has the arm's loss at ``at``, row by row; infinite where it never has."""
     reference, arm = laws
-    if not law.terms:
+    if law.name not in ("power", "power-floor") or law.fixed:
         loss = law.predict(_columns(arm), {"x": np.array([[at]])})[:, 0]
         return reached(lambda x: law.predict(_columns(reference), {"x": x[:, None]})[:, 0], loss, at)
     # E + A / x^alpha = the loss, solved for x.

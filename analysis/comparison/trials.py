@@ -15,6 +15,7 @@ from scalevec.analysis.data.short_names import short_names
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
+from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.formatting import chosen_rows, is_loss
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
@@ -267,6 +268,7 @@ def compared_trials(
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
     rows = ordered.assign(loss=ordered[options.y])
+    options = with_default_law(options, rows)
     n_unplaced = len(planned) - len(table)
     others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
     return ComparedTrials(rows, reference, tuple(others), options, results, n_unplaced)

@@ -20,7 +20,8 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
-from scalevec.analysis.fits.fit import Fit, fit, fit_arm
+from scalevec.analysis.fits.fit import fit, fit_arm
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import criterion, limits, named_with_unit, percent, signed, span
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
@@ -232,7 +233,7 @@ def _fits(data: ReportInput) -> tuple[list[Fit], list[str]]:
         # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
         options = dataclasses.replace(trials.options, where=None)
         try:
-            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options)
+            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options).values()
         except DataError as error:
             return [], [str(error)]
         return sorted(of_arms, key=lambda fitted: trials.arms.index(fitted.arm)), []

@@ -10,8 +10,8 @@ from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import compute_laws_to_show, points_along
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit import Fit, fit
-from scalevec.analysis.fits.law_choice import rolling
+from scalevec.analysis.fits.fit import fit, rolling
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import criterion, percent
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import phrases
@@ -111,7 +111,7 @@ def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:
     options = dataclasses.replace(part.options, where=None)
     for arms in [part.arms] if law_named(options.law).per_arm else [[arm] for arm in part.arms]:
         try:
-            of_arms = fit(part.rows[part.rows["arm"].isin(arms)], options)
+            of_arms = fit(part.rows[part.rows["arm"].isin(arms)], options).values()
         except DataError as error:
             problems.append(str(error))
         else:

@@ -60,14 +60,15 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     ),
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
     "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
-    "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP)],
+    "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP).values()],
     "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power"], OPTIONS),
-    "forecast_text": lambda t, _: list(map(analysis.forecast_text, analysis.predict(t, **BOOTSTRAP))),
+    "predictions_text": lambda t, _: [
+        analysis.predictions_text(fit, fit.ahead()) for fit in analysis.fit(t, **BOOTSTRAP).values()
+    ],
     "laws_comparison_text": lambda t, _: analysis.laws_comparison_text(by_laws(t)),
     "laws_table": lambda t, _: analysis.laws_table(by_laws(t)),
     "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], OPTIONS)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
-    "predict": lambda t, _: analysis.predict(t, cluster="run", **BOOTSTRAP),
     "profiles": lambda t, _: analysis.profiles(t).to_csv(),
     "read_table": lambda t, path: analysis.read_table(saved(t, path)).to_csv(),
     "render": lambda t, _: analysis.render(

@@ -39,7 +39,7 @@ def shared_exponents(reference: Surface, arm: Surface, options: AnalysisOptions)
     drawn = joint.redone(y=y).objective / apart
     seen = joint.objective / sum(fit.objective for fit in separate)
     return {
-        "shared": [name for name in law.inner if name not in coefficients(law)],
+        "shared": [name for name in law.parameters if name not in coefficients(law)],
         "statistic": seen - 1,
         "p_value": float((1 + np.sum(drawn >= seen)) / (1 + draws)),
         "draws": draws,

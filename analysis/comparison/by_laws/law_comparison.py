@@ -295,7 +295,7 @@ class ArmOnLine:
             f"{surface.data.arm}: {warning}"
             for surface in self.both
             for warning in fit_warnings(
-                surface.data.rows, self.options, surface.law, surface.number, repeated=False
+                surface.data.rows, self.options, surface.law, surface.number, lack=None
             )
         )
 

@@ -183,9 +183,8 @@ def budgets(sweep) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def test_a_law_in_two_variables_has_its_joint_test_and_its_hold_out(sweep):
+def test_a_law_in_two_variables_has_its_hold_out(sweep):
     comparison = only(budgets(sweep), law="chinchilla", cluster="row")
-    assert comparison.joint["p_value"] > 0
     assert comparison.hold_out["rung"] == "150k"
     assert comparison.hold_out["observed"] == pytest.approx(-0.03, abs=0.01)
     assert [(law["side"], law["x"]) for law in comparison.laws] == [("reference", "N, D"), ("arm", "N, D")]
@@ -196,8 +195,7 @@ def test_a_law_in_two_variables_has_its_joint_test_and_its_hold_out(sweep):
 
 def test_what_a_law_in_two_variables_lacks_is_said_in_its_own_words(sweep):
     comparison = only(sweep(), law="chinchilla")
-    assert "parameters of chinchilla" in comparison.joint["reason"]
-    assert "multiplier" not in comparison.joint["reason"] + comparison.hold_out["reason"]
+    assert "multiplier" not in comparison.hold_out["reason"]
 
 
 def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(sweep):

@@ -29,7 +29,7 @@ def curves(n_runs: int = 5, n_points: int = 35) -> pd.DataFrame:
 
 
 def only(table: pd.DataFrame, **options):
-    (fitted,) = fit(table, **{"hold_out": "none", "bootstrap": 50, **options})
+    (fitted,) = fit(table, **{"hold_out": "none", "bootstrap": 50, **options}).values()
     return fitted
 
 
@@ -195,7 +195,7 @@ def test_a_wrong_law_in_two_variables_is_told_by_repeated_seeds(law: str):
     table["loss"] *= np.exp(0.02 * (np.log(table["n_params"] / 3e8)) ** 2)
     rng = np.random.default_rng(0)
     arms = [table.assign(arm=arm, loss=table.loss * np.exp(rng.normal(0, 5e-4, len(table)))) for arm in "ab"]
-    for fitted in fit(pd.concat(arms), law=law, bootstrap=0, hold_out="none"):
+    for fitted in fit(pd.concat(arms), law=law, bootstrap=0, hold_out="none").values():
         assert any("lack of fit" in warning for warning in fitted.warnings)
 
 

@@ -9,7 +9,7 @@ from scalevec.analysis import DataError
 from scalevec.analysis.fits.profile_likelihood import profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 SIZES = np.repeat(np.geomspace(1e7, 1e10, 6), 4)
 TOKENS = SIZES * np.tile([5, 20, 80, 320], 6)
@@ -20,7 +20,7 @@ WRITTEN = "E + A/N^alpha + B/D^beta"
 
 
 def fitted(table: pd.DataFrame = TABLE, **options) -> analysis.Fit:
-    return analysis.fit(table, **{"law": "chinchilla", "bootstrap": 0, "loss": "l2", **options})[0]
+    return analysis.fit(table, **{"law": "chinchilla", "bootstrap": 0, "loss": "l2", **options}).only
 
 
 @pytest.mark.parametrize("law", ["chinchilla", f"{WRITTEN}; positive E, A, B"])
@@ -93,7 +93,7 @@ def test_whole_weights_of_a_joint_fit_are_copies_of_points():
     repeated = arms.iloc[np.repeat(range(48), arms.w)]
     repeated = repeated.assign(run=np.arange(len(repeated)))
     weighed, plain = (
-        analysis.fit(table, law="chinchilla-shared", bootstrap=0, loss="l2", **options)[1].parameters
+        analysis.fit(table, law="chinchilla-shared", bootstrap=0, loss="l2", **options)["b"].parameters
         for table, options in ((arms, {"weights": "w"}), (repeated, {}))
     )
     assert weighed == pytest.approx(plain, rel=1e-6)
