@@ -110,6 +110,11 @@ def has_runs_by_row(table: pd.DataFrame) -> bool:
     return budgets_of(table) is not None
 
 
+def names_a_run(column: str) -> bool:
+    """Whether a column of this name says of which run a row is."""
+    return _NAMES_A_RUN.search(column.lower()) is not None
+
+
 def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
     """The planned compute budget of each row, FLOPs; None where the column ``flops`` holds no such lines.
 

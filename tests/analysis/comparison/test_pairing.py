@@ -184,7 +184,7 @@ def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
     comparison = only(table)
     assert len(comparison.missing) == 4
     assert comparison.missing[0] == "25k, 401k tokens, seed 0"
-    assert "4 pairs that failed" in comparison.would_change
+    assert "4 pairs that failed" in comparison.reason.text
 
 
 @pytest.mark.parametrize("law", ["chinchilla", "kaplan"])
