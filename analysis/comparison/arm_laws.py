@@ -35,6 +35,8 @@ def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], nam
         held: The hold-out, by :func:`held_out_difference`.
         names: The arm on each of :data:`SIDES`.
     """
+    if line_problem(pairs, options.law):
+        return ""
     missed = []
     for side in SIDES if not pairs.related else ():
         losses, compute = (pairs.complete[f"{what}_{side}"].to_numpy(float) for what in ("loss", "compute"))

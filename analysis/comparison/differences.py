@@ -398,7 +398,7 @@ def equivalence_test(paired: PairedArm, options: AnalysisOptions, p_holm: float 
         return {**none, "note": "tested at the last of the declared looks only"}
     level = EQUIVALENCE_LEVEL
     if look is not None and look.until == "decided":
-        level = 1 - nominal(look.looks, 1 - EQUIVALENCE_LEVEL, look.until)[look.number]
+        level = 1 - nominal(look.looks, 1 - EQUIVALENCE_LEVEL)[look.number]
     return {
         "margin": margin,
         "p_value": equivalence_p_of(paired, options),

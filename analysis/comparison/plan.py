@@ -108,9 +108,9 @@ def looks_at(
     doubled = [None if p is None else min(1.0, 2 * p) for p in inside]
     passed: list[Look] = []
     for number, p in enumerate(p_values):
-        look = Look(looks, number, sequential_p(looks, p_values[: number + 1], until), until)
+        look = Look(looks, number, sequential_p(looks, p_values[: number + 1]), until)
         if until == "decided":
-            tests = sequential_p(looks, doubled[: number + 1], until)
+            tests = sequential_p(looks, doubled[: number + 1])
             look = replace(look, equivalence_p=tests and tests / 2)
             estimate = reached[number]
             errors = margin / estimate.standard_error if margin and estimate and estimate.has_noise else None

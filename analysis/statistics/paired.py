@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, NO_NOISE, are_copies, pooled_noise, t_quantile
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, NO_NOISE, are_copies, t_quantile
 from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import PairedSample
 
@@ -211,19 +211,6 @@ def _around_the_line(means: FloatArray, coefficients: FloatArray) -> Error:
     rest = means - means.mean() - float(coefficients @ means) * coefficients / of_unit
     df = len(means) - 2
     return Error(float(np.sqrt(rest @ rest / df * of_unit)), df)
-
-
-def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:
-    """p-value of the F test that all cells share one mean; None where the design cannot tell."""
-    from scipy.special import fdtrc
-
-    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    noise = pooled_noise(values, cells)
-    if noise.df == 0 or len(counts) < 2 or are_copies(values, cells):
-        return None
-    means = np.bincount(index, values) / counts
-    between = float(np.sum(counts * (means - values.mean()) ** 2)) / (len(counts) - 1)
-    return float(fdtrc(len(counts) - 1, noise.df, between / noise.sd**2))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

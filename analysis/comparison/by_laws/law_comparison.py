@@ -14,7 +14,6 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.exponents import shared_exponents
 from scalevec.analysis.comparison.by_laws.surfaces import Rows, Surface, estimated, surfaces_of
 from scalevec.analysis.comparison.line_laws import LARGEST_FACTOR, Multiplier, described, reached
 from scalevec.analysis.data.tidy import FloatArray, parameters_of, require_column
@@ -54,7 +53,6 @@ class LawComparison:
         at: The difference at points of the line.
         compute_multipliers: How many times the arm's compute the reference needs for its loss, on the line.
         token_multipliers: The same in tokens at one size, for laws in N and D.
-        exponents: A joint fit that shares exponents and floor against separate ones.
         laws: The fitted laws; ``runs`` of each arm are what varies.
     """
 
@@ -70,7 +68,6 @@ class LawComparison:
     at: tuple[LawDifference, ...]
     compute_multipliers: tuple[Multiplier, ...]
     token_multipliers: tuple[Multiplier, ...]
-    exponents: dict[str, Any]
     laws: tuple[dict[str, Any], ...]
     runs: dict[str, int]
     warnings: tuple[str, ...]
@@ -322,7 +319,6 @@ def _compared(
         tokens_per_parameter=sides.ratio,
         loss_difference={**of_mean, "p_value": p_values[0], "p_holm": p_values[1]},
         at=at,
-        exponents=shared_exponents(sides.reference, sides.arm, options),
         laws=tuple(described(s.data.arm, ", ".join(law.variables), s.law, s.number) for s in sides.both),
         runs={surface.data.arm: len(surface.runs) for surface in sides.both},
         warnings=sides.warnings(),
