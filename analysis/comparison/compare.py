@@ -231,7 +231,8 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         changes_of(evidence, fields["trend"], fields["withheld"])
         for (evidence, _), fields in zip(family, of_laws, strict=True)
     ]
-    lines = with_scale(family, changes, [fields["withheld"] for fields in of_laws])
+    withheld = [fields["withheld"] for fields in of_laws]
+    lines = with_scale(family, changes, withheld, trials.n_arms_left_out)
     notes, predicted = cautions.of_reference(trials), predictions_of(trials)
     return [
         _comparison(trials, evidence, decision, fields | {"with_scale": line}, notes, predicted)

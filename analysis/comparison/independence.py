@@ -45,6 +45,7 @@ def assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
     """What the interval of a mean assumes of seeds and leaves out, as clauses of a sentence."""
     of_seeds = "stated to be independent" if pairs.seeds_differ else "taken to share what a seed does"
     return [
+        *(["no seed in common: runs of a cell are paired in their order"] if pairs.in_order else []),
         *([f"rungs repeat seeds, {of_seeds}"] if rungs_share_seeds(pairs) else []),
         *(["the test split's own error is left out"] if estimate.split_error is None else []),
     ]

@@ -17,6 +17,8 @@ from scalevec.analysis.formatting import joined
 
 RATES = ("learning_rate", "lr", "peak_lr", "max_lr", "base_lr", "peak_learning_rate", "max_learning_rate")
 """What the column of learning rates is called."""
+STEPS = ("step", "steps", "global_step", "_step", "iteration", "iter")
+"""What a column of steps is called."""
 VALIDATION = "loss_validation"
 FEWEST_IN_A_GRID = 3
 """Of two rates each is at an edge, and no optimum shows."""
@@ -26,18 +28,22 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, in
     """``rows`` with the last row of every run alone, and how many checkpoints before it were left out.
 
     Rows are checkpoints where ``cluster`` names runs (or was guessed to) and one of them has several numbers
-    of tokens at one seed and size. Budgets that share a trunk are runs of their own: their column is called
-    ``cluster``, or each has a trial of its own.
+    of tokens at one seed and size, and where rows that are equal else differ in a column of steps. Budgets
+    that share a trunk are runs of their own: their column is called ``cluster``, or each has its trial.
     """
     if "trial_id" in rows:
         return rows, 0
-    guessed = rows[cluster].astype(str).str.endswith(ONE_RUN)
-    along = pd.Series(data=names_a_run(cluster), index=rows.index) | guessed
-    if not along.any():
-        return rows, 0
-    key = [cluster, "arm", "n_params", "seed"]
-    last = rows.groupby(key, dropna=False)["n_tokens"].transform("max")
-    keep = ~along | (rows["n_tokens"] >= last)
+    keep = np.ones(len(rows), bool)
+    along = names_a_run(cluster) | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
+    if along.any():
+        last = rows.groupby([cluster, "arm", "n_params", "seed"], dropna=False)["n_tokens"].transform("max")
+        keep &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
+    if step := next((name for name in STEPS if name in rows), None):
+        names = ("arm", "n_params", "seed", *CELL_COLUMNS, *RATES)
+        key = [name for name in names if name in rows]
+        numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
+        last = numbers.groupby([rows[name] for name in key], dropna=False).transform("max")
+        keep &= (numbers >= last).to_numpy(bool)
     return rows[keep].reset_index(drop=True), int((~keep).sum())
 
 

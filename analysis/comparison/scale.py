@@ -81,13 +81,17 @@ def changes_of(evidence: Evidence, trend: Mapping[str, Any], withheld: str) -> C
 
 
 def with_scale(
-    family: Sequence[tuple[Evidence, Decision]], changes: Sequence[Change | None], withheld: Sequence[str]
+    family: Sequence[tuple[Evidence, Decision]],
+    changes: Sequence[Change | None],
+    withheld: Sequence[str],
+    n_others: int = 0,
 ) -> list[ScaleLine]:
-    """Line 2 of each arm; p-values of the changes are corrected by Holm over the arms."""
-    corrected = holm([change.p_value if change else None for change in changes])
+    """Line 2 of each arm; p-values of the changes are corrected by Holm over the arms and ``n_others``."""
+    known = [change.p_value if change else None for change in changes]
+    corrected = holm([*known, *[None] * n_others])
     return [
         _line(evidence, decision, change, p, why)
-        for (evidence, decision), change, p, why in zip(family, changes, corrected, withheld, strict=True)
+        for (evidence, decision), change, p, why in zip(family, changes, corrected, withheld, strict=False)
     ]
 
 

@@ -171,7 +171,7 @@ class ComparedTrials:
         """The pairs that a verdict is due on: at a declared look, for all arms at once, or as kept."""
         reference, looks = names[0], self.options.looks
         arms = self.others if looks and reference == self.reference else (names[1],)
-        family = {arm: paired_by(self.rows, reference, arm, self.options) for arm in arms}
+        family = {arm: self._pairs_of(reference, arm) for arm in arms}
         if looks:
             due = at_looks(family, looks, self.options)
         else:
@@ -181,6 +181,20 @@ class ComparedTrials:
                 for arm, pairs in family.items()
             }
         return {(reference, arm): paired for arm, paired in due.items()}
+
+    def _pairs_of(self, reference: str, arm: str) -> Pairs:
+        """The pairs of two arms; runs of equal cells without a seed in common are paired in their order.
+
+        Such runs are independent, so that any order gives a t interval that holds (one less in degrees of
+        freedom than Welch's would have).
+        """
+        pairs = paired_by(self.rows, reference, arm, self.options)
+        if pairs.n_planned:
+            return pairs
+        rows = self.rows[self.rows["arm"].isin([reference, arm])]
+        number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
+        in_order = paired_by(rows.assign(seed=number), reference, arm, self.options)
+        return replace(in_order, in_order=True) if in_order.n_planned else pairs
 
     def interim(self) -> list[str]:
         """The arms with planned pairs that have no result, each with how many have one, as text."""

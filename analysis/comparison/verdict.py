@@ -35,7 +35,7 @@ from scalevec.analysis.data.pairs import (
     PairKind,
     Pairs,
 )
-from scalevec.analysis.formatting import is_loss, plural
+from scalevec.analysis.formatting import is_loss, joined, plural
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.paired import Estimate
@@ -189,7 +189,8 @@ def decide(evidence: Evidence) -> Decision:
     if evidence.equal:
         return Decision("undecided", scope, Line("equal", evidence.equal))
     if arm_diverged and evidence.divergence_p < evidence.alpha and not bounds_of(pairs).arm.any():
-        return Decision("worse", scope)
+        rungs = pairs.of_kind(ARM_DIVERGED)["rung"].astype(str)
+        return Decision("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
     equivalence_p = evidence.equivalence.get("p_holm")
     if equivalence_p is not None and equivalence_p < ONE_SIDED and not (arm_diverged or reference_diverged):
         return Decision("equivalent", scope)

@@ -222,8 +222,8 @@ def halves_of_pairs(sizes: Sequence[ExtendableSize], trials: ComparedTrials, is_
 class _ArmDesign:
     """One arm's noise at each size, and half the interval that it has ``now``.
 
-    ``variances`` [sizes] are of a size's mean with one seed, ``freedom`` [sizes] the degrees of freedom that a
-    further seed adds. ``places`` [sizes] are log10 C for a trend, None for a mean. ``split`` is the test
+    ``variances`` [sizes] are of a size's mean with one seed, ``freedom`` [sizes] the degrees of freedom of
+    each seed more. ``places`` [sizes] are log10 C for a trend, None for a mean. ``split`` is the test
     split's part of the error.
     """
 

@@ -3,8 +3,8 @@
 A test repeated at each look at its full level finds something more often than it should; the boundaries of a
 group sequential design share the level out. ``alpha t^1.5`` is spent by the share ``t`` of the last look's
 sample, two-sided (Kim and DeMets 1987). The boundaries follow from it by recursive integration over the
-statistic's path (Armitage, McPherson and Rowe 1969). Here a p-value is compared with the boundary's own (nominal) p,
-whatever t distribution it came from (Jennison and Turnbull 2000, section 3.8).
+statistic's path (Armitage, McPherson and Rowe 1969). Here a p-value is compared with the boundary's own
+(nominal) p, whatever t distribution it came from (Jennison and Turnbull 2000, section 3.8).
 """
 
 from collections.abc import Sequence

@@ -22,6 +22,7 @@ def test_rates_that_were_tuned_on_both_sides_are_fair(sweep):
 def test_the_effort_of_the_tuning_is_said(sweep):
     tuning = [
         {"stage": "tuning", "arm": arm, "rung": "25k", "seed": 100, "n_params": 25_088, "n_tokens": 401_408}
+        | {"status": "completed"}
         | {"learning_rate": rate, "loss": 3.9 + 10 * abs(rate - 0.02)}
         for arm in ("baseline", "unified")
         for rate in (0.01, 0.02, 0.04)

@@ -193,3 +193,11 @@ def test_an_arm_without_a_pair_beside_others_has_no_law_and_no_verdict(sweep, la
     table.loc[table["arm"] == "other", "rung"] = "elsewhere"
     verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0, law=law)}
     assert verdicts["other"] == "invalid"
+
+
+def test_runs_of_equal_cells_without_a_seed_in_common_are_paired_in_their_order(sweep):
+    table = sweep(seeds=(0, 1, 2))
+    apart = table.assign(seed=table["seed"] + 10 * (table["arm"] == "unified"))
+    comparison = only(apart, bootstrap=0)
+    assert (comparison.verdict, comparison.pairs) == ("better", 12)
+    assert "no seed in common: runs of a cell are paired in their order" in comparison.sentence
