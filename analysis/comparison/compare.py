@@ -16,7 +16,7 @@ from scalevec.analysis.comparison.differences import (
     rung_differences,
     trend_per_decade,
 )
-from scalevec.analysis.comparison.fairness import Line, effort_of, fair
+from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import multipliers
 from scalevec.analysis.comparison.plan import (
@@ -56,8 +56,6 @@ from scalevec.analysis.options import (
     chosen_options,
 )
 
-SCHEMA_VERSION = 2
-"""Of ``scalevec compare --json``; 1 had one word for all that is now in four lines."""
 _CRITERION = ("law", "x", "y", "loss", "delta", "residual", "n_convention", "c_convention")
 _STATED = (*_CRITERION, "unit", "where", "level", "seed", "cluster", "repeated_seeds")
 """The options that a comparison repeats under their own names."""

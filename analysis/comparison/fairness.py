@@ -14,6 +14,8 @@ from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import joined, plural
 
+SCHEMA_VERSION = 2
+"""Of ``scalevec compare --json``; 1 had one word for all that is now in four lines."""
 CHOSEN = ("tuned", "carried", "censored")
 """The values of ``lr_status`` of a rate that was chosen for the arm."""
 FURTHEST_APART = 2.0

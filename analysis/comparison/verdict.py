@@ -19,10 +19,9 @@ from scalevec.analysis.comparison.differences import (
     PairedArm,
     Part,
     corrected_differences,
-    equivalence_p_of,
-    equivalence_test,
 )
 from scalevec.analysis.comparison.environment import equal_losses
+from scalevec.analysis.comparison.equivalence import equivalence_p_of, equivalence_test
 from scalevec.analysis.comparison.fairness import Line, bounds_of
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import (
