@@ -73,9 +73,9 @@ def changes_of(evidence: Evidence, trend: Mapping[str, Any], withheld: str) -> C
         return Change("multiplier", sign * log, shown, p, (share[0], share[1]))
     if trend["p_value"] is None or not mean:
         return None
-    unit = unit_of(evidence.options.y, evidence.options.unit) or evidence.options.y
+    unit = f" {name}" if (name := unit_of(evidence.options.y, evidence.options.unit)) else ""
     slope = trend["per_decade"]
-    shown = f"{signed(slope)} {unit} per decade of C, {percent(level)} interval {span(trend['interval'])}"
+    shown = f"{signed(slope)}{unit} per decade of C, {percent(level)} interval {span(trend['interval'])}"
     share = sorted(end / mean for end in trend["interval_90"])
     return Change("nats", slope / mean, shown, trend["p_value"], (share[0], share[1]))
 

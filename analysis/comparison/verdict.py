@@ -114,6 +114,11 @@ class Evidence:
         kept = [bool(keep[of_size].any()) for _, of_size in self.paired.sizes]
         return [size for size, is_kept in zip(self.sizes, kept, strict=True) if is_kept]
 
+    @property
+    def unbounded(self) -> list[Part]:
+        """The sizes that an equivalence speaks of: neither side is a bound there, and a seed repeats."""
+        return [size for size in self.sizes if not size.bound and not size.one_run]
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -173,7 +178,7 @@ def _sign_p(pairs: Pairs) -> float:
 
 def decide(evidence: Evidence) -> Decision:
     """The verdict by the first rule that matches."""
-    scope, pairs = scope_of(evidence), evidence.pairs
+    scope, pairs = scope_of(evidence, evidence.judged), evidence.pairs
     arm_diverged, reference_diverged = (
         evidence.absences[kind] for kind in (ARM_DIVERGED, REFERENCE_DIVERGED)
     )
@@ -192,7 +197,7 @@ def decide(evidence: Evidence) -> Decision:
         return Decision("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
     equivalence_p = evidence.equivalence.get("p_holm")
     if equivalence_p is not None and equivalence_p < ONE_SIDED and not (arm_diverged or reference_diverged):
-        return Decision("equivalent", scope)
+        return Decision("equivalent", scope_of(evidence, evidence.unbounded))
     if not evidence.is_significant or evidence.estimate is None:
         return Decision("undecided", scope, _lack(evidence))
     verdict: Verdict = "better" if evidence.estimate.value < 0 else "worse"
@@ -263,9 +268,9 @@ def _lack(evidence: Evidence) -> Line:
     return Line("noise", f"the noise between seeds: this design sees {seen:.2g}" if seen else "noise")
 
 
-def scope_of(evidence: Evidence) -> Line:
-    """The sizes that a verdict speaks of."""
-    names, judged = [size.name for size in evidence.sizes], [size.name for size in evidence.judged]
+def scope_of(evidence: Evidence, sizes: Sequence[Part]) -> Line:
+    """The ``sizes`` that a verdict speaks of."""
+    names, judged = [size.name for size in evidence.sizes], [size.name for size in sizes]
     planned = evidence.pairs.table[evidence.pairs.table["kind"] != UNPAIRED]
     largest = 0.0 if planned.empty else float((planned["size"] * planned["n_tokens"]).max())
     complete = evidence.pairs.complete

@@ -50,7 +50,9 @@ def _of_sizes(evidence: Evidence, decision: Decision) -> Line:
     margin = evidence.options.margin
     if decision.verdict == "equivalent":
         beside = f"; {word} by {abs(mean):.4f}" if evidence.is_significant else ""
-        return Line("within_margin", f"within {margin:g} at {_every(known)}{beside}")
+        inside = evidence.unbounded
+        where = "every size" if len(inside) == len(evidence.sizes) > 1 else _named(inside)
+        return Line("within_margin", f"within {margin:g} at {where}{beside}")
     # A setting, or the largest size alone, may say the opposite where Holm over the sizes does not.
     against = list(opposite) or evidence.differing(every[-1:], 1 if mean < 0 else -1, alone=True)
     other = "higher" if mean < 0 else "lower"
@@ -93,10 +95,6 @@ def _named(parts: Sequence[Part], every: Sequence[Part] = ()) -> str:
     shown = joined(names) if len(names) <= _MOST_NAMED else f"{len(names)} sizes, {names[0]} to {names[-1]}"
     is_largest = len(every) > 1 and bool(parts) and parts[-1] is every[-1]
     return f"{shown}, the largest" if is_largest else shown
-
-
-def _every(parts: Sequence[Part]) -> str:
-    return parts[0].name if len(parts) == 1 else "every size"
 
 
 def _all(parts: Sequence[Part]) -> str:
