@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.comparison.fairness import bounds_of
+from scalevec.analysis.comparison.fairness import Bounds, bounds_of
 from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
@@ -215,12 +215,17 @@ class PairedArm:
             for value in complete[name].unique()
         ]
 
+    @cached_property
+    def bounds(self) -> Bounds:
+        """In which pairs a side is only a bound."""
+        return bounds_of(self.pairs)
+
     def parts(self, groups: Sequence[tuple[str, BoolArray]], options: AnalysisOptions) -> tuple[Part, ...]:
         """The mean difference in each of ``groups``, :attr:`sizes` or :attr:`settings`."""
         interim, level = self.pairs.is_interim, self.level(options.level)
         estimates = [inference.overall(self.sample.kept(of_part)) for _, of_part in groups]
         p_values = [None if interim else estimate.p_value() for estimate in estimates]
-        bounds, compute = bounds_of(self.pairs), self.pairs.complete["compute_reference"].to_numpy(float)
+        bounds, compute = self.bounds, self.pairs.complete["compute_reference"].to_numpy(float)
         sides = (("reference", bounds.reference), ("arm", bounds.arm))
         corrected = iter(inference.holm([p for p in p_values if p is not None]))
         p_holm = [None if p is None else next(corrected) for p in p_values]
@@ -242,10 +247,14 @@ class PairedArm:
         )
 
     def equivalence_p(self, options: AnalysisOptions) -> float | None:
-        """The largest p of two one-sided tests over the sizes and settings that carry one, if any does."""
-        parts = [*self.parts(self.sizes, options), *self.parts(self.settings, options)]
-        p_values = [part.equivalence_p for part in parts if not part.bound and part.equivalence_p is not None]
-        return max(p_values, default=None)
+        """The p-value that all sizes and settings lie inside the margin, by :func:`inside_all`."""
+        return inside_all([*self.parts(self.sizes, options), *self.parts(self.settings, options)])
+
+
+def inside_all(parts: Sequence[Part]) -> float | None:
+    """The largest p of two one-sided tests over the ``parts`` that carry one, if any does."""
+    p_values = [part.equivalence_p for part in parts if not part.bound and part.equivalence_p is not None]
+    return max(p_values, default=None)
 
 
 def _inside(estimate: Estimate, options: AnalysisOptions) -> float | None:

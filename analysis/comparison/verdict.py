@@ -22,7 +22,7 @@ from scalevec.analysis.comparison.differences import (
 )
 from scalevec.analysis.comparison.environment import equal_losses
 from scalevec.analysis.comparison.equivalence import equivalence_p_of, equivalence_test
-from scalevec.analysis.comparison.fairness import Line, bounds_of
+from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import (
     ARM_DIVERGED,
@@ -134,7 +134,13 @@ def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
     options, family = trials.options, [trials.paired(arm) for arm in trials.others]
     n_others = trials.n_arms_left_out
     differences = corrected_differences(family, options.level, n_others)
-    inside = _corrected([equivalence_p_of(paired, options) for paired in family], n_others)
+    sizes = [paired.parts(paired.sizes, options) for paired in family]
+    settings = [paired.parts(paired.settings, options) for paired in family]
+    inside = [
+        equivalence_p_of(paired, options, [*of_sizes, *of_settings])
+        for paired, of_sizes, of_settings in zip(family, sizes, settings, strict=True)
+    ]
+    inside_holm = _corrected(inside, n_others)
     signs = _corrected([_sign_p(paired.pairs) for paired in family], n_others)
     n_arms = len(family) + n_others
     return [
@@ -142,17 +148,19 @@ def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
             reference=trials.reference,
             paired=paired,
             options=options,
-            difference=difference,
-            sizes=paired.parts(paired.sizes, options),
-            settings=paired.parts(paired.settings, options),
-            equivalence=equivalence_test(paired, options, p_inside),
-            divergence_p=1.0 if p_sign is None else p_sign,
+            difference=differences[number],
+            sizes=sizes[number],
+            settings=settings[number],
+            equivalence=equivalence_test(paired, options, inside[number], inside_holm[number]),
+            divergence_p=signs[number] or 1.0,
             equal=equal_losses(trials.reference, paired.arm, paired.pairs),
             needed=paired.level(
-                inference.level_of_holm(options.level, difference.p_value, difference.p_holm, n_arms)
+                inference.level_of_holm(
+                    options.level, differences[number].p_value, differences[number].p_holm, n_arms
+                )
             ),
         )
-        for paired, difference, p_inside, p_sign in zip(family, differences, inside, signs, strict=True)
+        for number, paired in enumerate(family)
     ]
 
 
@@ -192,7 +200,7 @@ def decide(evidence: Evidence) -> Decision:
         return Decision("undecided", scope, Line("no_loss", f"{evidence.options.y} is no loss"))
     if evidence.equal:
         return Decision("undecided", scope, Line("equal", evidence.equal))
-    if arm_diverged and evidence.divergence_p < evidence.alpha and not bounds_of(pairs).arm.any():
+    if arm_diverged and evidence.divergence_p < evidence.alpha and not evidence.paired.bounds.arm.any():
         rungs = pairs.of_kind(ARM_DIVERGED)["rung"].astype(str)
         return Decision("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
     equivalence_p = evidence.equivalence.get("p_holm")
