@@ -71,7 +71,7 @@ def _cell_mean(sample: PairedSample, code: float, level: float) -> CellMean:
 
 @dataclass(frozen=True)
 class LossDifference:
-    """Arm minus reference over all complete pairs, nats/token (or y's unit), equal weight for each cell."""
+    """Arm minus reference over the ``n_pairs`` that decide, nats/token (or y's unit), cells of equal weight."""
 
     mean: float | None
     interval: tuple[float, float] | None
@@ -87,6 +87,7 @@ class LossDifference:
     """The part of the standard error that is from seeds (None without a degree of freedom)."""
     split_error: float | None = None
     """The part that is from the test split (None where its blocks are not known)."""
+    n_pairs: int = 0
 
 
 @dataclass(frozen=True)
@@ -330,6 +331,7 @@ def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> L
         error,
         estimate.seeds_error if estimate.has_noise else None,
         estimate.split_error,
+        int(paired.keep.sum()),
     )
 
 
