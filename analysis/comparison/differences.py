@@ -71,7 +71,7 @@ def _cell_mean(sample: PairedSample, code: float, level: float) -> CellMean:
 
 @dataclass(frozen=True)
 class LossDifference:
-    """Arm minus reference over the ``n_pairs`` that decide, nats/token (or y's unit), cells of equal weight."""
+    """Arm minus reference over the ``n_pairs`` that decide, nats/token or y's unit; cells weigh alike."""
 
     mean: float | None
     interval: tuple[float, float] | None

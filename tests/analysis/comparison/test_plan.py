@@ -66,7 +66,7 @@ def test_a_clear_difference_is_final_at_an_early_look(sweep):
 
 
 def test_an_early_look_asks_for_more_than_a_test_at_its_full_level(sweep):
-    table = with_seeds(sweep({"baseline": 0.0, "unified": -0.03}, seeds=(0, 1, 2, 3), noise=0.008), 2)
+    table = with_seeds(sweep({"baseline": 0.0, "unified": -0.017}, seeds=(0, 1, 2, 3), noise=0.008), 2)
     plain = only(table[table["seed"] < 2])
     assert plain.verdict == "better"
     assert only(table, looks=LOOKS).verdict == "incomplete"
@@ -87,7 +87,7 @@ def test_the_last_look_decides_with_an_interval_a_little_wider(sweep):
     last, plain = only(table, looks=LOOKS), only(table)
     assert last.verdict == "undecided"
     widths = [np.ptp(c.loss_difference.interval) for c in (last, plain)]
-    assert 1 < widths[0] / widths[1] < 1.1
+    assert 1 < widths[0] / widths[1] < 1.25
     assert last.reason.code == "looks_passed"
 
 
