@@ -115,7 +115,7 @@ def _line(
     aside = f"; multiplier withheld: {withheld}" if withheld else ""
     if change is None or p_holm is None:
         return ScaleLine("withheld" if withheld else "not_resolved", f"not resolved{aside}")
-    gain = "gain" if (evidence.difference.mean or 0.0) < 0 else "loss"
+    gain = "gain" if (evidence.difference.mean or 0.0) < 0 else "deficit"
     if p_holm < evidence.alpha:
         code = "grows" if change.value > 0 else "shrinks"
         return ScaleLine(code, f"{gain} {code}: {change.shown}{aside}", change.measure)

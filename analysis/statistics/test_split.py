@@ -17,7 +17,7 @@ FEWEST_BLOCKS = 16
 
 def _width(n_blocks: int) -> int:
     """Blocks of a batch beyond which two blocks count as unrelated: eight of 64."""
-    return round(n_blocks**0.5)
+    return int(round(float(n_blocks) ** 0.5))
 
 
 @dataclass(frozen=True, eq=False)

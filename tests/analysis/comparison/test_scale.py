@@ -49,9 +49,9 @@ def test_a_small_change_that_is_significant_grows():
     assert only(laws(1.05, noise=1e-5)).with_scale.code == "grows"
 
 
-def test_a_loss_that_grows_is_said_as_one():
+def test_a_deficit_that_grows_is_said_as_one():
     line = only(laws(1 / 1.3, gain=0.6)).with_scale
-    assert (line.code, line.text[:10]) == ("grows", "loss grows")
+    assert (line.code, line.text[:13]) == ("grows", "deficit grows")
 
 
 def test_a_change_that_the_noise_hides_is_not_resolved():
