@@ -5,6 +5,7 @@ not shrink with seeds. Blocks are crossed with seeds and rungs: the variance ove
 taken over all pairs at once, is added to the variance over seeds (Owen 2007, "The pigeonhole bootstrap").
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ FEWEST_BLOCKS = 16
 
 def _width(n_blocks: int) -> int:
     """Blocks of a batch beyond which two blocks count as unrelated: eight of 64."""
-    return int(round(float(n_blocks) ** 0.5))
+    return round(math.sqrt(n_blocks))
 
 
 @dataclass(frozen=True, eq=False)
