@@ -24,8 +24,7 @@ from scalevec.analysis.power.law_at_points import LawAtPoints
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import MANY_BLOCKS, slope_coefficients
-from scalevec.analysis.statistics.planned import planned_halves
-from scalevec.analysis.statistics.rung_noise import Component
+from scalevec.analysis.statistics.rung_noise import Component, satterthwaite
 
 Purpose = Literal["difference", "scaling", "prediction"]
 PURPOSES: dict[Purpose, str] = {
@@ -255,7 +254,8 @@ class _ArmDesign:
                 coefficients, self.variances[used], counts[used], self.freedom[used], strict=True
             )
         ]
-        return float(np.mean(planned_halves(parts, self.level, self.split))) if parts else float("inf")
+        error = satterthwaite([*parts, *([self.split] if self.split else [])])
+        return error.half(self.level) if parts else float("inf")
 
 
 def _design(
