@@ -87,11 +87,13 @@ def _of_best_rate(of_cell: pd.DataFrame, column: str) -> pd.DataFrame:
     """The rows of one arm and cell at the rate with the lowest mean validation loss over its seeds."""
     completed = of_cell[of_cell["status"] == "completed"]
     if completed.empty:
-        return of_cell[of_cell[column] == of_cell[column].iloc[0]].assign(lr_status="fixed")
+        first: pd.DataFrame = of_cell[of_cell[column] == of_cell[column].iloc[0]]
+        return first.assign(lr_status="fixed")
     # A rate at which some seed diverged is not chosen for the mean of the others.
     bad = set(of_cell.loc[of_cell["status"] == "diverged", column])
     means = completed.groupby(column)[VALIDATION].mean()
     means = means.drop(labels=[rate for rate in bad if rate in means.index and len(means) > len(bad)])
     best, grid = means.idxmin(), np.sort(of_cell[column].dropna().unique())
     at_edge = len(grid) < FEWEST_IN_A_GRID or best in (grid[0], grid[-1])
-    return of_cell[of_cell[column] == best].assign(lr_status="censored" if at_edge else "tuned")
+    chosen: pd.DataFrame = of_cell[of_cell[column] == best]
+    return chosen.assign(lr_status="censored" if at_edge else "tuned")
