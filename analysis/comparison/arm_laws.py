@@ -1,24 +1,79 @@
-"""The laws of both sides of the pairs, and what they predict of a rung that is held out."""
+"""The laws of both sides of the pairs: asked to predict a rung, and withheld where the runs refute them."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.comparison.growth import prediction_interval
-from scalevec.analysis.comparison.line_laws import SIDES, described
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, described
 from scalevec.analysis.comparison.multipliers import line_problem
+from scalevec.analysis.comparison.scale import hold_out_problem, prediction_intervals
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit_warnings import hold_out_warning
-from scalevec.analysis.fits.hold_out import held_rows, hold_out
+from scalevec.analysis.fits.hold_out import held_rows, hold_out, lack_of_fit
+from scalevec.analysis.formatting import joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import fit_identified
 from scalevec.analysis.solver.law_points import points_of
+
+REFUTED = 0.0125
+"""The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
+
+
+def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Why multipliers and their trend are withheld, as a clause; empty where nothing refutes the laws.
+
+    Args:
+        pairs: The pairs of the arm, on one line in compute.
+        options: How laws are fitted.
+        held: The hold-out, by :func:`held_out_difference`.
+        names: The arm on each of :data:`SIDES`.
+    """
+    if line_problem(pairs, options.law):
+        return ""
+    missed = []
+    for side in SIDES if not pairs.related else ():
+        losses, compute = (pairs.complete[f"{what}_{side}"].to_numpy(float) for what in ("loss", "compute"))
+        test = lack_of_fit(options.law, {"x": compute}, losses)
+        if test is not None and test.p < REFUTED:
+            missed.append(names[side])
+    if missed:
+        return f"the law {options.law} misses the runs of {joined(missed)}"
+    if failed := [names[side] for side in held.get("laws_fail", ())]:
+        return f"the law {options.law} misses {held['rung'][:80]} of {joined(failed)}, which was held out"
+    return hold_out_problem(held)
+
+
+@dataclass(frozen=True)
+class ShownLaws:
+    """The laws in C for a table or a figure, or None and the ``reason``; ``held`` is their hold-out."""
+
+    laws: ArmLaws | None
+    reason: str
+    held: dict[str, Any]
+
+
+def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
+    """The laws whose multipliers may stand alone, as in a table: on a line, checked and not refuted."""
+    n_rungs = pairs.complete["compute_reference"].nunique()
+    if 1 < n_rungs < FEWEST_RUNGS:
+        return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
+    if problem := line_problem(pairs, options.law):
+        return ShownLaws(None, problem, {})
+    try:
+        laws = ArmLaws(pairs, options, "C")
+    except DataError as error:
+        return ShownLaws(None, f"no multiplier: {error}", {})
+    held = held_out_difference(pairs, options)
+    if problem := refuted(pairs, options, held, names):
+        return ShownLaws(None, f"multiplier withheld: {problem}", held)
+    return ShownLaws(laws, "", held)
 
 
 def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
@@ -77,13 +132,19 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     predicted, observed = (held["arm"][name] - held["reference"][name] for name in ("predicted", "observed"))
     rows = held_rows(_rows(pairs, "reference", alone), given, which)
     in_one_variable = law_named(alone).variables == ("x",) and options.x == "C"
-    interval = prediction_interval(pairs, rows, predicted, options) if in_one_variable else None
+    sides = {"difference": (predicted, observed)}
+    sides |= {side: (of_side["predicted"], of_side["observed"]) for side, of_side in held.items()}
+    expected = {name: of_name[0] for name, of_name in sides.items()}
+    level = 1 - REFUTED
+    intervals = prediction_intervals(pairs, rows, expected, options, level) if in_one_variable else {}
+    outside = [name for name, (low, high) in intervals.items() if not low <= sides[name][1] <= high]
     return {
         **shown,
         "predicted": predicted,
         "observed": observed,
-        "interval": interval,
-        "fails": interval is not None and not interval[0] <= observed <= interval[1],
+        "interval": intervals.get("difference"),
+        "fails": "difference" in outside,
+        "laws_fail": [name for name in outside if name != "difference"],
         **{f"relative_error_{side}": held[side]["relative_error"] for side in SIDES},
         "warnings": [f"{side}: {warning}" for side in SIDES for warning in hold_out_warning(held[side])],
     }

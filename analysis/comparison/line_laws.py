@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.comparison.independence import Independence
+from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
@@ -108,7 +108,7 @@ class ArmLaws:
             points, loss = points_of(law, {"x": values}), complete[f"loss_{side}"].to_numpy(float)
             self.fits.append(fit_identified(points, loss, dataclasses.replace(options, x=x), side))
         self.parameters = self._rows([fit.theta[None] for fit in self.fits])
-        self.replicates, self.sample = self.parameters, Independence.of(pairs).sample(pairs)
+        self.replicates, self.sample = self.parameters, sample_of(pairs)
         self.noise: RungNoise | None = None
         losses, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
         if self.df:
@@ -254,17 +254,16 @@ class ArmLaws:
         at_flops: float,
         statistic: Statistic,
         extrapolated: bool,
-        replicates: FloatArray | None = None,
     ) -> Multiplier:
         """A multiplier that is this ``statistic`` of both laws."""
-        bounds = self.interval(statistic, replicates)
+        bounds = self.interval(statistic)
         value, note = float(statistic(self.parameters)[0]), bounds.note or self.remark
         errors = bounds.seeds_error, bounds.split_error
         return Multiplier(name, at_flops, value, bounds.ends, extrapolated, note, *errors)
 
-    def inside(self, at: float) -> float:
-        """The largest x at which the reference's law reaches the arm's loss without exceeding ``at``."""
-        return float(needed_of(self.parameters[::-1], at, self.law)[0])
+    def law_losses(self, rows: Mapping[str, FloatArray], x: FloatArray) -> FloatArray:
+        """The losses of rows of a law's parameters at ``x`` [points]: [rows, points]."""
+        return self.law.predict(_columns(rows), {"x": x[None]})
 
     def change(self, low: float, high: float) -> dict[str, Any] | None:
         """The factor by which the multiplier changes with each decade of x, between ``low`` and ``high``."""
@@ -285,16 +284,13 @@ class ArmLaws:
         errors = {name: getattr(bounds, name) for name in ("log_error", "df", "seeds_error", "split_error")}
         return {"estimate": value, "interval": bounds.ends, "note": bounds.note or self.remark, **errors}
 
-    def interval(self, statistic: Statistic, replicates: FloatArray | None = None) -> RatioInterval:
-        """The t interval of a ratio, or None and why there is none.
-
-        ``replicates`` [draws] are those of the ratio where they have more noise than that of the laws.
-        """
+    def interval(self, statistic: Statistic) -> RatioInterval:
+        """The t interval of a ratio, or None and why there is none."""
         if self.df == 0:
             return RatioInterval(None, self.remark)
         if len(np.unique(self.x[0])) < FEWEST_RUNGS:
             return RatioInterval(None, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law")
-        drawn = statistic(self.replicates) if replicates is None else replicates
+        drawn = statistic(self.replicates)
         without = np.ones(1) if self.left_out is None else statistic(self.left_out)
         if not all(np.all(np.isfinite(rows) & (rows > 0)) for rows in (drawn, without)):
             return RatioInterval(

@@ -71,6 +71,8 @@ class Pairs:
     """The identity versions of the trials, where they are of more than one."""
     seeds_differ: bool = False
     """Whether a seed's random numbers are stated to differ from rung to rung."""
+    in_order: bool = False
+    """Whether the arms have no seed in common, so that runs of a cell are paired in their order."""
     next_look: int | None = None
     """The seeds of the next declared look, while the looks so far decide nothing."""
 

@@ -152,6 +152,11 @@ def _in_even_steps(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     return False
 
 
+def names_a_run(column: str) -> bool:
+    """Whether a column of this name says of which run a row is."""
+    return _NAMES_A_RUN.search(column.lower()) is not None
+
+
 def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
     """The planned compute budget of each row, FLOPs; None where the column ``flops`` holds no such lines.
 

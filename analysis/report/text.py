@@ -25,14 +25,13 @@ MOST_CELLS = 13
 
 
 def comparison_text(comparisons: Sequence[Comparison]) -> str:
-    """Each arm against the reference: the sentence, multipliers, trend, what would change it, warnings."""
-    return "\n".join(
-        "\n  ".join([c.sentence, c.scaling_sentence, *_comparison_lines(c)]) for c in comparisons
-    )
+    """Each arm against the reference: the four lines, the sentence, sizes, multipliers, laws, warnings."""
+    return "\n".join("\n  ".join([c.sentence, *_comparison_lines(c)]) for c in comparisons)
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
-    yield comparison.would_change
+    yield from (f"{label}: {line.text}" for label, line in comparison.lines.items())
+    yield from _by_size(comparison)
     yield from (prediction.sentence for prediction in comparison.predictions)
     yield from _by_rung(comparison)
     for kind, multipliers in comparison.multipliers.items():
@@ -47,7 +46,8 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
         )
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
     yield from (*no_hold_out(held), *map(law_text, comparison.laws))
-    yield from _settings(comparison)
+    yield from ([f"multipliers withheld: {comparison.withheld}"] if comparison.withheld else [])
+    yield from (*comparison.facts, *_settings(comparison))
     yield from _environments(comparison)
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
@@ -56,8 +56,25 @@ def _span(interval: tuple[float, float] | None) -> str:
     return f" ({span(interval)})" if interval else ""
 
 
+def _by_size(comparison: Comparison) -> Iterator[str]:
+    """The difference at each size and in each setting, with its own interval and p."""
+    parts = [("size", size) for size in comparison.sizes]
+    parts += [("setting", setting) for setting in comparison.settings]
+    for kind, part in parts[:MOST_CELLS]:
+        interval = "one run" if part.one_run else span(part.interval) if part.interval else "no interval"
+        known = part.p_value is not None
+        p = f", p {p_value(part.p_value)}, Holm {p_value(part.p_holm)}" if known else ""
+        bound = f", only a bound: {' and '.join(part.bound)}" if part.bound else ""
+        facts = f"({interval}{p}{bound}), {plural(part.n_pairs, 'pair')}"
+        yield f"{kind} {part.name}: {signed(part.mean)} {facts}"
+    if (more := len(parts) - MOST_CELLS) > 0:
+        yield f"{more} more sizes and settings, in --json"
+
+
 def _by_rung(comparison: Comparison) -> Iterator[str]:
-    """The difference in each cell, which is descriptive: no claim is made of one rung."""
+    """The difference in each cell where a size has several, which is descriptive."""
+    if len(comparison.by_rung) <= len(comparison.sizes):
+        return
     for cell in comparison.by_rung[:MOST_CELLS]:
         interval = f" ({span(cell.interval)})" if cell.interval else ""
         name = ", ".join([cell.rung, *cell.setting.values()])

@@ -4,10 +4,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from scalevec.analysis.comparison.arm_laws import held_out_difference
-from scalevec.analysis.comparison.growth import extrapolation_remark, hold_out_problem, without_extrapolated
+from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.multipliers import compute_laws_to_show, points_along
+from scalevec.analysis.comparison.multipliers import points_along
+from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import fit, rolling
@@ -91,18 +91,15 @@ def _next_rungs(part: ComparedTrials) -> list[dict[str, Any]]:
 
 def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier], str]:
     """The multipliers of ``arm`` by the point of the range, or none and why."""
-    laws, reason = compute_laws_to_show(part.pairs(arm), part.options)
+    of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
+    laws, held = of_arm.laws, of_arm.held
     if laws is None:
-        return {}, f"no multiplier: {reason}"
-    points = points_along(part.pairs(arm).complete, laws)
+        return {}, of_arm.reason
+    points = points_along(part.pairs(arm).complete)
     shown = [laws.multiplier(name, compute, compute) for name, compute, _ in points]
-    held = held_out_difference(part.pairs(arm), part.options)
     remark = extrapolation_remark(shown, held)
-    beyond = f"beyond the range of {part.reference}"
-    reason = remark and (
-        f"no multiplier: {beyond}, as {remark}" if hold_out_problem(held) else f"{beyond} {remark}"
-    )
-    return {multiplier.at: multiplier for multiplier in without_extrapolated(shown, held)}, reason
+    reason = remark and f"beyond the range of {part.reference} {remark}"
+    return {multiplier.at: multiplier for multiplier in noted(shown, held)}, reason
 
 
 def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:

@@ -56,12 +56,12 @@ def test_seeds_that_are_copies_carry_no_verdict(sweep, seeds: int):
     assert comparison.verdict == "undecided"
     difference = comparison.loss_difference
     assert (difference.interval, difference.p_value, difference.df) == (None, None, 0)
-    assert "seeds that are copies of each other: no confidence interval, so no claim" in comparison.sentence
+    assert comparison.reason.code == "one_seed"
     middle = comparison.compute_multipliers[0]
     assert middle.interval is None
     assert "seeds are exact copies" in middle.note
     [caution] = [warning for warning in comparison.warnings if "exact copies" in warning]
-    assert caution.startswith("baseline, unified: the seed has no effect")
+    assert caution.startswith("unified: baseline, unified: the seed has no effect")
 
 
 @pytest.mark.parametrize("cells", [np.repeat(range(4), 3), np.arange(12)])
