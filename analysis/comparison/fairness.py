@@ -126,7 +126,8 @@ def _equal_rates(pairs: Pairs) -> bool:
     sides = [f"learning_rate_{side}" for side in ("reference", "arm")]
     if not all(name in pairs.complete for name in sides):
         return "learning_rate" in pairs.complete
-    return bool(np.array_equal(*(pairs.complete[name].to_numpy(float) for name in sides)))
+    reference, arm = (pairs.complete[name].to_numpy(float) for name in sides)
+    return bool(np.array_equal(reference, arm))
 
 
 def far_apart(pairs: Pairs) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.cell_columns import CELL_COLUMNS
 from scalevec.analysis.data.runs import ONE_RUN, names_a_run
+from scalevec.analysis.data.tidy import CELL_COLUMNS
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import joined
 

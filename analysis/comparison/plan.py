@@ -240,7 +240,7 @@ def _mean_with_error(paired: PairedArm) -> dict[str, Any]:
     }
 
 
-def claim_status(trials: "Mapping[str, Any]", plan: Mapping[str, Any], chosen: Mapping[str, Any]) -> Line:
+def claim_status(trials: Mapping[Any, Any], plan: Mapping[str, Any], chosen: Mapping[str, Any]) -> Line:
     """Line 4 of an answer: whether the question was asked before the results.
 
     Args:

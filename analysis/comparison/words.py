@@ -58,8 +58,8 @@ def _of_sizes(evidence: Evidence, decision: Decision) -> Line:
     other = "higher" if mean < 0 else "lower"
     settings = evidence.differing(evidence.settings, 1 if mean < 0 else -1)
     if evidence.is_significant and (against or settings):
-        where = [f"at {_named(against, every)}"] if against else [f"with {_named(settings)}"]
-        return Line("crosses", f"{word} on average; {other} {where[0]}")
+        exception = f"at {_named(against, every)}" if against else f"with {_named(settings)}"
+        return Line("crosses", f"{word} on average; {other} {exception}")
     if lower and higher:
         return Line("crosses", f"lower at {_named(lower, every)}; higher at {_named(higher, every)}")
     if evidence.is_significant and len(known) == 1:
@@ -111,7 +111,7 @@ def _over_settings(evidence: Evidence) -> str:
 def _diverged(evidence: Evidence) -> str:
     """At which sizes one side alone diverged, in how many of the planned pairs."""
     table, told = evidence.pairs.table, []
-    planned = table[table["kind"] != UNPAIRED].groupby("rung").size()
+    planned = table[table["kind"] != UNPAIRED].groupby("rung").size().to_dict()
     for kind, name in ((ARM_DIVERGED, ""), (REFERENCE_DIVERGED, f"{evidence.reference} ")):
         counts = table[table["kind"] == kind].groupby("rung", sort=False).size()
         where = [f"{rung} ({number} of {planned[rung]})" for rung, number in counts.items()]

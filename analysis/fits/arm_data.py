@@ -71,8 +71,10 @@ class ArmData:
         columns = {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}
         rows = pd.DataFrame(columns, dtype=float)
         rows["rung"] = rows["flops"].map("C {:.3g}".format)
-        changes = {"law": "power", "x": "C", "y": "n_star", "c_convention": "given", "interval": "none"}
-        return rows, dataclasses.replace(self.options, **changes)
+        of_optima = dataclasses.replace(
+            self.options, law="power", x="C", y="n_star", c_convention="given", interval="none"
+        )
+        return rows, of_optima
 
     @property
     def clusters(self) -> "pd.Series[str]":

@@ -78,7 +78,7 @@ def _best(fitted: FittedArm, flops: float) -> dict[str, Any]:
     seen = {"N": variable_of(rows, "N", options)}
     seen |= {"D": rows["n_tokens"].to_numpy(float)} if "n_tokens" in rows else {}
     beyond = decades_beyond(seen, pd.DataFrame({"N": n[:1], "D": d[:1]})).iloc[0]
-    farthest = beyond.abs().idxmax()
+    farthest = str(beyond.abs().idxmax())
     row: dict[str, Any] = {"flops": flops, "by": fitted.law.points.law.method if loss is None else "surface"}
     for name, values in (("N", n), ("D", d), ("tokens_per_parameter", d / n), ("value", loss)):
         row |= _estimate(fitted, name, values)

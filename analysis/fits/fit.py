@@ -128,7 +128,7 @@ def fit_of(fitted: FittedArm) -> Fit:
         excluded=data.excluded,
         fitted=fitted,
         refuted=fitted.refuted,
-        hold_out=fitted.held,
+        hold_out=dict(fitted.held),
         optima=data.optima,
         warnings=(
             *fit_warnings(data.rows, options, law, arm, lack=fitted.lack),
@@ -217,19 +217,21 @@ def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOp
     Those errors are over the steps at which every law of an arm could be fitted, so that they compare.
     Raises :class:`DataError` as :func:`fit` does.
     """
-    fits, errors = [], []
+    fits: list[Fit] = []
+    errors: list[dict[tuple[str, int], float]] = []
     for law in laws:
         chosen = dataclasses.replace(options, law=law)
         fits += fit(results, chosen).values()
         records = rolling(results, chosen)
         errors.append({(r["arm"], r["rungs"]): r["relative_error"] for r in records if "relative_error" in r})
     common = set.intersection(*map(set, errors))
-    by_law = dict(zip(laws, errors, strict=True))
+    n_arms = len(fits) // len(laws)
     return [
         dataclasses.replace(
-            fitted, rolling=_summary([by_law[law][step] for step in sorted(common) if step[0] == fitted.arm])
+            fitted,
+            rolling=_summary([errors[i // n_arms][step] for step in sorted(common) if step[0] == fitted.arm]),
         )
-        for law, fitted in zip(np.repeat(laws, len(fits) // len(laws)), fits, strict=True)
+        for i, fitted in enumerate(fits)
     ]
 
 

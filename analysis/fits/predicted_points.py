@@ -141,9 +141,11 @@ class FittedArm:
         for name, of_all in columns.items():
             result[self.shown(name)] = of_all
         beyond = decades_beyond(self.seen, result)
-        farthest = beyond.abs().idxmax(axis=1)
+        farthest = beyond.abs().idxmax(axis=1).astype(str)
         result["value"], result["low"], result["high"] = values, np.nan, np.nan
-        result["decades"] = [beyond.at[row, name] for row, name in farthest.items()]
+        result["decades"] = [
+            of_point[name] for (_, of_point), name in zip(beyond.iterrows(), farthest, strict=True)
+        ]
         result["beyond"] = farthest.where(result["decades"] != 0, "")
         distance = beyond[list(self.seen)].abs().max(axis=1).to_numpy()
         low, high = self._ends(columns, values, distance, interval)

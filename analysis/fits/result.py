@@ -175,7 +175,7 @@ class Fit:
         return f"<Fit of {self.arm}: {self.formula}; {shown}>"
 
     def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="%.4g")
+        return str(self.to_frame().to_html(index=False, float_format="{:.4g}".format))
 
     def plot(self, ax: "Axes | None" = None, color: str | None = None, factor: float = 1.0) -> "Axes":
         """Draw the law with its band and runs, to ``factor`` times the largest compute.
@@ -235,4 +235,4 @@ class Fits(dict[str, Fit]):
         return "\n".join(map(repr, self.values()))
 
     def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="%.4g")
+        return str(self.to_frame().to_html(index=False, float_format="{:.4g}".format))
