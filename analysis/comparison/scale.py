@@ -127,14 +127,14 @@ def _line(
 
 
 def prediction_intervals(
-    pairs: Pairs, held: BoolArray, predicted: Mapping[str, float], options: AnalysisOptions, level: float
-) -> dict[str, tuple[float, float]]:
-    """The intervals in which what was seen at the ``held`` complete pairs is expected, by name in ``SIGNS``.
+    pairs: Pairs, held: BoolArray, options: AnalysisOptions, level: float
+) -> dict[str, tuple[float, tuple[float, float]]]:
+    """What is expected at the ``held`` complete pairs by the other rungs' laws, with its interval, by name.
 
     They hold the noise of the laws through the other rungs and that of the held pairs' own mean, each with
     the noise of its rungs, and the test split's error of what is left between them. Empty where either has no
-    noise figure, or a planned pair no result. ``predicted`` is in nats/token; ``level`` is that of each law,
-    the difference's is that of the options.
+    noise figure, or a planned pair no result. The names are those of :data:`SIGNS`, the unit is the table's;
+    ``level`` is that of each law, the difference's is that of the options.
     """
     if pairs.is_interim:
         return {}
@@ -151,20 +151,18 @@ def prediction_intervals(
     if not laws.df or not of_held.df:
         return {}
     at = [complete.loc[held, f"compute_{side}"].to_numpy(float) for side in ("reference", "arm")]
-    halves = {
-        name: _half(
-            laws, of_held, losses, sample, held, at, np.array(signs), level if name != "difference" else None
-        )
+    levels = {"difference": options.level}
+    return {
+        name: _expected(laws, of_held, losses, sample, held, at, np.array(signs), levels.get(name, level))
         for name, signs in SIGNS.items()
     }
-    return {name: (predicted[name] - half, predicted[name] + half) for name, half in halves.items()}
 
 
 SIGNS = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
 """What is predicted of a held rung, as weights of the losses of reference and arm."""
 
 
-def _half(
+def _expected(
     laws: ArmLaws,
     of_held: RungNoise,
     losses: FloatArray,
@@ -172,9 +170,9 @@ def _half(
     held: BoolArray,
     at: Sequence[FloatArray],
     signs: FloatArray,
-    level: float | None,
-) -> float:
-    """Half the interval of a weighted sum of the sides' mean losses at the ``held`` pairs."""
+    level: float,
+) -> tuple[float, tuple[float, float]]:
+    """A weighted sum of the sides' mean losses at the ``held`` pairs, with its interval."""
 
     def combined(of_laws: Parameters) -> FloatArray:
         drawn = [laws.law_losses(side, x) for side, x in zip(of_laws, at, strict=True)]
@@ -190,7 +188,8 @@ def _half(
         observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), weights)
         split = [Component(*sample.split.jackknife(combined(laws.left_out) - observed))]
     error, _ = with_split(errors, split)
-    return error.half(level or laws.options.level)
+    value, half = float(combined(laws.parameters)[0]), error.half(level)
+    return value, (value - half, value + half)
 
 
 def _sum_of(*errors: Error) -> Error:

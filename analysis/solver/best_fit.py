@@ -172,6 +172,22 @@ def joint_fit(
 
     ``weights`` are of each arm's points. Raises :class:`DataError` if not identified.
     """
+    points = joint_points(arms, law, weights, per_arm)
+    # What leaves a parameter free says more than a number of points, where both are so.
+    require_identifiable(replace(points, groups=None, per_arm=()), "all", options.x)
+    if points.n_points < len(points.free):
+        n_free = len(points.free)
+        raise DataError(f"{points.n_points} points for {n_free} parameters of a joint {law.name} fit")
+    return fit_points(points, np.concatenate([y for _, y in arms]), options)
+
+
+def joint_points(
+    arms: Sequence[PointsOfArm],
+    law: Law,
+    weights: Sequence[FloatArray | None] = (None,),
+    per_arm: Sequence[str] | None = None,
+) -> Points:
+    """Return the points of :func:`joint_fit`. Raises :class:`DataError` for fewer than two arms."""
     if len(arms) < 2:
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
     names = arms[0][0].keys()
@@ -180,9 +196,4 @@ def joint_fit(
     given = [of_arm for of_arm in weights if of_arm is not None]
     separate = coefficients(law) if per_arm is None else tuple(per_arm)
     pooled = points_of(law, variables, np.concatenate(given) if given else None)
-    points = replace(pooled, groups=groups, per_arm=separate)
-    # What leaves a parameter free says more than a number of points, where both are so.
-    require_identifiable(pooled, "all", options.x)
-    if len(groups) < len(points.free):
-        raise DataError(f"{len(groups)} points for {len(points.free)} parameters of a joint {law.name} fit")
-    return fit_points(points, np.concatenate([y for _, y in arms]), options)
+    return replace(pooled, groups=groups, per_arm=separate)

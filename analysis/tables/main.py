@@ -176,7 +176,7 @@ def _multipliers(
                 remarks += [(remark, phrases.arm_at(setting, arm))] if remark else []
                 remarks += [
                     (warning, phrases.arm_at(setting, name))
-                    for name, law in zip((part.reference, arm), laws.fits, strict=True)
-                    for warning in equal_optima_warning(law.equal_parameters())
+                    for name, (law, number) in zip((part.reference, arm), laws.sides, strict=True)
+                    for warning in equal_optima_warning(law.equal_parameters(number))
                 ]
     return multipliers, [note.rstrip(".") for note in phrases.remark_notes(reasons)], remarks
