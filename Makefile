@@ -21,17 +21,18 @@ test-slow: $(VENV)/dev.stamp
 # intervals, the small sweeps (hours).
 nightly: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m nightly
+	tests/cluster/namespace.sh $(BIN)/python -m pytest -m nightly tests/cluster
 	$(MAKE) faults
 	$(BIN)/python benchmarks/calibration.py 2000
 	$(MAKE) paper-small
 
 # A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Five
-# parts that mostly wait, each with daemons of its own: make -j 5 test-cluster runs them side by side.
-CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py)
+# parts, each with daemons of its own, the longest first: make -j 5 test-cluster runs them side by side.
+CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py fault_campaign.py)
 CLUSTER_TRAINING := $(addprefix tests/cluster/test_,slurm_training.py submit.py)
 CLUSTER_STORMS := $(addprefix tests/cluster/test_slurm_,storms.py cancel.py limits.py sent_code.py)
 CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py two_users_slurm.py)
-test-cluster: test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others
+test-cluster: test-cluster-others test-cluster-ray test-cluster-training test-cluster-storms test-cluster-slurm
 
 test-cluster-slurm: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_SLURM)

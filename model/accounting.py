@@ -4,11 +4,22 @@ N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Ev
 the real model, which alone knows where it has scale vectors.
 """
 
+import hashlib
+import json
+import os
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 from scalevec.model.config import ModelConfig
+
+Sizes = dict[str, int]
+"""Parameters or bytes by what they are of."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ def active_matrices(config: ModelConfig) -> int:
 
 @lru_cache(maxsize=4096)
 def count_parameters(config: ModelConfig) -> ParameterCounts:
-    """Count the parameters of a model by group: loads torch and builds the model without its memory.
+    """Count the parameters of a model by group: builds it without its memory, once for all that are alike.
 
     Args:
         config: The model.
@@ -111,6 +122,11 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
     Returns:
         The counts; ``matrices`` is :func:`active_matrices`, or what a token passes of a model that has more.
     """
+    return ParameterCounts(**measured("counts", structure(config), lambda: _counted(config)))
+
+
+def _counted(config: ModelConfig) -> Sizes:
+    """The fields of :class:`ParameterCounts`, of a model without memory."""
     import torch
 
     from scalevec.model.decoder import Transformer, parameter_roles
@@ -126,14 +142,14 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
         sizes[role] += times * model.get_parameter(name).numel()
     of = config.experts
     idle = 0 if of is None else sizes["experts"] * (of.n_experts - of.top_k) // of.n_experts
-    return ParameterCounts(
-        matrices=sizes["matrix"] + sizes["experts"] - idle,
-        token_embedding=sizes["embedding"],
-        head=sizes["head"],
-        scale_vectors_input=sizes["scale_vector_input"],
-        scale_vectors_output=sizes["scale_vector_output"],
-        matrices_idle=idle,
-    )
+    return {
+        "matrices": sizes["matrix"] + sizes["experts"] - idle,
+        "token_embedding": sizes["embedding"],
+        "head": sizes["head"],
+        "scale_vectors_input": sizes["scale_vector_input"],
+        "scale_vectors_output": sizes["scale_vector_output"],
+        "matrices_idle": idle,
+    }
 
 
 def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
@@ -170,3 +186,52 @@ class Passes:
     compiled: bool
     accumulates: bool
     folds_once: bool
+
+
+_IN_PROCESS: dict[str, Sizes] = {}
+
+
+def measured(part: str, key: Any, measure: Callable[[], Sizes]) -> Sizes:
+    """What ``measure`` tells of ``part``, or has told of an equal ``key``: that is in the cache folder."""
+    name = hashlib.sha256(repr((part, key, _code())).encode()).hexdigest()
+    if name not in _IN_PROCESS:
+        path = _kept_in() / f"{name}.json"
+        _IN_PROCESS[name] = _read(path) or _written(path, measure())
+    return _IN_PROCESS[name]
+
+
+def _kept_in() -> Path:
+    for variable, below in (("SCALEVEC_ESTIMATES_DIR", "."), ("SCALEVEC_CACHE_DIR", "estimates")):
+        if variable in os.environ:
+            return Path(os.environ[variable], below)
+    # As platformdirs has it on Linux, which a machine that only trains need not have.
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (no home, no error)
+    return Path(caches, "scalevec", "estimates")
+
+
+def _read(path: Path) -> Sizes | None:
+    """The sizes in ``path``; None where they cannot be had, or are not what was written."""
+    with suppress(OSError, ValueError, RecursionError):
+        kept = json.loads(path.read_bytes()[:10_000])
+        if isinstance(kept, dict) and kept.pop("name", None) == path.stem and kept:
+            return kept if all(type(size) is int and size >= 0 for size in kept.values()) else None
+    return None
+
+
+def _written(path: Path, sizes: Sizes) -> Sizes:
+    """``sizes``, kept in one go: another process reads all of them or nothing. Without room they are not."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({"name": path.stem, **sizes}))
+        temporary.replace(path)
+    return sizes
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """A digest of what the sizes follow from beside a trial: the code of the model, and torch's version."""
+    digest = hashlib.sha256(version("torch").encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -141,6 +141,12 @@ def test_a_front_door_loads_nothing_heavy(module):
     assert loaded_by(f"import scalevec.{module}", names) == "[]"
 
 
+def test_what_plans_and_schedules_loads_no_torch_before_something_is_to_be_measured():
+    modules = ("sweep.sweep_run", "commands.run.plan", "commands.run.run", "commands.look.status")
+    code = "\n".join(f"import scalevec.orchestrator.{name}" for name in modules)
+    assert loaded_by(code, ("torch",)) == "[]"
+
+
 @pytest.mark.parametrize("module", ["scalevec.model.train.loop", "scalevec.analysis.report.html"])
 def test_training_and_analysis_need_no_library_of_the_orchestrator(module):
     absent = ("pydantic", "sqlalchemy", "typer", "rich", "ray", "submitit", "ruamel")

@@ -4,17 +4,11 @@ Measured on the real model with tensors that hold nothing (``dry_run``), once fo
 alike, and kept in the user's cache folder. torch is loaded only where something is not kept there yet.
 """
 
-import hashlib
-import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from functools import partial
+from importlib import import_module
 
-from scalevec.model.accounting import Passes, count_parameters, structure
+from scalevec.model.accounting import Passes, Sizes, count_parameters, measured, structure
 from scalevec.model.config import RunOptions, ScheduleConfig, Trial
 
 FLOAT_BYTES = 4
@@ -32,8 +26,7 @@ pairs of tokens, and the logits; as seen, within a quarter."""
 PRECONDITIONER_ARRAYS = 9
 """Of the matrices' size, kept over a step: values, gradient, predicted movement, decay; as seen."""
 
-Sizes = dict[str, int]
-"""Bytes by what takes them."""
+_dry_run = partial(import_module, "scalevec.model.estimate.dry_run")
 
 
 @dataclass(frozen=True)
@@ -135,7 +128,7 @@ def _passes(trial: Trial, options: RunOptions) -> Sizes:
         accumulates=_holds_gradients(trial, options),
         folds_once=options.compiled and _is_cut(trial, options) and not options.shard,
     )
-    return _measured("passes", of, of)
+    return measured("passes", of, lambda: _dry_run().passes(of))
 
 
 def _optimizer(trial: Trial, device: str) -> Sizes:
@@ -150,60 +143,8 @@ def _optimizer(trial: Trial, device: str) -> Sizes:
     # Neither is in the size of anything.
     config = replace(trial.optimizer, learning_rate=1e-3, weight_decay=0.1)
     alike = replace(trial, model=structure(trial.model), optimizer=config)
-    return _measured("optimizer", (alike.model, config, device), alike, device)
-
-
-_IN_PROCESS: dict[str, Sizes] = {}
-
-
-def _measured(part: str, key: Any, *of: Any) -> Sizes:
-    """What ``dry_run`` tells of ``part``, or has told of an equal ``key``: that is in the cache folder."""
-    name = hashlib.sha256(repr((part, key, _code())).encode()).hexdigest()
-    if name not in _IN_PROCESS:
-        path = _cache_folder() / "estimates" / f"{name}.json"
-        sizes = _read(path)
-        if sizes is None:
-            from scalevec.model.estimate import dry_run
-
-            sizes = getattr(dry_run, part)(*of)
-            _write(path, sizes)
-        _IN_PROCESS[name] = sizes
-    return _IN_PROCESS[name]
-
-
-def _cache_folder() -> Path:
-    if "SCALEVEC_CACHE_DIR" in os.environ:
-        return Path(os.environ["SCALEVEC_CACHE_DIR"])
-    from platformdirs import user_cache_path  # not on every machine that the model alone is tried on
-
-    return user_cache_path("scalevec", appauthor=False)
-
-
-def _read(path: Path) -> Sizes | None:
-    """The sizes in ``path``; None where they cannot be had, or are not what was written."""
-    with suppress(OSError, ValueError, RecursionError):
-        kept = json.loads(path.read_bytes()[:10_000])
-        if isinstance(kept, dict) and kept.pop("name", None) == path.stem and kept:
-            return kept if all(type(size) is int and size >= 0 for size in kept.values()) else None
-    return None
-
-
-def _write(path: Path, sizes: Sizes) -> None:
-    """Keep ``sizes``, in one go: another process reads all of it or nothing. Without room it is not kept."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({"name": path.stem, **sizes}))
-        temporary.replace(path)
-
-
-@lru_cache(maxsize=1)
-def _code() -> str:
-    """A digest of what the sizes follow from beside a trial: the code of the model, and torch's version."""
-    digest = hashlib.sha256(version("torch").encode())
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    key = (alike.model, config, device)
+    return measured("optimizer", key, lambda: _dry_run().optimizer(alike, device))
 
 
 def _share_of_optimizer(trial: Trial, options: RunOptions) -> tuple[int, int]:

@@ -23,7 +23,8 @@ from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import branch_step, stream_of
 from scalevec.model.optimization import learning_rate
 from scalevec.model.theory.measure import MeasuredRun, Measurements, vector_statistics
-from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, checkpoint_steps, newest_step
+from scalevec.model.train import checkpoint_steps, newest_step
+from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint
 from scalevec.model.train.ddp import ALONE, World
 from scalevec.model.train.devices import peak_memory_bytes, unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate

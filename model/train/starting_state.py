@@ -17,18 +17,8 @@ import torch
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.identity import branch_step
-from scalevec.model.train.checkpoint import (
-    DAMAGE,
-    Checkpoint,
-    drop_leftovers,
-    load_newest,
-    newest_first,
-    newest_step,
-    read_checkpoint,
-    set_aside_after,
-    step_of,
-    write_checkpoint,
-)
+from scalevec.model.train import drop_leftovers, newest_first, newest_step, set_aside_after, step_of
+from scalevec.model.train.checkpoint import DAMAGE, Checkpoint, load_newest, read_checkpoint, write_checkpoint
 from scalevec.model.train.record import Recorder, stays_whole, unbroken
 
 _ROWS = "metrics"

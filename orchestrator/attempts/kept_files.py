@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.train.checkpoint import prune_finished
+from scalevec.model.train import prune_finished
 from scalevec.orchestrator.private import OTHERS_WRITE, name_of_user
 from scalevec.results.run_directory import RunDirectory
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.orchestrator.attempts.jobs import Task, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import (

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalevec.model.train.checkpoint import checkpoint_steps, newest_step
+from scalevec.model.train import checkpoint_steps, newest_step
 from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.results.files import CorruptRecordError

@@ -40,7 +40,8 @@ class TrainedTrial(RunDirectory):
         import torch
 
         from scalevec.model.decoder import Transformer, initialise
-        from scalevec.model.train.checkpoint import DAMAGE, newest_first, pack, read_checkpoint
+        from scalevec.model.train import newest_first
+        from scalevec.model.train.checkpoint import DAMAGE, pack, read_checkpoint
         from scalevec.orchestrator.sources.plugin_of_model import load_plugin
 
         self._require_completed()

@@ -67,8 +67,9 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
 def environment_in(folder: Path) -> dict[str, str]:
     """The variables that make Ray keep to ``folder``, and let its trials be held.
 
-    Without its memory monitor, which kills tasks where others have filled the machine's memory.
+    Without its memory monitor, which kills tasks where others have filled the machine's memory, and with its
+    workers at the priority of other processes: at 15 they wait for every trial of SLURM beside them.
     """
     variables = {"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
-    variables |= {"RAY_memory_monitor_refresh_ms": "0"}
+    variables |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
     return variables | {"PYTHONPATH": can_hold(os.environ)["PYTHONPATH"]}

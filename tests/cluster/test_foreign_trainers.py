@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 SLURM = "cluster: {executor: slurm, poll_s: 0.2, memory_gb: 1.5, time: 60}\n"
 
 
-@pytest.fixture(params=["local", "slurm", "ray"])
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.nightly), "slurm", "ray"])
 def options(request, tmp_path, monkeypatch) -> tuple[str, ...]:
     """Those of ``scalevec run`` for an executor whose daemons run."""
     if request.param == "local":

@@ -85,7 +85,7 @@ def test_the_password_is_in_nothing_that_is_written_or_said(postgres, call, swee
     ):
         done = call(*command)
         assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "cache").exists()  # where the index would be without a server
     assert postgres.password.encode() not in everything_written(tmp_path)
     assert postgres.password not in "".join(call.messages)
 

@@ -180,6 +180,7 @@ def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machin
     assert {event["node"] for event in faults} == {"n2"}
 
 
+@pytest.mark.nightly
 def test_workers_of_ray_are_killed_in_the_middle_of_training(on_the_cluster, on_this_machine):
     process = start_held(on_the_cluster, "--profile", "cluster")
     wait_until(lambda: checkpoints(on_the_cluster) == len(on_this_machine), process)
@@ -208,6 +209,7 @@ def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, 
     assert losses(own_ray) == on_this_machine
 
 
+@pytest.mark.nightly
 def test_workers_start_in_a_project_whose_packages_have_our_names(own_ray, monkeypatch, on_this_machine):
     take_our_names(own_ray)
     monkeypatch.setenv("PYTHONPATH", ".")

@@ -11,7 +11,7 @@ from cluster.slurm_daemons import SlurmCluster, until
 from cluster.test_slurm_jobs import killed, ours, scalevec, states, trials  # noqa: F401 (fixture)
 from cluster.test_slurm_training import end_of, start, sweep, workers_of  # noqa: F401 (fixtures)
 from hold import can_hold, hold, release
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory
 from support import SCALEVEC, two_arms
 
@@ -94,7 +94,9 @@ def in_every_state(forgetful, called, tmp_path, text_files) -> dict[str, RunDire
     slurm.run("scontrol", "update", f"jobid={array}", "ArrayTaskThrottle=1")
     slurm.run("scontrol", "release", number_of(pending))
     slurm.run("scancel", number_of(forgotten))
-    until(lambda: not shown(slurm, forgotten), "it is forgotten", lambda: shown(slurm, forgotten))
+    # The job of a trial that has its result may still be about to end.
+    for gone in (forgotten, completed):
+        until(lambda gone=gone: not shown(slurm, gone), "it is forgotten", slurm.logs)
     (slurm.root / "completing").touch()
     slurm.run("scancel", number_of(completing))
     slurm.run("scontrol", "requeue", number_of(requeued))
@@ -145,6 +147,7 @@ def test_cancel_ends_a_job_whose_machine_is_being_prepared(forgetful, called, tm
     until(lambda: not ours(forgetful), "the queue is empty", lambda: forgetful.run("squeue"))
 
 
+@pytest.mark.nightly
 def test_of_two_sweeps_that_overlap_one_is_cancelled_and_the_other_has_all_its_trials(
     start, slurm, tmp_path, text_files, scalevec
 ):

@@ -101,6 +101,7 @@ def test_a_sweep_larger_than_the_limit_of_its_user_goes_on_beside_jobs_of_that_u
     assert slurm.run("squeue", "-h", "-r", "-o", "%F").split() == [others] * 3
 
 
+@pytest.mark.nightly
 def test_a_limit_of_a_group_that_another_user_has_used_up_is_waited_out(limited, tmp_path, text_files):
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.slurm_daemons import until
 from hold import can_hold, hold, release
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import ONE_TRIAL, SCALEVEC, call_main
 

@@ -14,7 +14,7 @@ import pytest
 from cluster.slurm_daemons import until
 from cluster.trunk_sweep import outcomes, states_left
 from hold import can_hold, hold, release
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, finished, take_our_names, two_arms
 
@@ -28,6 +28,11 @@ side: {poll_s: 0.2, memory_gb: 1.5, time: 60, trials_per_gpu: 2}
 low: {poll_s: 0.2, memory_gb: 1.5, time: 60, partition: low}
 spare: {poll_s: 0.2, memory_gb: 1.5, time: 60, partition: spare, preempt: cancel}
 """
+
+
+def at_night(value: str):
+    """A parameter like others that every change is tested with."""
+    return pytest.param(value, marks=pytest.mark.nightly)
 
 
 @pytest.fixture(scope="session")
@@ -141,7 +146,7 @@ def test_workers_start_in_a_project_whose_packages_have_our_names(start, tmp_pat
     assert losses(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize("profile", ["plain", "shared", "side"])
+@pytest.mark.parametrize("profile", ["plain", "shared", at_night("side")])
 def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, profile):
     end_of(start(profile))
     assert_whole(tmp_path, undisturbed)
@@ -163,7 +168,7 @@ def test_preflight_and_trials_start_through_the_launcher_of_the_profile(
     assert modules == ["preflight", "train", "train"]
 
 
-@pytest.mark.parametrize("profile", ["plain", "shared"])
+@pytest.mark.parametrize("profile", [at_night("plain"), "shared"])
 def test_budgets_branch_off_their_trunk_on_slurm_as_on_this_machine(
     start, tmp_path, trunk_sweep, trunks_on_this_machine, profile
 ):
@@ -185,7 +190,7 @@ def test_requeue_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
     assert set(causes(tmp_path)) == {"preempted"}
 
 
-@pytest.mark.parametrize("profile", ["plain", "side"])
+@pytest.mark.parametrize("profile", ["plain", at_night("side")])
 def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_path, undisturbed, profile):
     """The signal is sent by hand: it is the one that SLURM sends before the limit."""
     process = start_held(profile)
@@ -198,7 +203,7 @@ def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_p
     assert resumed(tmp_path) == 4
 
 
-@pytest.mark.parametrize("profile", ["low", "spare"])
+@pytest.mark.parametrize("profile", [at_night("low"), "spare"])
 def test_preemption_changes_no_bit(start_held, slurm, tmp_path, undisturbed, profile):
     process = start_held(profile)
     slurm.run("sbatch", "-p", "high", "-N", "4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
@@ -227,7 +232,7 @@ def servers_of(folder: Path) -> set[psutil.Process]:
     return servers
 
 
-@pytest.mark.parametrize("what", ["step", "server"])
+@pytest.mark.parametrize("what", [at_night("step"), "server"])
 def test_what_a_job_of_two_trials_forked_dies_with_it_and_no_bit_changes(
     start_held, slurm, tmp_path, undisturbed, what
 ):
@@ -242,6 +247,7 @@ def test_what_a_job_of_two_trials_forked_dies_with_it_and_no_bit_changes(
     assert resumed(tmp_path) == 2
 
 
+@pytest.mark.nightly
 def test_the_kill_of_a_forked_worker_leaves_its_neighbour(start_held, tmp_path, undisturbed):
     process = start_held("side")
     victim, other = workers_of(tmp_path)

@@ -21,7 +21,7 @@ from cluster.group_members import GroupMember, group_members
 from cluster.intruder import LEVELS, Intruder, repair
 from cluster.slurm_daemons import PROGRAMS, SlurmCluster, require_programs, running, until
 from hold import can_hold, hold, release
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, two_arms
 

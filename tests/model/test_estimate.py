@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from allocations import kept_for_backward
-from scalevec.model import estimate
+from scalevec.model import accounting, estimate
 from scalevec.model.config import (
     Experts,
     ModelConfig,
@@ -83,16 +83,20 @@ def test_compiled_blocks_keep_what_is_planned(experts: Experts | None, preset: s
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("SCALEVEC_ESTIMATES_DIR")
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
+    monkeypatch.setattr(accounting, "_IN_PROCESS", {})
+    accounting.count_parameters.cache_clear()
     return tmp_path / "estimates"
 
 
 def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = estimate.memory_of(TRIAL, RunOptions())
-    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
-    monkeypatch.setattr(dry_run, "passes", None)
-    monkeypatch.setattr(dry_run, "optimizer", None)
+    monkeypatch.setattr(accounting, "_IN_PROCESS", {})
+    for name in ("passes", "optimizer"):
+        monkeypatch.setattr(dry_run, name, None)
+    monkeypatch.setattr(accounting, "_counted", None)
+    accounting.count_parameters.cache_clear()
     assert estimate.memory_of(TRIAL, RunOptions()) == measured
     assert list(cache.iterdir())
 
@@ -106,7 +110,8 @@ def test_a_damaged_or_foreign_file_is_measured_again(
     measured = estimate.memory_of(TRIAL, RunOptions())
     for path in cache.iterdir():
         path.write_bytes(content)
-    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
+    monkeypatch.setattr(accounting, "_IN_PROCESS", {})
+    accounting.count_parameters.cache_clear()
     assert estimate.memory_of(TRIAL, RunOptions()) == measured
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.config import RunOptions
-from scalevec.model.train.checkpoint import checkpoint_path, checkpoint_steps
+from scalevec.model.train import checkpoint_path, checkpoint_steps
 from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.costs.estimates import cost

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from scalevec.model.config import Trial
 from scalevec.model.data.corpus import open_corpus
 from scalevec.model.identity import trunk_id
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import Recorder
 from scalevec.orchestrator.worker.plugins import load_plugins

@@ -13,15 +13,8 @@ import torch
 from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train import checkpoint as checkpoints
-from scalevec.model.train.checkpoint import (
-    Checkpoint,
-    load_newest,
-    newest_step,
-    pack,
-    prune,
-    read_checkpoint,
-    save_checkpoint,
-)
+from scalevec.model.train import newest_step, prune_finished
+from scalevec.model.train.checkpoint import Checkpoint, load_newest, pack, read_checkpoint, save_checkpoint
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -186,7 +179,7 @@ def test_a_checkpoint_of_another_model_is_refused():
 def test_prune_leaves_what_keep_says(keep, left, tmp_path):
     for step in (1, 2):
         save_checkpoint(tmp_path, checkpoint(step))
-    prune(tmp_path, keep)
+    prune_finished(tmp_path, {"keep": keep})
     assert len(list(tmp_path.iterdir())) == left
     assert newest_step(tmp_path) == 2 * left
 
@@ -200,7 +193,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_checkpoint(tmp_path):
 def test_what_a_killed_writer_left_goes_at_the_end(tmp_path):
     save_checkpoint(tmp_path, checkpoint(3))
     (tmp_path / ".step-000000004.safetensors.4711.tmp").write_bytes(b"half")
-    prune(tmp_path, "none")
+    prune_finished(tmp_path, {"keep": "none"})
     assert list(tmp_path.iterdir()) == []
 
 

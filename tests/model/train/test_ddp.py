@@ -10,7 +10,7 @@ import pytest
 from parallel_worlds import losses, small_trial, stopped_by_the_follower, together, trained, world_of
 from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.model.train.ddp import ALONE, World
 from scalevec.model.train.evaluation import evaluate
 

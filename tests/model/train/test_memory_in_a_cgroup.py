@@ -115,7 +115,7 @@ def test_the_smallest_that_it_denies_beyond_its_error_dies(group, text_files, tm
 
 
 def _train(fields: dict, corpora: Path) -> None:
-    from scalevec.model.train.checkpoint import checkpoint_steps
+    from scalevec.model.train import checkpoint_steps
     from scalevec.model.train.loop import train
     from support import MemoryRecorder
 

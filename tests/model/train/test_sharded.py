@@ -8,7 +8,8 @@ import torch
 from parallel_worlds import losses, small_trial, together, trained
 from scalevec.model.config import OF_ARCHITECTURE, ScheduleConfig
 from scalevec.model.strategies import PRESETS
-from scalevec.model.train.checkpoint import checkpoint_path, newest_first, read_checkpoint
+from scalevec.model.train import checkpoint_path, newest_first
+from scalevec.model.train.checkpoint import read_checkpoint
 from scalevec.model.train.optimizer_state import LAYOUT
 
 KINDS = [("adamw", None), ("adamw", "batch"), ("muon", "bias"), ("sgd", None)]

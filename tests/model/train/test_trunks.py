@@ -24,8 +24,8 @@ from scalevec.model.config import (
 from scalevec.model.identity import branch_step, semantic_fields, trial_id, trunk_id
 from scalevec.model.optimization import learning_rate
 from scalevec.model.train import checkpoint as checkpoints
-from scalevec.model.train import starting_state
-from scalevec.model.train.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
+from scalevec.model.train import checkpoint_path, starting_state
+from scalevec.model.train.checkpoint import Checkpoint, read_checkpoint
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import TrainingInterruptedError, stays_whole
 from scalevec.model.train.starting_state import load_trunk, save_trunk

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from scalevec.model.train.checkpoint import checkpoint_path
+from scalevec.model.train import checkpoint_path
 from scalevec.orchestrator.errors import TryLaterError
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.orchestrator.scheduling import scheduler as scheduling

@@ -13,7 +13,7 @@ from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions
 from scalevec.model.data.corpus import open_corpus
 from scalevec.model.identity import branch_step, trial_from_fields, trial_id, trunk_id
-from scalevec.model.train.checkpoint import checkpoint_steps
+from scalevec.model.train import checkpoint_steps
 from scalevec.model.train.loop import train
 from scalevec.orchestrator.executors.simulate import simulate_executor as simulate
 from scalevec.orchestrator.executors.simulate.planted_law import Attempt, nominal_corpus

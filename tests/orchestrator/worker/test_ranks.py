@@ -22,8 +22,7 @@ from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.train import ddp
-from scalevec.model.train.checkpoint import checkpoint_steps
+from scalevec.model.train import checkpoint_steps, ddp
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
