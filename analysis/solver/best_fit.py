@@ -17,6 +17,8 @@ from scalevec.analysis.solver.starts import scaled
 
 PointsOfArm = tuple[Mapping[str, FloatArray], FloatArray]
 """One arm's variables (name -> [points]) and losses [points]."""
+MOST_KEPT = 256
+_KEPT: dict[tuple[object, ...], "FittedLaw"] = {}
 AGREEMENT = 1e-6
 """A start agrees with the best when its objective is at most this fraction above."""
 
@@ -144,8 +146,23 @@ def fit_identified(points: Points, y: FloatArray, options: AnalysisOptions, arm:
 
 
 def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
-    """Fit from the best starts (:mod:`starts`), by the loss function that suits the points."""
+    """Fit from the best starts (:mod:`starts`), by the loss function that suits the points.
+
+    The latest fits are kept: a comparison, its hold-outs, tables and figures ask for the same ones.
+    """
     options = options.with_loss(seeds_repeat=points.seeds_repeat)
+    law, criterion = points.law, (options.loss, options.delta, options.residual)
+    arrays = [y, points.weights, points.groups, *points.variables.values()]
+    data = [None if array is None else array.tobytes() for array in arrays]
+    key = (law.name, law.written.text, *law.given, *points.variables, *points.per_arm, *criterion, *data)
+    if key not in _KEPT:
+        _KEPT[key] = _fit(points, y, options)
+        while len(_KEPT) > MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+    return replace(_KEPT[key], options=options)
+
+
+def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     points = scaled(points, y, options)
     problem = points.problem(y, None, options)
     solution = solve(problem, points.starts(problem)).best_first()

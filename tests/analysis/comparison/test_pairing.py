@@ -78,7 +78,7 @@ def test_a_grid_field_of_a_sweep_is_a_setting(sweep):
 def test_two_rows_with_one_key_are_refused(sweep):
     table = sweep()
     with pytest.raises(DataError, match=r"two rows with rung 25k.*seed 0"):
-        only(pd.concat([table, table.iloc[[0]]]))
+        only(pd.concat([table, table.iloc[[0]].assign(loss=3.0)]))
 
 
 def test_a_sweep_of_which_only_tuning_has_ended_has_nothing_to_compare_yet(sweep):

@@ -91,7 +91,7 @@ def test_a_multiplier_of_more_than_a_million_is_none_and_says_so(sweep):
 
 
 def test_a_bad_value_of_the_compared_column_is_named_by_that_column(sweep):
-    with pytest.raises(DataError, match="column 'accuracy', row 1: -1"):
+    with pytest.raises(DataError, match="column 'accuracy', rows 1, 2, .* -1; allowed"):
         only(scored(sweep()).assign(accuracy=-1.0), y="accuracy")
 
 
@@ -153,7 +153,9 @@ def test_the_laws_of_arms_whose_seeds_repeat_are_by_least_squares(sweep):
 def test_a_multiplier_by_least_squares_varies_less_than_by_hubers_loss(sweep):
     def spread(loss):
         tables = [sweep(random_seed=number, seeds=(0, 1, 2)) for number in range(12)]
-        middles = [only(table, loss=loss, hold_out="none").compute_multipliers[0] for table in tables]
+        compared = [only(table, loss=loss, law="power", hold_out="none") for table in tables]
+        middles = [each.compute_multipliers[0] for each in compared if not each.withheld]
+        assert len(middles) >= 9
         return np.std([np.log(middle.estimate) for middle in middles])
 
     assert spread("auto") < 0.9 * spread("huber")

@@ -88,7 +88,7 @@ def test_a_failed_hold_out_withholds_the_multipliers_and_leaves_the_trend_in_nat
 def test_a_law_without_the_floor_that_the_losses_have_is_withheld():
     """A constant multiplier above a floor would look as if it shrank."""
     table = laws(1.0, gain=1.5)
-    comparison = only(table.assign(loss=table["loss"] + 1.8))
+    comparison = only(table.assign(loss=table["loss"] + 1.8), law="power")
     assert comparison.withheld == "the law power misses the runs of baseline and unified"
     assert (comparison.compute_multipliers, comparison.with_scale.measure) == ((), "nats")
 
