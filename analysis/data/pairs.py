@@ -302,14 +302,13 @@ def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
 
 
 def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
-    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
+    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key."""
     grid: list[str] = []
     for name in GRID_COLUMNS:
         twice = rows.duplicated(["arm", *cell_columns, *grid, "seed"], keep=False)
         if name not in rows.columns or name in cell_columns or not twice.any():
             continue
-        is_fixed = "lr_status" not in rows.columns or (rows.loc[twice, "lr_status"] == "fixed").all()
-        if is_fixed and rows.loc[twice, name].nunique() > 1:
+        if rows.loc[twice, name].nunique() > 1:
             grid.append(name)
     return grid
 

@@ -79,7 +79,8 @@ def test_each_law_is_predicted_to_ten_times_the_largest_compute_with_its_distanc
 
 def test_arms_without_a_pair_are_judged_by_their_laws_with_the_figures_that_need_no_pair(tmp_path, sweep):
     table = sweep({"baseline": 0.0, "unified": -0.2}, seeds=tuple(range(5)), noise=0.002)
-    table["seed"] += 10 * (table["arm"] == "unified")
+    unified = table["arm"] == "unified"
+    table["rung"] += unified.map({True: " wider", False: ""})
     text = page(tmp_path / "r.html", table, bootstrap=100).text
     assert "No pairs: the arms are compared by the laws fitted to them." in text
     assert "unified is better than baseline, by their laws: mean difference −0.2" in text
@@ -219,7 +220,7 @@ def test_one_arm_alone_has_a_page_with_its_law_and_no_verdict(tmp_path, sweep):
 @pytest.mark.usefixtures("undrawn")
 def test_a_diverged_trial_is_on_the_page(tmp_path, sweep, diverge):
     text = page(tmp_path / "r.html", diverge(sweep(), "unified", "55k", 1)).text
-    assert "unified diverged and baseline did not: 55k, seed 1" in text
+    assert "; diverged at 55k (1 of 2)" in text
 
 
 @pytest.mark.usefixtures("undrawn")
