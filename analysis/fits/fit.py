@@ -21,6 +21,7 @@ from scalevec.analysis.fits.result import Fit, Fits
 from scalevec.analysis.formatting import joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
+from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import FittedLaw
 
 OPTIMA_NOTE = (
@@ -139,7 +140,7 @@ def fit_of(fitted: FittedArm) -> Fit:
         units=law.points.law.units(y, options.x),
         fixed=tuple(law.points.law.fixed),
         bounds=_bounds(law),
-        columns=law.points.law.own_columns,
+        columns=() if base_of(options.law) else law.points.law.variables,
         weights=options.weights,
         where=options.where,
         law=options.law,

@@ -120,9 +120,13 @@ def _law_of_rest(rest: Mapping[str, pd.DataFrame], options: AnalysisOptions) -> 
     points = [(variables_of(rows, options), values_of(rows, options)) for rows in rest.values()]
     weights = [weights_of(rows, options) for rows in rest.values()]
     if law.per_arm:
-        return joint_fit(points, law, options, weights)
-    [(variables, y)], [arm] = points, rest
-    return fit_identified(points_of(law, variables, weights[0]), y, options, arm)
+        fitted = joint_fit(points, law, options, weights)
+    else:
+        [(variables, y)], [arm] = points, rest
+        fitted = fit_identified(points_of(law, variables, weights[0]), y, options, arm)
+    if flat := fitted.conditioning()[1]:
+        raise DataError(f"the other points leave {'; '.join(flat)} free")
+    return fitted
 
 
 def _noise_of_rest(

@@ -122,7 +122,7 @@ class Fit:
 
         >>> sizes = np.repeat(np.geomspace(1e5, 1e6, 5), 2)
         >>> table = pd.DataFrame({"n_params": sizes, "n_tokens": 20 * sizes, "seed": [0, 1] * 5})
-        >>> noise = np.exp(np.random.default_rng(0).normal(0, 1e-3, 10))
+        >>> noise = np.exp(np.random.default_rng(1).normal(0, 1e-3, 10))
         >>> table["loss"] = 40 * (120 * sizes**2) ** -0.1 * noise
         >>> from scalevec.analysis import fit
         >>> predicted = fit(table, law="power").only.predict({"C": 1e15})

@@ -285,8 +285,8 @@ def require_identifiable(points: Points, arm: str, x: str) -> None:
     logs = np.stack([np.log(points.variables[name]) for name in law.variables])
     distinct = np.unique(np.round(logs, 9), axis=1).shape[1]
     for name, values in zip(law.variables, logs, strict=True):
-        free = law.touched_by(name)
-        if np.ptp(values) < 1e-9 and free and _is_singular(points):
+        free, both = law.touched_by(name), {"N", "D"} <= set(law.variables)
+        if np.ptp(values) < 1e-9 and free and ((both and name in ("N", "D")) or _is_singular(points)):
             shown = x if name == "x" else name
             raise DataError(
                 f"arm {arm!r}: all points have one value of {shown}, which leaves {', '.join(free)} free"
@@ -295,15 +295,18 @@ def require_identifiable(points: Points, arm: str, x: str) -> None:
         raise DataError(
             f"arm {arm!r}: {distinct} distinct points for {len(law.parameters)} parameters of {law.name}"
         )
-    if not {"N", "D"} <= set(law.variables) or "C" in law.variables:
-        return
-    sizes = np.stack([logs[law.variables.index(name)] for name in ("N", "D")])
-    singular = np.linalg.svd(sizes - sizes.mean(axis=1, keepdims=True), compute_uv=False)
-    if singular[-1] < _COLLINEAR * singular[0]:
+    if {"N", "D"} <= set(law.variables) and "C" not in law.variables and _are_proportional(logs, law):
         raise DataError(
             f"arm {arm!r}: N and D are proportional, which leaves their exponents free; several numbers of "
             "tokens per parameter are needed, or a law in one variable"
         )
+
+
+def _are_proportional(logs: FloatArray, law: Law) -> bool:
+    """Whether N and D, of the variables' ``logs`` [variables, points], move together."""
+    sizes = np.stack([logs[law.variables.index(name)] for name in ("N", "D")])
+    singular = np.linalg.svd(sizes - sizes.mean(axis=1, keepdims=True), compute_uv=False)
+    return bool(singular[-1] < _COLLINEAR * singular[0])
 
 
 def _is_singular(points: Points) -> bool:

@@ -57,7 +57,9 @@ def test_arms_are_compared_by_a_formula_over_columns_with_a_hold_out_of_their_di
     loss = 1.69 + 406.4 / sizes**0.34 + 410.7 / (sizes * ratio) ** 0.28
     arms = [table.assign(arm=arm, loss=gain * loss) for arm, gain in (("a", 1.0), ("b", 0.97))]
     law = "E + A/width^alpha + B/D^beta; positive E, A, B"
-    compared = analysis.compare(pd.concat(arms, ignore_index=True), reference="a", law=law, bootstrap=0)[0]
+    compared = analysis.compare(
+        pd.concat(arms, ignore_index=True), reference="a", law=law, bootstrap=0, cluster="row"
+    )[0]
     assert compared.hold_out["predicted"] == pytest.approx(compared.hold_out["observed"], rel=1e-4)
     assert compared.laws[0]["parameters"]["alpha"] == pytest.approx(0.34 / 0.3, rel=1e-6)
 

@@ -62,7 +62,7 @@ def test_a_law_is_one_line(tmp_path, run_copy):
         '    "constant-d": LawEntry("E + A*exp(-alpha*log(x)); positive E, A; start alpha = 0.1", "a test"),'
     )
     add_line(tmp_path / "analysis/registry.py", "LAWS: dict", line)
-    code = "print(analysis.fit(rows, law='constant-d', x='N', bootstrap=0).only.parameters['alpha'])"
+    code = "print(analysis.fit(rows, law='constant-d', x='N', bootstrap=0)['baseline'].parameters['alpha'])"
     assert abs(float(run_copy(code)) - 0.2) < 1e-3
 
 

@@ -48,6 +48,15 @@ def by_laws(table: pd.DataFrame) -> list[analysis.LawComparison]:
     return analysis.compare_by_laws(table, reference="baseline", cluster="run", **BOOTSTRAP)
 
 
+def drawn(table: pd.DataFrame, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    caption = analysis.draw(figure.subplots(), table, "differences", reference="baseline", **BOOTSTRAP)
+    figure.savefig(path, format="png")
+    path.write_bytes(path.read_bytes() + caption.encode())
+
+
 CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "compare": lambda t, _: analysis.compare(t, reference="baseline", **BOOTSTRAP),
     "compare_arms": lambda t, _: analysis.compare_arms(t, reference="baseline", options=OPTIONS),
@@ -59,6 +68,7 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
         analysis.compare(t, reference="baseline", cluster="run", **BOOTSTRAP)
     ),
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
+    "draw": lambda t, path: written(path, lambda to: drawn(t, to)),
     "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
     "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP).values()],
     "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power"], OPTIONS),

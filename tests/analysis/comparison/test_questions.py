@@ -91,7 +91,7 @@ def test_a_multiplier_of_more_than_a_million_is_none_and_says_so(sweep):
 
 
 def test_a_bad_value_of_the_compared_column_is_named_by_that_column(sweep):
-    with pytest.raises(DataError, match="column 'accuracy', rows 1, 2, .* -1; allowed"):
+    with pytest.raises(DataError, match=r"column 'accuracy', rows 1, 2, .* -1; allowed"):
         only(scored(sweep()).assign(accuracy=-1.0), y="accuracy")
 
 

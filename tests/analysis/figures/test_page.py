@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import AnalysisOptions
-from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss

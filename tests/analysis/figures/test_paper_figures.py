@@ -192,7 +192,9 @@ def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_ar
     sweep, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(figure_input, "pairs_or_laws", None)
-    table = sweep().assign(rung=lambda rows: rows["rung"] + (rows["arm"] != "baseline").map({True: " wider", False: ""}))
+    table = sweep().assign(
+        rung=lambda rows: rows["rung"] + (rows["arm"] != "baseline").map({True: " wider", False: ""})
+    )
     drawn = draw(table, tmp_path, formats=["svg"])
     assert drawn.left_out["differences"].startswith("no arm has a trial in common with 'baseline': a pair")
     assert "loss" in {path.stem for path in drawn.paths}

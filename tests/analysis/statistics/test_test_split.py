@@ -34,7 +34,9 @@ def test_its_error_is_that_of_the_mean_over_blocks_which_may_be_like_their_neigh
         noise[:, block] += alike * noise[:, block - 1]
     texts = noise[:, 50:]
     variances = [
-        SplitLosses(np.stack([np.zeros((1, n_blocks)), text[None]]), np.ones(n_blocks)).variance(np.ones(1))[0]
+        SplitLosses(np.stack([np.zeros((1, n_blocks)), text[None]]), np.ones(n_blocks)).variance(np.ones(1))[
+            0
+        ]
         for text in texts
     ]
     assert np.mean(variances) == pytest.approx(texts.mean(axis=1).var(), rel=0.3)

@@ -215,7 +215,11 @@ def test_main_has_the_note_of_scaling_on_a_law_that_is_not_unique(source):
     rungs = {name: 20_000 * 2**step for step, name in enumerate(("20k", "40k", "80k", "160k"))}
     rows = source({"baseline": 0.5, "unified": 0.4}, seeds=(0,), noise=0, rungs=rungs)
     of_main, of_scaling = (
-        [note for note in shown(rows, name, loss="l1", law="power", hold_out="none").notes if "the optimum is not unique" in note]
+        [
+            note
+            for note in shown(rows, name, loss="l1", law="power", hold_out="none").notes
+            if "the optimum is not unique" in note
+        ]
         for name in ("main", "scaling")
     )
     assert [note.split(":")[0] for note in of_main] == ["baseline", "unified"]
