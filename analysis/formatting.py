@@ -128,3 +128,10 @@ def few(names: Sequence[str], most: int = 6) -> str:
     """The first ``most`` of ``names``, and how many more there are."""
     more = [f"and {len(names) - most} more"] if len(names) > most else []
     return "; ".join([*names[:most], *more])
+
+
+def shortened(values: Sequence[object], most: int = 5) -> str:
+    """The first of ``values`` as text, and how many more there are."""
+    shown = [str(value)[:40] for value in values[:most]]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 from scalevec.analysis.errors import DataError, FormulaError, require_choice
-from scalevec.analysis.formula.grammar import parsed
+from scalevec.analysis.formula.formula import parsed
 from scalevec.analysis.registry import LAWS, base_of, law_text
 
 Variable = Literal["N", "D", "C"]
 Loss = Literal["auto", "huber", "l1", "l2"]
 Residual = Literal["log", "linear"]
-Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "percentile", "profile", "none"]
+Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "profile", "none"]
 NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
 Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
@@ -35,7 +35,6 @@ INTERVALS: dict[Interval, str] = {
     "seed-t": "t from seed noise pooled within rungs, bootstrap around the law",
     "residual-t": "t from the residuals, bootstrap around the law",
     "cluster-t": "t from whole runs' residuals with random signs",
-    "percentile": "percentile bootstrap over independent runs",
     "profile": "profile of the objective",
     "none": "no interval",
 }
@@ -88,7 +87,7 @@ class AnalysisOptions:
     """
 
     law: str = field(
-        default="power", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+        default="auto", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
     )
     x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
     y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))
@@ -170,7 +169,7 @@ class AnalysisOptions:
             if not good:
                 raise DataError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
         entry = base_of(self.law)
-        if self.y != "loss" and entry and not (entry.in_one_variable or entry.any_y):
+        if self.y != "loss" and entry and not entry.in_one_variable:
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
 
     def _write_clauses(self) -> None:
@@ -210,7 +209,7 @@ def require_law(law: str) -> None:
         require_choice("law", law, LAWS)
     if law not in LAWS:
         try:
-            parsed(law_text(law) if base_of(law) else law)
+            parsed(law_text(law))
         except FormulaError:
             raise
         except ValueError as error:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from law_designs import LEVEL, NOISE, Covered, Simulate, covers, of_one_arm
 
-from scalevec.analysis.comparison.independence import Independence
+from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.data.pairs import Pairs, paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
@@ -176,7 +176,7 @@ def _tuned(rng: np.random.Generator, n_rungs: int, best: float, bowl: float) -> 
 
 def _mean(pairs: Pairs) -> Interval:
     """The interval of the mean difference."""
-    return inference.overall(Independence.of(pairs).sample(pairs)).interval(LEVEL)
+    return inference.overall(sample_of(pairs)).interval(LEVEL)
 
 
 def _middle(pairs: Pairs, settings: AnalysisOptions) -> Interval:

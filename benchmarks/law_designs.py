@@ -9,13 +9,12 @@ import pandas as pd
 from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits import intervals
-from scalevec.analysis.fits.fit import fit_arm
-from scalevec.analysis.fits.predict import predict
+from scalevec.analysis.fits.fit import fit, fit_arm
 from scalevec.analysis.fits.profile_likelihood import prediction_profile, profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.law_points import points_of
 
 LEVEL = 0.95
 NOISE = 3e-3
@@ -107,16 +106,21 @@ def _predicted(table: pd.DataFrame, rng: np.random.Generator, settings: Analysis
     largest, factors = int(np.argmax(n * d)), np.array([1.0, 2.0, 10.0])
     at = pd.DataFrame({"N": n[largest] * np.sqrt(factors), "D": d[largest] * np.sqrt(factors)})
     budgets = 6 * n[largest] * d[largest] * factors
-    [forecast] = predict(table, at, budgets.tolist(), replace(settings, hold_out="none"))
+    fitted = fit(table, settings).only
+    law, run = fitted.predict(at), fitted.predict(at, interval="run")
     covered: dict[str, float] = {}
-    losses = zip(factors, forecast.points, _planted(at["N"].to_numpy(), at["D"].to_numpy()), strict=True)
-    for factor, point, truth in losses:
-        covered[f"loss at {factor:g} C"] = covers(point.confidence, truth)
+    for row, truth in enumerate(_planted(at["N"].to_numpy(), at["D"].to_numpy())):
         further = truth * np.exp(rng.normal(0, NOISE))
-        covered[f"one further run at {factor:g} C"] = covers(point.prediction, further)
-    for factor, (budget, optima) in zip(factors, forecast.budgets.items(), strict=True):
-        truth = float(_optimal_size(np.array([budget]))[0])
-        covered |= {f"N* by {best.by} at {factor:g} C": covers(best.n.interval, truth) for best in optima}
+        for name, table_of, value in (("loss", law, truth), ("one further run", run, further)):
+            ends = float(table_of["low"][row]), float(table_of["high"][row])
+            covered[f"{name} at {factors[row]:g} C"] = covers(ends, value)
+            covered[f"{name} at {factors[row]:g} C, covered or withheld"] = (
+                covers(ends, value) or ends[0] != ends[0]
+            )
+    for best in fitted.best(*budgets).itertuples():
+        truth = float(_optimal_size(np.array([best.flops]))[0])
+        factor = best.flops / budgets[0]
+        covered[f"N* by {best.by} at {factor:g} C"] = covers((best.N_low, best.N_high), truth)
     return covered
 
 
@@ -141,11 +145,11 @@ def _of_optima(
         fitted = fit_arm(checked(table), replace(settings, hold_out="none"))
     except DataError:
         return {}
-    at = fitted.prediction["at"]["C"]
+    [twice] = fitted.predict().iloc[[1]].itertuples()
     exponent = CHINCHILLA["beta"] / (CHINCHILLA["alpha"] + CHINCHILLA["beta"])
     return {
         "a": covers(fitted.intervals.get("a"), exponent),
-        "prediction at 2 C": covers(fitted.prediction["interval"], float(_optimal_size(np.array([at]))[0])),
+        "prediction at 2 C": covers((twice.low, twice.high), float(_optimal_size(np.array([twice.C]))[0])),
     }
 
 
@@ -158,21 +162,25 @@ def of_one_arm(
     settings: AnalysisOptions,
 ) -> Covered:
     """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
-    fit = fit_points(points_of(law_named(law), variables), loss, settings)
+    fitted = fit_points(points_of(law_named(law), variables), loss, settings)
     cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
     names = pd.Series([str(cluster) for cluster in clusters])
     far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
     wanted = float(law_named(law).predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
     if settings.interval == "profile":
-        profiled = {name: profile(fit, name, LEVEL).interval for name in truth}
-        profiled["prediction at 2 C"] = prediction_profile(fit, far, LEVEL).interval
+        profiled = {name: profile(fitted, name, LEVEL).interval for name in truth}
+        profiled["prediction at 2 C"] = prediction_profile(fitted, far, LEVEL).interval
         truths = {**truth, "prediction at 2 C": wanted}
         return {name: covers(interval, truths[name]) for name, interval in profiled.items()}
-    built = intervals.replicates(fit, cells.astype(float), names, settings)
+    built = intervals.replicates(fitted, cells.astype(float), names, settings)
     if isinstance(built, intervals.NoInterval):
         return {}
-    covered = {name: covers(b, truth[name]) for name, b in built.parameters(fit, LEVEL)[0].items()}
-    covered["prediction at 2 C"] = covers(built.prediction(fit, far, LEVEL), wanted)
+    covered = {name: covers(b, truth[name]) for name, b in built.parameters(fitted, LEVEL)[0].items()}
+    estimate, drawn = (
+        float(fitted.values_at(fitted.theta[None], far)[0]),
+        fitted.values_at(built.solution.theta, far),
+    )
+    covered["prediction at 2 C"] = covers(built.log_interval(estimate, drawn, LEVEL), wanted)
     return covered
 
 

@@ -75,6 +75,8 @@ class SweepFolder:
     """What the sweep's plugins declared, so that results are read without them."""
     verdicts_path = FileIn("verdicts.json")
     """The verdicts that were given, each with the pairs it had."""
+    question_path = FileIn("question.json")
+    """What the comparison asks, as it stood before the first result."""
     predictions_path = FileIn("predictions")
     """A file for each list of predictions, named by its hash."""
     looks_path = FileIn("looks.json")
@@ -220,6 +222,23 @@ class SweepFolder:
         with suppress(CorruptRecordError):  # one that was edited is told of where it is read
             if self.predictions()[-1]["sha256"] != sha256:
                 write_json(path, _predictions_in(path) | {_AGAIN: utc_now()})
+
+    def keep_question(self, question: dict[str, Any]) -> None:
+        """Keep what the comparison asks with its hash and the time, once: another question shows by it."""
+        record = {"at": utc_now(), "sha256": _hash_of(question), "question": question}
+        make_folder(self.path)
+        with suppress(AlreadyWrittenError):
+            write_once(self.question_path, to_json(record, indent=1) + b"\n")
+
+    def question(self) -> dict[str, Any] | None:
+        """What was kept of the question; None where nothing was, and an edited one is refused."""
+        record = read_json_if_any(self.question_path, dict)
+        if record is None:
+            return None
+        question = record.get("question")
+        if not isinstance(question, dict) or record.get("sha256") != _hash_of(question):
+            raise CorruptRecordError(self.question_path, "was edited after it was kept: its hash is another")
+        return question
 
     def predictions(self) -> list[dict[str, Any]]:
         """The lists of predictions that were kept, the standing one last; one that was edited is refused."""

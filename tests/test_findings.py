@@ -93,15 +93,15 @@ def test_a_saving_is_shown_or_contradicted_only_with_the_verdict(findings, verdi
 @pytest.mark.parametrize(
     ("verdict", "scaling", "word"),
     [
-        ("better", "holds", "shows"),
+        ("better", "constant", "shows"),
         ("better", "grows", "shows"),
-        ("undecided", "holds", "cannot be seen"),
+        ("undecided", "constant", "cannot be seen"),
         ("better", "shrinks", "shows the opposite"),
-        ("better", "cannot be told", "cannot be seen"),
-        ("incomplete", "holds", "not finished"),
+        ("better", "not_resolved", "cannot be seen"),
+        ("incomplete", "constant", "not finished"),
     ],
 )
-def test_only_a_saving_can_hold_or_grow(findings, verdict, scaling, word):
+def test_only_a_saving_can_stay_or_grow(findings, verdict, scaling, word):
     assert findings.grown(verdict, scaling) == word
 
 

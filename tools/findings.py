@@ -168,19 +168,20 @@ def saved(verdict: str, claim: Claim, interval: Interval | None) -> str:
 
 def _growth(claim: Claim) -> Reading:
     comparison = compared(claim.sweep)[claim.arm]
-    word = grown(comparison.verdict, comparison.scaling)
-    factor = comparison.trend["multiplier_per_decade"]
+    word = grown(comparison.verdict, comparison.with_scale.code)
+    factor = comparison.trend["multiplier_per_decade"] or {}
     seen = _with_interval(factor.get("estimate"), factor.get("interval"))
-    return _reading(claim, comparison, f"{seen} per decade of compute", word)
+    shown = f"{seen} per decade of compute" if factor else comparison.with_scale.text
+    return _reading(claim, comparison, shown, word)
 
 
 def grown(verdict: str, scaling: str) -> str:
     """The word for "a saving holds or grows", which takes a saving."""
     if verdict == "incomplete":
         return UNFINISHED
-    if scaling in ("grows", "holds"):
+    if scaling in ("grows", "constant"):
         return SHOWS if verdict == "better" else UNSEEN
-    return OPPOSITE if scaling == "shrinks" else UNSEEN
+    return OPPOSITE if scaling in ("shrinks", "reverses") else UNSEEN
 
 
 def _predictions(claim: Claim) -> Reading:
@@ -260,13 +261,12 @@ def sentences(sweep: str) -> Iterator[str]:
     judged = {claim.arm for claim in whole}
     for comparison in compared(sweep).values() if is_evidence(sweep) else ():
         if comparison.arm in judged:
-            scaling = comparison.scaling_sentence if len(_rungs(comparison)) > 2 else ""
-            yield " ".join(filter(None, [comparison.sentence, comparison.would_change, scaling]))
+            yield f"{comparison.sentence} With scale: {comparison.with_scale.text}."
         yield from (prediction.sentence for prediction in comparison.predictions)
 
 
 def _reading(claim: Claim, comparison: Comparison, seen: str, word: str) -> Reading:
-    scaling = comparison.scaling if len(_rungs(comparison)) > 2 else "-"
+    scaling = comparison.with_scale.code.replace("_", " ")
     return Reading(_sizes(claim), seen, comparison.verdict, scaling, word)
 
 

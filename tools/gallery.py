@@ -55,10 +55,8 @@ EXAMPLES = (
     Example("tuning", "optimizers", "a panel for each optimizer", "page"),
     Example("curves", "removal-tuned", "few arms"),
     Example("curves", "overhead", "many arms", "page"),
-    Example("vectors-mean", "removal-tuned", "few kinds of vectors, with the range over layers"),
-    Example("vectors-deviation", "mixture", "many kinds of vectors", "page"),
-    Example("vectors-near-zero", "theory", "settings side by side", "page"),
-    Example("theory", "theory", "settings side by side", "page"),
+    Example("statistics", "removal-tuned", "scale vectors of each arm"),
+    Example("statistics", "theory", "settings side by side", "page"),
 )
 
 

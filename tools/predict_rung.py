@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import paper
 
 from scalevec import analysis, sweeps
+from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.options import AnalysisOptions
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def prediction(
     """The hold-out of ``arm`` at ``rung``, by the rungs below it alone; ``observed`` means nothing."""
     compared = with_rung_expected(rows[rows["stage"] == "comparison"], rung)
     compared = compared[compared["arm"].isin([arm, reference])].reset_index(drop=True)
+    # The law is chosen without the rows that stand in for the rung.
+    options = with_default_law(options or AnalysisOptions(), compared[compared["rung"] != rung])
     (comparison,) = analysis.compare(compared, reference=reference, options=options)
     return comparison.hold_out
 

@@ -43,7 +43,9 @@ def comparisons() -> list[Comparison]:
 def block() -> str:
     """Sentences and table, as ``compare`` and ``table`` print them."""
     compared = comparisons()
-    sentences = "\n".join(f"- {comparison.sentence} {comparison.would_change}" for comparison in compared)
+    sentences = "\n".join(
+        f"- {comparison.sentence} With scale: {comparison.with_scale.text}." for comparison in compared
+    )
     rows = analysis.read_table(KEPT / "results.csv")
     table = analysis.render(analysis.comparison_table(rows, compared), "markdown").strip()
     return f"{sentences}\n\n{table}"

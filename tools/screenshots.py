@@ -54,8 +54,8 @@ def reports(folder: Path) -> list[Path]:
         record = kept / "tuning.json"
         choices = json.loads(record.read_text(encoding="utf-8"))["choices"] if record.is_file() else ()
         analysis.write_report(
-            path,
             analysis.read_table(kept / "results.csv"),
+            path,
             name=path.stem,
             reference="baseline",
             margin=0.005,

@@ -1,24 +1,93 @@
-"""The laws of both sides of the pairs: fitted together against separately, and asked to predict a rung."""
+"""The laws of both sides of the pairs: asked to predict a rung, and withheld where the runs refute them."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.growth import prediction_interval
-from scalevec.analysis.comparison.line_laws import SIDES, described
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, described
 from scalevec.analysis.comparison.multipliers import line_problem
+from scalevec.analysis.comparison.scale import hold_out_problem, prediction_intervals
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit_warnings import hold_out_warning
-from scalevec.analysis.fits.hold_out import held_rows, hold_out
-from scalevec.analysis.fits.law_tests import likelihood_comparison
+from scalevec.analysis.fits.hold_out import held_rows, hold_out, lack_of_fit, lack_of_fit_at
+from scalevec.analysis.formatting import joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import fit_identified
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.registry import base_of
+from scalevec.analysis.solver.best_fit import fit_identified, joint_points
+from scalevec.analysis.solver.law_points import points_of
+
+REFUTED = 0.0125
+"""The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
+
+
+def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Why multipliers and their trend are withheld, as a clause; empty where nothing refutes the laws.
+
+    Args:
+        pairs: The pairs of the arm, on one line in compute.
+        options: How laws are fitted.
+        held: The hold-out, by :func:`held_out_difference`.
+        names: The arm on each of :data:`SIDES`.
+    """
+    if line_problem(pairs, options.law):
+        return ""
+    missed = [] if pairs.related else _missed(pairs, options)
+    if missed:
+        return f"the law {options.law} misses the runs of {joined([names[side] for side in missed])}"
+    if failed := [names[side] for side in held.get("laws_fail", ())]:
+        return f"the law {options.law} misses {held['rung'][:80]} of {joined(failed)}, which was held out"
+    return hold_out_problem(held)
+
+
+def _missed(pairs: Pairs, options: AnalysisOptions) -> list[str]:
+    """The sides whose runs the law in C misses by more than their seeds differ; both of a joint law."""
+    law = law_named(options.law)
+    sides = [
+        (
+            {"x": pairs.complete[f"compute_{side}"].to_numpy(float)},
+            pairs.complete[f"loss_{side}"].to_numpy(float),
+        )
+        for side in SIDES
+    ]
+    if law.per_arm:
+        points, losses = joint_points(sides, law), np.concatenate([loss for _, loss in sides])
+        test = lack_of_fit_at(points, losses)
+        return list(SIDES) if test is not None and test.p < 2 * REFUTED else []
+    tests = [lack_of_fit(options.law, *of_side) for of_side in sides]
+    return [side for side, test in zip(SIDES, tests, strict=True) if test is not None and test.p < REFUTED]
+
+
+@dataclass(frozen=True)
+class ShownLaws:
+    """The laws in C for a table or a figure, or None and the ``reason``; ``held`` is their hold-out."""
+
+    laws: ArmLaws | None
+    reason: str
+    held: dict[str, Any]
+
+
+def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
+    """The laws whose multipliers may stand alone, as in a table: on a line, checked and not refuted."""
+    n_rungs = pairs.complete["compute_reference"].nunique()
+    if 1 < n_rungs < FEWEST_RUNGS:
+        return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
+    if problem := line_problem(pairs, options.law):
+        return ShownLaws(None, problem, {})
+    try:
+        laws = ArmLaws(pairs, options, "C")
+    except DataError as error:
+        return ShownLaws(None, f"no multiplier: {error}", {})
+    held = held_out_difference(pairs, options)
+    if problem := refuted(pairs, options, held, names):
+        return ShownLaws(None, f"multiplier withheld: {problem}", held)
+    return ShownLaws(laws, "", held)
 
 
 def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
@@ -31,19 +100,10 @@ def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) ->
     for side, (variables, loss) in zip(SIDES, _data(pairs, options), strict=True):
         try:
             law_of_side = fit_identified(points_of(law, variables), loss, options, side)
-        except DataError:  # the joint test and the hold-out say why
+        except DataError:  # the hold-out says why
             return []
         laws.append(described(side, shown, law_of_side))
     return laws
-
-
-def joint_against_separate(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any]:
-    """The law with exponents and floor common to both arms, against a law for each."""
-    problem = _problem(pairs, options) or ("planned pairs have no result yet" if pairs.is_interim else "")
-    if problem:
-        return {"reason": f"not compared: {problem}"}
-    law, independent = law_named(options.law), not pairs.related
-    return likelihood_comparison(_data(pairs, options), law, options, independent=independent)
 
 
 def _data(pairs: Pairs, options: AnalysisOptions) -> list[tuple[dict[str, FloatArray], FloatArray]]:
@@ -74,7 +134,8 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
             "by": "the largest rung" if which == "largest" else which,
             "reason": f"not predicted: {problem}",
         }
-    alone = "chinchilla" if law_named(options.law).per_arm else options.law
+    entry = base_of(options.law)
+    alone = (entry and entry.alone) or options.law
     given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
     held = {side: hold_out(_rows(pairs, side, alone), given, which, side) for side in SIDES}
     shown: dict[str, Any] = {
@@ -85,13 +146,17 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     predicted, observed = (held["arm"][name] - held["reference"][name] for name in ("predicted", "observed"))
     rows = held_rows(_rows(pairs, "reference", alone), given, which)
     in_one_variable = law_named(alone).variables == ("x",) and options.x == "C"
-    interval = prediction_interval(pairs, rows, predicted, options) if in_one_variable else None
+    seen = {"difference": observed} | {side: of_side["observed"] for side, of_side in held.items()}
+    expected = prediction_intervals(pairs, rows, options, 1 - REFUTED) if in_one_variable else {}
+    outside = [name for name, (_, (low, high)) in expected.items() if not low <= seen[name] <= high]
+    predicted, interval = expected.get("difference", (predicted, None))
     return {
         **shown,
         "predicted": predicted,
         "observed": observed,
         "interval": interval,
-        "fails": interval is not None and not interval[0] <= observed <= interval[1],
+        "fails": "difference" in outside,
+        "laws_fail": [name for name in outside if name != "difference"],
         **{f"relative_error_{side}": held[side]["relative_error"] for side in SIDES},
         "warnings": [f"{side}: {warning}" for side in SIDES for warning in hold_out_warning(held[side])],
     }

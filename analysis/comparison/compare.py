@@ -1,4 +1,4 @@
-"""Compare arms with a reference: paired differences, multipliers, trend, equivalence, and a verdict."""
+"""Compare arms with a reference: four lines for each arm, the numbers behind them, and a verdict."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,52 +7,42 @@ from typing import Any, Literal, Unpack
 
 import pandas as pd
 
-from scalevec.analysis.comparison import carried, cautions, environment
-from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, joint_against_separate
+from scalevec.analysis.comparison import cautions, environment
+from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, refuted
 from scalevec.analysis.comparison.differences import (
     LossDifference,
-    OverSeeds,
-    PairedArm,
+    Part,
     RungDifference,
-    checks_over_seeds,
-    corrected_differences,
     rung_differences,
     trend_per_decade,
 )
-from scalevec.analysis.comparison.growth import (
-    UNTOLD,
-    Scaling,
-    answers,
-    growth_of,
-    hold_out_problem,
-    without_extrapolated,
-)
+from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import multipliers
 from scalevec.analysis.comparison.plan import (
     DROPPED,
     VERDICTS,
+    claim_status,
     dropped_trials,
     earlier_verdict,
+    exploratory_sentence,
     history_of,
     plan_of,
-    plan_sentences,
 )
 from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
+from scalevec.analysis.comparison.scale import ScaleLine, changes_of, noted, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.comparison.verdict import CLAIMS, Evidence, Verdict, decide, evidence_of
-from scalevec.analysis.comparison.verdict_text import sentence, would_change
+from scalevec.analysis.comparison.verdict import Decision, Evidence, Verdict, decide, evidence_of_all
+from scalevec.analysis.comparison.words import at_sizes, sentence
 from scalevec.analysis.data.pairs import (
     ARM_DIVERGED,
     BOTH_DIVERGED,
     REFERENCE_DIVERGED,
     UNPAIRED,
     WITHOUT_RESULT,
-    Pairs,
 )
-from scalevec.analysis.data.runs import shortened
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import is_loss, joined
+from scalevec.analysis.formatting import shortened
 from scalevec.analysis.options import (
     AnalysisOptions,
     CConvention,
@@ -81,24 +71,29 @@ class Comparison:
     Attributes:
         reference: The arm that is compared with.
         arm: The arm that is judged.
+        verdict: ``better``, ``worse``, ``equivalent``, ``undecided``, ``incomplete`` or ``invalid``.
+        scope: The sizes that the verdict speaks of.
+        reason: Why it is no claim; None for a claim.
+        at_sizes: Line 1, what holds at the sizes that were run. Each line has a ``code`` beside its ``text``.
+        with_scale: Line 2, what becomes of a difference with scale, and by which ``measure``.
+        fair: Line 3, whether both sides had their learning rates chosen alike, and with what effort.
+        claim_status: Line 4, whether the question was asked before the results.
+        sentence: The verdict with its figures, for people.
         pairs: Complete pairs: both sides completed, equal but for the arm.
-        loss_difference: The mean difference over all pairs with its interval and p-values.
+        loss_difference: The mean difference that decides with its interval and p-values.
+        sizes: The difference at each size with its own interval and p, by size.
+        settings: The same in each setting (optimizer, schedule) that varies.
         by_rung: The difference of each rung and setting, descriptive.
         compute_multipliers: How many times the arm's compute (FLOPs) the reference needs for the same loss.
         token_multipliers: The same in training tokens.
-        time_multipliers: The same in seconds of training.
+        withheld: Why there is no multiplier: what refutes a law; empty where nothing does.
         trend: Change of the difference (nats/token) and of the multiplier per decade of compute.
-        equivalence: Two one-sided tests against the margin (nats/token), or why there are none.
-        joint: A joint fit of both arms, which shares the exponents, against separate fits.
+        equivalence: Two one-sided tests at every size against the margin, or why there are none.
         hold_out: The difference at the largest rung, predicted by laws of the other rungs, and as observed;
-            ``fails`` where it lies outside of the prediction's ``interval``; ``warnings`` are of those laws.
-        verdict: ``better``, ``worse``, ``equivalent``, ``undecided``, ``invalid``, or ``incomplete`` while a
-            planned pair has no result.
-        scaling: Whether the gain ``grows``, ``holds`` or ``shrinks`` with scale, or ``cannot be told``.
-        sentence: The verdict with its figures, for people.
-        scaling_sentence: The same of ``scaling``.
-        would_change: What would change the verdict.
-        warnings: Caveats, one sentence each.
+            ``fails`` where it lies outside of the prediction's ``interval``, ``laws_fail`` are the sides
+            whose own loss does; ``warnings`` are of those laws.
+        warnings: Caveats, one sentence each, which names the arm that it is about.
+        facts: What the figures rest on, a sentence each: no caveat.
         arm_diverged: Pairs of which the arm's side alone diverged, by name.
         reference_diverged: Pairs of which the reference's side alone diverged.
         both_diverged: Pairs of which both sides diverged.
@@ -110,8 +105,6 @@ class Comparison:
             the next one, what was dropped, and the mean with its standard error over all pairs
             (``exploratory``) where some came after the verdict.
         predictions: What was predicted of the arm before its results, beside what was seen.
-        over_seeds: The mean difference with whole seeds as what varies, which a claim needs too where rungs
-            repeat seeds without recorded streams; None where they do not, or are stated to be independent.
         level: Level of the intervals.
         law: The law that gives multipliers; ``x`` is its variable (N, D or C) and ``y`` what is judged.
         loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
@@ -122,26 +115,32 @@ class Comparison:
         where: The expression by which rows were chosen; None for all.
         excluded: Number of rows of these arms that ``where`` leaves out.
         basis: ``pairs``; that of :class:`LawComparison` is ``laws``.
+        schema_version: That of these fields.
     """
 
     reference: str
     arm: str
+    verdict: Verdict
+    scope: Line
+    reason: Line | None
+    at_sizes: Line
+    with_scale: ScaleLine
+    fair: Line
+    claim_status: Line
+    sentence: str
     pairs: int
     loss_difference: LossDifference
+    sizes: tuple[Part, ...]
+    settings: tuple[Part, ...]
     by_rung: tuple[RungDifference, ...]
     compute_multipliers: tuple[Multiplier, ...]
     token_multipliers: tuple[Multiplier, ...]
-    time_multipliers: tuple[Multiplier, ...]
+    withheld: str
     trend: dict[str, Any]
     equivalence: dict[str, Any]
-    joint: dict[str, Any]
     hold_out: dict[str, Any]
-    verdict: Verdict
-    scaling: Scaling
-    sentence: str
-    scaling_sentence: str
-    would_change: str
     warnings: tuple[str, ...]
+    facts: tuple[str, ...]
     arm_diverged: tuple[str, ...]
     reference_diverged: tuple[str, ...]
     both_diverged: tuple[str, ...]
@@ -151,7 +150,6 @@ class Comparison:
     interim: str
     plan: dict[str, Any]
     predictions: tuple[Prediction, ...]
-    over_seeds: OverSeeds | None
     level: float
     law: str
     x: Variable
@@ -170,14 +168,21 @@ class Comparison:
     where: str | None
     excluded: dict[str, int]
     basis: Literal["pairs"] = "pairs"
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def multipliers(self) -> dict[str, tuple[Multiplier, ...]]:
-        """The multipliers by what is saved: compute, tokens, time."""
+        """The multipliers by what is saved: compute, tokens."""
+        return {"compute": self.compute_multipliers, "tokens": self.token_multipliers}
+
+    @property
+    def lines(self) -> dict[str, Line]:
+        """The four lines of the answer, by what each is about."""
         return {
-            "compute": self.compute_multipliers,
-            "tokens": self.token_multipliers,
-            "time": self.time_multipliers,
+            "at sizes": self.at_sizes,
+            "with scale": self.with_scale,
+            "fair": self.fair,
+            "claim": self.claim_status,
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,47 +222,19 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         raise DataError(
             f"interval is {trials.options.interval!r}; a comparison chooses its own: allowed is 'auto'"
         )
-    notes = cautions.of_reference(trials)
-    family = judged(trials)
-    predicted = predictions_of(trials)
-    comparisons = [_comparison(trials, paired, evidence, notes, predicted) for paired, evidence in family]
-    growths = [
-        growth_of(
-            comparison.trend["multiplier_per_decade"], evidence.n_rungs, untold(evidence, comparison.hold_out)
-        )
-        for comparison, (_, evidence) in zip(comparisons, family, strict=True)
-    ]
-    levels = [paired.level(trials.options.level) for paired, _ in family]
-    held = [comparison.hold_out for comparison in comparisons]
-    return [
-        dataclasses.replace(comparison, scaling=answer, scaling_sentence=sentence)
-        for comparison, (answer, sentence) in zip(comparisons, answers(growths, levels, held), strict=True)
-    ]
-
-
-def untold(evidence: Evidence, hold_out: Mapping[str, Any]) -> list[str]:
-    """What stands against telling how the gain changes with scale."""
-    y = evidence.options.y
-    checks = (
-        (evidence.is_interim, f"{evidence.progress}, and no claim before the plan is done"),
-        (not is_loss(y), f"{y} is no loss"),
-        (evidence.same_trials, "the two arms are the same trials"),
-        (bool(evidence.equal), "the losses are equal in all pairs"),
-        (bool(evidence.arm_diverged), f"{evidence.arm} diverged where {evidence.reference} completed"),
-        (bool(evidence.censored), f"a learning rate of {joined(evidence.censored)} is censored"),
-    )
-    return [*(reason for holds, reason in checks if holds), *filter(None, [hold_out_problem(hold_out)])]
-
-
-def judged(trials: ComparedTrials) -> list[tuple[PairedArm, Evidence]]:
-    """What each verdict is written from: the pairs of every other arm, corrected by Holm, without any law."""
-    family = [trials.paired(arm) for arm in trials.others]
     require_common_cells(trials)
-    differences = corrected_differences(family, trials.options.level)
-    checks = checks_over_seeds(family, trials.options)
+    family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
+    of_laws = [_from_laws(evidence) for evidence, _ in family]
+    changes = [
+        changes_of(evidence, fields["trend"], fields["withheld"])
+        for (evidence, _), fields in zip(family, of_laws, strict=True)
+    ]
+    withheld = [fields["withheld"] for fields in of_laws]
+    lines = with_scale(family, changes, withheld, trials.n_arms_left_out)
+    notes, predicted = cautions.of_reference(trials), predictions_of(trials)
     return [
-        (paired, evidence_of(trials, paired, difference, check))
-        for paired, difference, check in zip(family, differences, checks, strict=True)
+        _comparison(trials, evidence, decision, fields | {"with_scale": line}, notes, predicted)
+        for (evidence, decision), fields, line in zip(family, of_laws, lines, strict=True)
     ]
 
 
@@ -283,104 +260,114 @@ def require_common_cells(trials: ComparedTrials) -> None:
 
 def _comparison(
     trials: ComparedTrials,
-    paired: PairedArm,
     evidence: Evidence,
-    notes: list[str],
+    decision: Decision,
+    of_laws: Mapping[str, Any],
+    notes: Sequence[str],
     predicted: Sequence[Prediction],
 ) -> Comparison:
-    """Everything but the answer on scale, which takes all arms together."""
-    pairs = paired.pairs
+    """All of one arm."""
+    paired, pairs, names = evidence.paired, evidence.pairs, (evidence.reference, evidence.arm)
     options = trials.options.with_loss(seeds_repeat=pairs.seeds_repeat)
-    chosen = dataclasses.replace(options, level=paired.level(options.level))
-    of_laws, caveats = _from_laws(paired, evidence, chosen)
-    left_out = trials.left_out([trials.reference, paired.arm])
+    plan = plan_of(paired, dropped_trials(history_of(trials.source, DROPPED), names))
+    left_out, line = trials.left_out(names), at_sizes(evidence, decision)
     return Comparison(
         reference=evidence.reference,
         arm=evidence.arm,
-        pairs=evidence.n_pairs,
+        verdict=decision.verdict,
+        scope=decision.scope,
+        reason=decision.reason,
+        at_sizes=line,
+        fair=fair(pairs, *names, effort_of(trials.source, names)),
+        claim_status=claim_status(trials.source.attrs, plan, _question(trials)),
+        sentence=" ".join([sentence(evidence, decision, line), *exploratory_sentence(plan)]),
+        pairs=len(pairs.complete),
         loss_difference=evidence.difference,
-        by_rung=tuple(rung_differences(paired, chosen.level)),
+        sizes=evidence.sizes,
+        settings=evidence.settings,
+        by_rung=tuple(rung_differences(paired, paired.level(options.level))),
         equivalence=evidence.equivalence,
-        scaling=UNTOLD,
-        scaling_sentence="",
-        warnings=(*notes, *_warnings(trials, paired, evidence), *caveats),
+        warnings=(*notes, *_warnings(trials, evidence), *of_laws["caveats"]),
+        facts=(*trials.chosen, *_facts(evidence, plan)),
+        arm_diverged=evidence.absences[ARM_DIVERGED],
+        reference_diverged=evidence.absences[REFERENCE_DIVERGED],
+        both_diverged=evidence.absences[BOTH_DIVERGED],
+        missing=tuple(pairs.names(*WITHOUT_RESULT)),
+        unpaired=evidence.absences[UNPAIRED],
         environments=environment.differing(pairs),
+        interim=f"interim: {paired.progress}" if pairs.is_interim else "",
+        plan=plan,
         predictions=of_arm(predicted, evidence.arm, trials.others),
-        over_seeds=evidence.over_seeds,
-        n_bootstrap=chosen.bootstrap,
+        n_bootstrap=options.bootstrap,
         excluded={"where": left_out} if left_out else {},
-        **of_laws,
-        **_judgement(trials, paired, evidence),
-        **_absences(pairs, evidence),
+        **{name: value for name, value in of_laws.items() if name != "caveats"},
         **{name: getattr(options, name) for name in _STATED},
     )
 
 
-def _from_laws(
-    paired: PairedArm, evidence: Evidence, chosen: AnalysisOptions
-) -> tuple[dict[str, Any], list[str]]:
-    """The fields that rest on laws fitted to the pairs, and what is to be said against those laws."""
-    pairs = paired.pairs
-    of_arm, hold_out = multipliers(pairs, chosen), held_out_difference(pairs, chosen)
-    laws = [*of_arm.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_arm.laws])]
-    caveats = [*filter(None, [hold_out_problem(hold_out), of_arm.reason])]
-    if not of_arm.reason and not pairs.related and is_loss(chosen.y):
-        caveats += cautions.of_misfit(evidence, pairs, chosen.law)
-    fields = {
-        f"{name}_multipliers": _noted(without_extrapolated(of_kind, hold_out), evidence)
-        for name, of_kind in (("compute", of_arm.compute), ("token", of_arm.token), ("time", of_arm.time))
-    }
-    trend = {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": of_arm.per_decade}
-    joint = joint_against_separate(pairs, chosen)
-    return (
-        {**fields, "trend": trend, "joint": joint, "hold_out": hold_out, "laws": tuple(laws)},
-        [*caveats, *cautions.unverified(laws), *cautions.not_unique(laws)],
-    )
-
-
-def _judgement(trials: ComparedTrials, paired: PairedArm, evidence: Evidence) -> dict[str, Any]:
-    """The verdict, in words too, with the plan that it was given on."""
-    dropped = dropped_trials(history_of(trials.source, DROPPED), [trials.reference, paired.arm])
-    plan = plan_of(paired, dropped)
-    verdict, reasons = decide(evidence)
-    basis = carried.sentence(paired.pairs) if verdict in CLAIMS else []
+def _question(trials: ComparedTrials) -> dict[str, Any]:
+    """What is asked, by the names of :data:`plan.ASKED`."""
+    options = trials.options
     return {
-        "verdict": verdict,
-        "sentence": " ".join([sentence(evidence, verdict, reasons), *basis, *plan_sentences(plan)]),
-        "would_change": would_change(evidence, verdict, reasons),
-        "interim": f"interim: {paired.progress}" if paired.pairs.is_interim else "",
-        "plan": plan,
+        "reference": trials.reference,
+        "arms": sorted(trials.arms),
+        "where": options.where,
+        "margin": options.margin,
+        "law": options.law,
     }
 
 
-def _absences(pairs: Pairs, evidence: Evidence) -> dict[str, Any]:
-    """The names of the pairs that have no difference."""
+def _from_laws(evidence: Evidence) -> dict[str, Any]:
+    """The fields that rest on laws fitted to the pairs, and ``caveats``: what is to be said of those laws."""
+    pairs, paired = evidence.pairs, evidence.paired
+    options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
+    chosen = dataclasses.replace(options, level=paired.level(options.level))
+    of_pairs, hold_out = multipliers(pairs, chosen), held_out_difference(pairs, chosen)
+    names = {"reference": evidence.reference, "arm": evidence.arm}
+    withheld = of_pairs.reason or _against_laws(evidence)
+    withheld = withheld or refuted(pairs, chosen, hold_out, names)
+    laws = [*of_pairs.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_pairs.laws])]
+    shown = {"compute": of_pairs.compute, "token": of_pairs.token}
+    per_decade = None if withheld else of_pairs.per_decade
     return {
-        "arm_diverged": evidence.absences[ARM_DIVERGED],
-        "reference_diverged": evidence.absences[REFERENCE_DIVERGED],
-        "both_diverged": evidence.absences[BOTH_DIVERGED],
-        "missing": tuple(pairs.names(*WITHOUT_RESULT)),
-        "unpaired": evidence.absences[UNPAIRED],
+        **{f"{name}_multipliers": tuple(noted(shown[name], hold_out)) * (not withheld) for name in shown},
+        "withheld": withheld,
+        "trend": {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": per_decade},
+        "hold_out": hold_out,
+        "laws": tuple(laws),
+        "caveats": [*cautions.unverified(laws), *cautions.not_unique(laws)],
     }
 
 
-def _warnings(trials: ComparedTrials, paired: PairedArm, evidence: Evidence) -> list[str]:
-    """Caveats of one arm's pairs: what did not complete, an earlier verdict, what pairs share."""
-    warnings = cautions.of_pairs(evidence, paired.pairs)
+def _against_laws(evidence: Evidence) -> str:
+    """What stands against any law of these pairs, whatever its form."""
+    bound = dict.fromkeys(side for size in evidence.sizes for side in size.bound)
+    if bound:
+        names = {"reference": evidence.reference, "arm": evidence.arm}
+        return f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
+    if evidence.absences[ARM_DIVERGED] or evidence.absences[REFERENCE_DIVERGED]:
+        return "a side of some pairs diverged"
+    return ""
+
+
+def _warnings(trials: ComparedTrials, evidence: Evidence) -> list[str]:
+    """Caveats of one arm's pairs: what did not complete, an earlier verdict."""
+    warnings = cautions.of_pairs(evidence)
     if trials.options.where is None:
         verdicts = history_of(trials.source, VERDICTS)
-        warnings += filter(None, [earlier_verdict(paired, verdicts, trials.reference)])
-    if paired.estimate and not paired.pairs.is_interim:
-        warnings += paired.independence.warnings(paired.estimate, paired.sample)
+        earlier = earlier_verdict(evidence.paired, verdicts, trials.reference)
+        warnings += [f"{evidence.arm}: {earlier}"] if earlier else []
     return warnings
 
 
-def _noted(of_arm: Sequence[Multiplier], evidence: Evidence) -> tuple[Multiplier, ...]:
-    """Multipliers that say what the trials they rest on leave out."""
-    diverged = any(evidence.absences[kind] for kind in (ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED))
-    remarks = ["complete pairs only"] if diverged else []
-    remarks += [f"a learning rate of {name} is censored" for name in evidence.censored]
-    return tuple(
-        dataclasses.replace(multiplier, note="; ".join(filter(None, [multiplier.note, *remarks])))
-        for multiplier in of_arm
-    )
+def _facts(evidence: Evidence, plan: Mapping[str, Any]) -> list[str]:
+    """What was dropped, and what the mean's standard error is of."""
+    dropped = [f"dropped by the sweep file: {'; '.join(plan['dropped'])}"] if plan["dropped"] else []
+    estimate, split = evidence.estimate, evidence.paired.sample.split
+    if estimate is None or split is None or not estimate.has_noise or estimate.split_error is None:
+        return dropped
+    return [
+        *dropped,
+        f"standard error {estimate.standard_error:.4f}: {estimate.seeds_error:.4f} from seeds, "
+        f"{estimate.split_error:.4f} from the test split ({len(split.tokens)} blocks)",
+    ]

@@ -1,4 +1,9 @@
-"""The differences of one arm's pairs: overall, cell by cell, along compute, and against a margin."""
+"""The differences of one arm's pairs: at each size, on average, cell by cell, along compute, in a margin.
+
+The mean that decides is over the sizes that can carry it. One with a single run has no noise figure, and that
+of the others is not its own: it is left out and said. A cell in which a side is only a bound (line 3) counts
+for the direction alone that it cannot flatter.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -8,19 +13,21 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.comparison.independence import Independence
+from scalevec.analysis.comparison.fairness import Bounds, bounds_of
+from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.data.pairs import Pairs, varying
-from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.formatting import is_loss
+from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.looks import Look, nominal
+from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.sample import PairedSample
 
 EQUIVALENCE_LEVEL = 0.90
 """Two one-sided tests at 5 % are a 90 % interval inside the margin."""
+ONE_SIDED = (1 - EQUIVALENCE_LEVEL) / 2
 INTERIM = "interim: no interval before every planned pair has a result"
 _Cell = TypeVar("_Cell", bound=Hashable)
 
@@ -64,7 +71,7 @@ def _cell_mean(sample: PairedSample, code: float, level: float) -> CellMean:
 
 @dataclass(frozen=True)
 class LossDifference:
-    """Arm minus reference over all complete pairs, nats/token (or y's unit), equal weight for each cell."""
+    """Arm minus reference over the ``n_pairs`` that decide, nats/token or y's unit; cells weigh alike."""
 
     mean: float | None
     interval: tuple[float, float] | None
@@ -80,6 +87,7 @@ class LossDifference:
     """The part of the standard error that is from seeds (None without a degree of freedom)."""
     split_error: float | None = None
     """The part that is from the test split (None where its blocks are not known)."""
+    n_pairs: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,17 +111,39 @@ class RungDifference:
 
 
 @dataclass(frozen=True)
-class PairedArm:
-    """One arm's pairs with the reference and its mean difference; None without a complete pair.
+class Part:
+    """The mean difference at one size, or in one setting over all sizes; nats/token, arm minus reference.
 
-    Verdicts, tables and figures all read their differences from here.
+    ``p_holm`` is corrected over the sizes (settings). ``one_run``: no seed repeats here, so that there is no
+    noise figure; ``bound`` are the sides whose learning rate leaves only a bound.
+    """
+
+    name: str
+    flops: float
+    n_pairs: int
+    mean: float
+    interval: tuple[float, float] | None
+    p_value: float | None
+    p_holm: float | None
+    equivalence_p: float | None
+    one_run: bool
+    bound: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PairedArm:
+    """One arm's pairs with the reference and the mean difference that decides; None without a complete pair.
+
+    Verdicts, tables and figures all read their differences from here. ``keep`` [complete pairs] are those of
+    the mean; ``one_sided``: bounds leave no claim in the direction that it has.
     """
 
     arm: str
     pairs: Pairs
     sample: PairedSample
-    independence: Independence
     estimate: Estimate | None
+    keep: BoolArray
+    one_sided: bool = False
     look: Look | None = None
     """The look at which ``pairs`` stand, where looks were declared and one has been reached."""
     beyond: Pairs | None = None
@@ -122,10 +152,11 @@ class PairedArm:
     @classmethod
     def of(cls, arm: str, pairs: Pairs, beyond: Pairs | None = None) -> "PairedArm":
         """Return the arm with its mean difference, each cell of ``pairs`` with the same weight."""
-        independence = Independence.of(pairs)
-        sample = independence.sample(pairs)
-        estimate = inference.overall(sample) if len(sample.values) else None
-        return cls(arm, pairs, sample, independence, estimate, beyond=beyond)
+        sample = sample_of(pairs)
+        if not len(sample.values):
+            return cls(arm, pairs, sample, None, np.zeros(0, bool), beyond=beyond)
+        estimate, keep, one_sided = _deciding(pairs, sample)
+        return cls(arm, pairs, sample, estimate, keep, one_sided, beyond=beyond)
 
     @property
     def pair_sd(self) -> float | None:
@@ -152,7 +183,10 @@ class PairedArm:
 
     def own_p_value(self) -> float | None:
         """Two-sided, against zero, of these pairs alone: as if they were all that was ever looked at."""
-        return None if self.estimate is None else self.estimate.p_value()
+        if self.estimate is None:
+            return None
+        p = self.estimate.p_value()
+        return 1.0 if self.one_sided and p is not None else p
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The interval of the mean difference; None while a planned pair has no result."""
@@ -167,53 +201,119 @@ class PairedArm:
         return self.own_p_value() if self.look is None else self.look.p
 
     @cached_property
-    def over_seeds(self) -> Estimate | None:
-        """The mean with whole seeds as what varies; None where it asks for no such check."""
-        return self.independence.over_seeds(self.pairs, self.sample) if self.estimate else None
+    def sizes(self) -> list[tuple[str, BoolArray]]:
+        """The sizes (rungs, each with its budget of tokens) by name and pairs, the largest C last."""
+        return _sizes(self.pairs)
 
-    def checked_p_value(self) -> float | None:
-        """The p-value that a claim needs: the larger of the interval's own and the one over whole seeds."""
-        p_plain, over_seeds = self.p_value(), self.over_seeds
-        if over_seeds is None or p_plain is None:
-            return p_plain
-        p = over_seeds.p_value()
-        if p is not None and self.look is not None:
-            p = self.look.sequential_p(p)
-        return None if p is None else max(p_plain, p)
+    @cached_property
+    def settings(self) -> list[tuple[str, BoolArray]]:
+        """The values of each setting that varies, by name and pairs."""
+        complete = self.pairs.complete
+        columns = varying(complete, self.pairs.settings)
+        return [
+            (str(value), (complete[name].astype(str) == str(value)).to_numpy(bool))
+            for name in columns
+            for value in complete[name].unique()
+        ]
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """In which pairs a side is only a bound."""
+        return bounds_of(self.pairs)
+
+    def parts(self, groups: Sequence[tuple[str, BoolArray]], options: AnalysisOptions) -> tuple[Part, ...]:
+        """The mean difference in each of ``groups``, :attr:`sizes` or :attr:`settings`."""
+        interim, level = self.pairs.is_interim, self.level(options.level)
+        estimates = [inference.overall(self.sample.kept(of_part)) for _, of_part in groups]
+        p_values = [None if interim else estimate.p_value() for estimate in estimates]
+        bounds, compute = self.bounds, self.pairs.complete["compute_reference"].to_numpy(float)
+        sides = (("reference", bounds.reference), ("arm", bounds.arm))
+        corrected = iter(inference.holm([p for p in p_values if p is not None]))
+        p_holm = [None if p is None else next(corrected) for p in p_values]
+        told = zip(groups, estimates, p_values, p_holm, strict=True)
+        return tuple(
+            Part(
+                name=name,
+                flops=float(compute[of_part].max()),
+                n_pairs=int(of_part.sum()),
+                mean=estimate.value,
+                interval=None if interim else estimate.interval(level),
+                p_value=p,
+                p_holm=p_of_all,
+                equivalence_p=_inside(estimate, options) if not interim else None,
+                one_run=not estimate.has_noise,
+                bound=tuple(side for side, is_bound in sides if is_bound[of_part].any()),
+            )
+            for (name, of_part), estimate, p, p_of_all in told
+        )
+
+    def equivalence_p(self, options: AnalysisOptions) -> float | None:
+        """The p-value that all sizes and settings lie inside the margin, by :func:`inside_all`."""
+        return inside_all([*self.parts(self.sizes, options), *self.parts(self.settings, options)])
 
 
-@dataclass(frozen=True)
-class OverSeeds:
-    """What a claim needs beside its interval where rungs repeat seeds without recorded streams.
-
-    ``interval``, ``df`` and ``equivalence_p`` (None without a margin) are of the mean difference with whole
-    seeds as what varies, never shorter than its own; ``p_holm`` is corrected over the arms.
-    """
-
-    interval: tuple[float, float] | None
-    df: float
-    p_holm: float | None
-    equivalence_p: float | None
+def inside_all(parts: Sequence[Part]) -> float | None:
+    """The largest p of two one-sided tests over the ``parts`` that carry one, if any does."""
+    p_values = [part.equivalence_p for part in parts if not part.bound and part.equivalence_p is not None]
+    return max(p_values, default=None)
 
 
-def checks_over_seeds(family: Sequence[PairedArm], options: AnalysisOptions) -> list[OverSeeds | None]:
-    """The check of each arm; None where its pairs ask for none."""
-    p_holm = inference.holm([arm.checked_p_value() for arm in family])
-    return [_over_seeds(arm, p, options) for arm, p in zip(family, p_holm, strict=True)]
-
-
-def _over_seeds(paired: PairedArm, p_holm: float | None, options: AnalysisOptions) -> OverSeeds | None:
-    estimate, margin = paired.over_seeds, options.margin
-    if estimate is None or paired.pairs.is_interim:
+def _inside(estimate: Estimate, options: AnalysisOptions) -> float | None:
+    if options.margin is None or not is_loss(options.y):
         return None
-    inside = inference.equivalence_p(estimate, margin) if margin else None
-    return OverSeeds(estimate.interval(paired.level(options.level)), estimate.df, p_holm, inside)
+    return inference.equivalence_p(estimate, options.margin)
 
 
-def corrected_differences(family: Sequence[PairedArm], level: float) -> list[LossDifference]:
-    """Return the mean difference of each arm, with p-values corrected by Holm over ``family``."""
-    p_holm = inference.holm([arm.p_value() for arm in family])
-    return [_loss_difference(arm, p, level) for arm, p in zip(family, p_holm, strict=True)]
+def _sizes(pairs: Pairs) -> list[tuple[str, BoolArray]]:
+    complete = pairs.complete
+    places = complete[["rung", "n_tokens", "compute_reference"]].drop_duplicates(["rung", "n_tokens"])
+    places = places.sort_values("compute_reference", kind="stable")
+    several = places["rung"].duplicated(keep=False).any()
+    return [
+        (
+            f"{rung} with {count(tokens)} tokens" if several else str(rung),
+            ((complete["rung"] == rung) & (complete["n_tokens"] == tokens)).to_numpy(bool),
+        )
+        for rung, tokens, _ in places.itertuples(index=False, name=None)
+    ]
+
+
+def _deciding(pairs: Pairs, sample: PairedSample) -> tuple[Estimate, BoolArray, bool]:
+    """The mean that decides, its pairs [complete pairs], and whether bounds forbid a claim by its sign."""
+    sizes = [of_size for _, of_size in _sizes(pairs)]
+    has_noise = [inference.overall(sample.kept(of_size)).has_noise for of_size in sizes]
+    usable = np.ones(len(sample.values), bool)
+    if any(has_noise):
+        for of_size, known in zip(sizes, has_noise, strict=True):
+            usable &= known | ~of_size
+    bounds = bounds_of(pairs)
+    if not (bounds.any & usable).any():
+        return inference.overall(sample.kept(usable)), usable, False
+    # Lower than a bound says nothing, higher than a bound does; each direction is tested at half of alpha.
+    fitting = []
+    for keep, sign in ((usable & ~bounds.reference, -1), (usable & ~bounds.arm, 1)):
+        if keep.any():
+            estimate = inference.overall(sample.kept(keep))
+            p = estimate.p_value()
+            if estimate.value * sign > 0:
+                fitting.append((1.0 if p is None else p, estimate, keep))
+    if fitting:
+        _, estimate, keep = min(fitting, key=lambda each: each[0])
+        return estimate, keep, False
+    unbounded = usable & ~bounds.any
+    keep = unbounded if unbounded.any() else usable
+    return inference.overall(sample.kept(keep)), keep, True
+
+
+def corrected_differences(
+    family: Sequence[PairedArm], level: float, n_others: int = 0
+) -> list[LossDifference]:
+    """Return the mean difference of each arm, with p-values corrected by Holm over ``family``.
+
+    ``n_others`` arms more were run, which count in the family although they are not among the rows.
+    """
+    p_holm = inference.holm([*(arm.p_value() for arm in family), *[None] * n_others])
+    return [_loss_difference(arm, p, level) for arm, p in zip(family, p_holm, strict=False)]
 
 
 def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> LossDifference:
@@ -231,6 +331,7 @@ def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> L
         error,
         estimate.seeds_error if estimate.has_noise else None,
         estimate.split_error,
+        int(paired.keep.sum()),
     )
 
 
@@ -270,52 +371,18 @@ def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
 
 def trend_per_decade(paired: PairedArm, level: float) -> dict[str, Any]:
     """How the difference changes with each decade of the reference's compute, nats/token per decade."""
-    decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))
-    slope = inference.slope(paired.sample, decades) if len(decades) else None
+    decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))[paired.keep]
+    slope = inference.slope(paired.sample.kept(paired.keep), decades) if len(decades) else None
     if slope is None:
         return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
-    note = "noise from the spread between rungs: one seed each" if slope.between == "rungs" else ""
+    shown: dict[str, Any] = {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df}
     if paired.pairs.is_interim:
-        return {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df, "note": INTERIM}
+        return {**shown, "note": INTERIM}
+    note = "noise from the spread between rungs: one seed each" if slope.between == "rungs" else ""
     return {
-        "per_decade": slope.value,
+        **shown,
         "interval": slope.interval(level),
         "p_value": slope.p_value(),
-        "df": slope.df,
+        "interval_90": slope.interval(EQUIVALENCE_LEVEL),
         "note": note,
-    }
-
-
-def equivalence_test(paired: PairedArm, options: AnalysisOptions) -> dict[str, Any]:
-    """Two one-sided tests against the margin, or a ``note`` that says why there is none."""
-    margin, estimate = options.margin, paired.estimate
-    if margin is None:
-        return {"margin": None, "note": "no margin was given"}
-    if not is_loss(options.y):
-        return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
-    if paired.pairs.is_interim:
-        return {"margin": margin, "p_value": None, "interval": None, "note": INTERIM}
-    if estimate is None or estimate.df == 0:
-        return {"margin": margin, "p_value": None, "interval": None, "note": "no degree of freedom"}
-    if paired.look is not None and paired.look.until == "decided":
-        return _equivalence_at(paired.look, margin, estimate)
-    if paired.look is not None and not paired.look.is_last:
-        note = "tested at the last of the declared looks only"
-        return {"margin": margin, "p_value": None, "interval": None, "note": note}
-    return {
-        "margin": margin,
-        "p_value": inference.equivalence_p(estimate, margin),
-        "interval": estimate.interval(EQUIVALENCE_LEVEL),
-        "level": EQUIVALENCE_LEVEL,
-    }
-
-
-def _equivalence_at(look: Look, margin: float, estimate: Estimate) -> dict[str, Any]:
-    """The two one-sided tests of a look that shares their level with the others."""
-    level = 1 - nominal(look.looks, 1 - EQUIVALENCE_LEVEL, look.until)[look.number]
-    return {
-        "margin": margin,
-        "p_value": look.equivalence_p,
-        "interval": estimate.interval(level),
-        "level": EQUIVALENCE_LEVEL,
     }

@@ -8,10 +8,9 @@ difference is in any noise figure, because it is the same for every seed.
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.cell_columns import OWN_FIELD
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.runs import differing as differing_columns
-from scalevec.analysis.data.tidy import BoolArray
+from scalevec.analysis.data.tidy import OWN_FIELD, BoolArray
 from scalevec.analysis.formatting import few, joined, plural
 
 COLUMNS = (

@@ -18,14 +18,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.comparison.independence import Independence
+from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
 from scalevec.analysis.laws import Law, law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
+from scalevec.analysis.solver.law_points import points_of
+from scalevec.analysis.solver.newton import Solution
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
@@ -96,36 +97,52 @@ def described(side: str, x: str, law: FittedLaw, arm: int = 0) -> dict[str, Any]
 class ArmLaws:
     """The laws of reference and arm in one variable, and those of ``options.bootstrap`` replicates.
 
-    ``x`` is C (FLOPs) or D (tokens). Raises :class:`DataError` for points that leave a parameter free.
+    ``x`` is C (FLOPs) or D (tokens). A law whose floor the arms share is one joint fit, any other a fit of
+    each. Raises :class:`DataError` for points that leave a parameter free.
     """
 
     def __init__(self, pairs: Pairs, options: AnalysisOptions, x: Literal["C", "D"]) -> None:
         complete, law = pairs.complete, law_named(options.law)
         self.options, self.variable, self.law = options, x, law
         self.x = [complete[f"compute_{s}" if x == "C" else "n_tokens"].to_numpy(float) for s in SIDES]
-        self.fits: list[FittedLaw] = []
-        for side, values in zip(SIDES, self.x, strict=True):
-            points, loss = points_of(law, {"x": values}), complete[f"loss_{side}"].to_numpy(float)
-            self.fits.append(fit_identified(points, loss, dataclasses.replace(options, x=x), side))
+        losses = [complete[f"loss_{side}"].to_numpy(float) for side in SIDES]
+        self.fits = _fits(law, self.x, losses, dataclasses.replace(options, x=x))
         self.parameters = self._rows([fit.theta[None] for fit in self.fits])
-        self.replicates, self.sample = self.parameters, Independence.of(pairs).sample(pairs)
+        self.replicates, self.sample = self.parameters, sample_of(pairs)
         self.noise: RungNoise | None = None
-        losses, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
+        replicates, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
         if self.df:
-            self._refit(losses)
+            self._refit(replicates)
         self.nudged = self._nudged() if self.noise else self.parameters
         self.left_out = self._without_blocks() if self.df else None
         if not all(fit.optimal for fit in self.fits):
             self.remark = "; ".join(filter(None, ["not from verified optima", self.remark]))
 
     def _rows(self, thetas: Sequence[FloatArray]) -> Parameters:
-        """The parameters of rows of theta [rows, parameters] of each side."""
+        """The parameters of both sides from rows of theta [rows, parameters] of each fit."""
+        if len(thetas) == 1:
+            return [self.fits[0].points.parameters(thetas[0], arm) for arm in (0, 1)]
         return [fit.points.parameters(theta) for fit, theta in zip(self.fits, thetas, strict=True)]
 
-    def _refit(self, losses: list[FloatArray]) -> None:
+    def _redone(self, losses: FloatArray, fits: Sequence[FittedLaw] = ()) -> list[Solution]:
+        """Each fit (or other ``fits`` of the same points) redone on ``losses`` [rows, sides, points]."""
+        parts = np.split(losses.reshape(len(losses), -1), len(self.fits), axis=1)
+        return [fit.redone(y=part) for fit, part in zip(fits or self.fits, parts, strict=True)]
+
+    @staticmethod
+    def _by_side(values: Sequence[FloatArray]) -> FloatArray:
+        """``values`` of the points of each fit as [sides, points]."""
+        return np.concatenate(values).reshape(len(SIDES), -1)
+
+    @property
+    def _n_free(self) -> float:
+        """The parameters of one side; a shared one counts as half of one."""
+        return sum(fit.theta.size for fit in self.fits) / len(SIDES)
+
+    def _refit(self, losses: FloatArray) -> None:
         """Fit the replicates of the losses; those without a verified optimum on both sides are left out."""
-        refits = [fit.redone(y=replicate) for fit, replicate in zip(self.fits, losses, strict=True)]
-        verified = refits[0].optimal & refits[1].optimal
+        refits = self._redone(losses)
+        verified = np.all([refit.optimal for refit in refits], axis=0)
         failed, draws = int(np.sum(~verified)), len(verified)
         if failed > MOST_FAILED * draws:
             self.df = 0
@@ -136,43 +153,43 @@ class ArmLaws:
             self.remark = "; ".join(filter(None, [self.remark, left_out]))
         self.replicates = self._rows([refit.theta[verified] for refit in refits])
 
-    def _replicate_losses(self, *, interim: bool) -> tuple[list[FloatArray], float, str]:
-        """Losses of replicates [draws, points] of each side, degrees of freedom (0: none), and a remark."""
-        options, sample = self.options, self.sample
+    def _replicate_losses(self, *, interim: bool) -> tuple[FloatArray, float, str]:
+        """Losses of replicates [draws, sides, points], degrees of freedom (0: none), and a remark."""
+        options, sample, none = self.options, self.sample, np.empty(0)
         if options.bootstrap == 0:
-            return [], 0, "no interval: none was asked for"
+            return none, 0, "no interval: none was asked for"
         if interim:
-            return [], 0, "no interval: planned pairs have no result yet"
-        logs = np.log(np.stack([fit.y for fit in self.fits]))
+            return none, 0, "no interval: planned pairs have no result yet"
+        logs = np.log(self._by_side([fit.y for fit in self.fits]))
         if any(are_copies(side, sample.cells) for side in logs):
-            return [], 0, "no interval: seeds are exact copies, which carry no noise"
+            return none, 0, "no interval: seeds are exact copies, which carry no noise"
         noise = RungNoise(logs, sample.cells, sample.clusters, sample.rungs)
-        bases = [fit.predicted() for fit in self.fits]
+        bases = self._by_side([fit.predicted() for fit in self.fits])
         if noise.df:
             self.noise = noise
             drawn = noise.draws(options.bootstrap, np.random.default_rng(options.seed))
-            return [base * np.exp(drawn[:, side]) for side, base in enumerate(bases)], noise.df, ""
+            return bases * np.exp(drawn), noise.df, ""
         if sample.dependent:
             return self._replicates_of_clusters(sample.clusters)
         if len(np.unique(sample.cells)) < FEWEST_RUNGS_WITHOUT_SEEDS:
-            return [], 0, "no interval: one seed per rung carries none"
-        residuals = np.stack([fit.residuals() for fit in self._squares()])
-        df = residuals.shape[1] - self.fits[0].theta.size
-        losses = replicates_of(bases, residuals @ residuals.T / df, options.bootstrap, options.seed)
-        return losses, df, "noise from the residuals: no seed repeats"
+            return none, 0, "no interval: one seed per rung carries none"
+        residuals = self._by_side([fit.residuals() for fit in self._squares()])
+        df = residuals.shape[1] - self._n_free
+        losses = replicates_of(list(bases), residuals @ residuals.T / df, options.bootstrap, options.seed)
+        return np.stack(losses, axis=1), df, "noise from the residuals: no seed repeats"
 
-    def _replicates_of_clusters(self, clusters: npt.NDArray[Any]) -> tuple[list[FloatArray], int, str]:
+    def _replicates_of_clusters(self, clusters: npt.NDArray[Any]) -> tuple[FloatArray, float, str]:
         codes = np.unique(clusters, return_inverse=True)[1]
-        n_clusters, n_free = int(codes.max()) + 1, self.fits[0].theta.size
+        n_clusters, n_free = int(codes.max()) + 1, self._n_free
         if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
-            return [], 0, f"no interval: {n_clusters} independent clusters, fewer than {FEWEST_CLUSTERS}"
+            few = f"no interval: {n_clusters} independent clusters, fewer than {FEWEST_CLUSTERS}"
+            return np.empty(0), 0, few
         rng = np.random.default_rng(self.options.seed)
         signs = rng.choice([-1.0, 1.0], (self.options.bootstrap, n_clusters))[:, codes]
-        noise = [residuals_left_out(fit, codes) for fit in self._squares()]
-        losses = [
-            fit.predicted() * np.exp(signs * residuals)
-            for fit, (residuals, _) in zip(self.fits, noise, strict=True)
-        ]
+        of_fit = np.tile(codes, len(SIDES) // len(self.fits))
+        noise = [residuals_left_out(fit, of_fit) for fit in self._squares()]
+        residuals = self._by_side([residuals for residuals, _ in noise])
+        losses = self._by_side([fit.predicted() for fit in self.fits]) * np.exp(signs[:, None] * residuals)
         unverified = "".join(remark for _, remark in noise)
         remark = f"noise from the residuals of {n_clusters} whole clusters{unverified}"
         return losses, n_clusters - n_free, remark
@@ -189,15 +206,13 @@ class ArmLaws:
 
         Row 1 + k has the k-th x of the reference moved, and those of the arm follow.
         """
-        rows_of_sides, moved = [], [len(np.unique(values)) for values in self.x]
-        for side, fit in enumerate(self._squares()):
-            steps = (np.unique(self.x[side])[:, None] == self.x[side]) * NUDGE
-            theta = fit.redone(y=fit.y * np.exp(steps)).theta
-            rows = np.repeat(fit.theta[None], 1 + sum(moved), axis=0)
-            first = 1 + side * moved[0]
-            rows[first : first + moved[side]] = theta
-            rows_of_sides.append(fit.points.parameters(rows))
-        return rows_of_sides
+        moved = [np.unique(values)[:, None] == values for values in self.x]
+        steps = np.zeros((1 + sum(map(len, moved)), len(SIDES), len(self.x[0])))
+        steps[1 : 1 + len(moved[0]), 0] = moved[0]
+        steps[1 + len(moved[0]) :, 1] = moved[1]
+        squares = self._squares()
+        losses = self._by_side([fit.y for fit in squares]) * np.exp(NUDGE * steps)
+        return self._rows([refit.theta for refit in self._redone(losses, squares)])
 
     def _slopes(self, statistic: Statistic) -> FloatArray:
         """How the logarithm of a ratio follows the log loss of each point [sides, points]."""
@@ -213,8 +228,7 @@ class ArmLaws:
         """Both laws without each block of the test split; None where that is not known."""
         if self.sample.split is None:
             return None
-        losses = self.sample.split.without_each()
-        refits = [fit.redone(y=losses[:, side]) for side, fit in enumerate(self.fits)]
+        refits = self._redone(self.sample.split.without_each())
         if not all(refit.optimal.all() for refit in refits):
             unknown = "the test split's own error is left out: refits without a block are no verified optima"
             self.remark = "; ".join(filter(None, [self.remark, unknown]))
@@ -223,7 +237,15 @@ class ArmLaws:
 
     def described(self) -> list[dict[str, Any]]:
         """Both laws as plain JSON values."""
-        return [described(side, self.variable, fit) for side, fit in zip(SIDES, self.fits, strict=True)]
+        return [
+            described(side, self.variable, fit, arm)
+            for side, (fit, arm) in zip(SIDES, self.sides, strict=True)
+        ]
+
+    @property
+    def sides(self) -> list[tuple[FittedLaw, int]]:
+        """The fit of each side, and the side's number in it."""
+        return [(fit, arm) for fit in self.fits for arm in range(fit.points.n_arms)]
 
     def range(self) -> tuple[float, float]:
         """The reference's smallest and largest x."""
@@ -254,17 +276,16 @@ class ArmLaws:
         at_flops: float,
         statistic: Statistic,
         extrapolated: bool,
-        replicates: FloatArray | None = None,
     ) -> Multiplier:
         """A multiplier that is this ``statistic`` of both laws."""
-        bounds = self.interval(statistic, replicates)
+        bounds = self.interval(statistic)
         value, note = float(statistic(self.parameters)[0]), bounds.note or self.remark
         errors = bounds.seeds_error, bounds.split_error
         return Multiplier(name, at_flops, value, bounds.ends, extrapolated, note, *errors)
 
-    def inside(self, at: float) -> float:
-        """The largest x at which the reference's law reaches the arm's loss without exceeding ``at``."""
-        return float(needed_of(self.parameters[::-1], at, self.law)[0])
+    def law_losses(self, rows: Mapping[str, FloatArray], x: FloatArray) -> FloatArray:
+        """The losses of rows of a law's parameters at ``x`` [points]: [rows, points]."""
+        return self.law.predict(_columns(rows), {"x": x[None]})
 
     def change(self, low: float, high: float) -> dict[str, Any] | None:
         """The factor by which the multiplier changes with each decade of x, between ``low`` and ``high``."""
@@ -285,16 +306,13 @@ class ArmLaws:
         errors = {name: getattr(bounds, name) for name in ("log_error", "df", "seeds_error", "split_error")}
         return {"estimate": value, "interval": bounds.ends, "note": bounds.note or self.remark, **errors}
 
-    def interval(self, statistic: Statistic, replicates: FloatArray | None = None) -> RatioInterval:
-        """The t interval of a ratio, or None and why there is none.
-
-        ``replicates`` [draws] are those of the ratio where they have more noise than that of the laws.
-        """
+    def interval(self, statistic: Statistic) -> RatioInterval:
+        """The t interval of a ratio, or None and why there is none."""
         if self.df == 0:
             return RatioInterval(None, self.remark)
         if len(np.unique(self.x[0])) < FEWEST_RUNGS:
             return RatioInterval(None, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law")
-        drawn = statistic(self.replicates) if replicates is None else replicates
+        drawn = statistic(self.replicates)
         without = np.ones(1) if self.left_out is None else statistic(self.left_out)
         if not all(np.all(np.isfinite(rows) & (rows > 0)) for rows in (drawn, without)):
             return RatioInterval(
@@ -328,10 +346,23 @@ class ArmLaws:
         return with_split(plain, split)
 
 
+def _fits(
+    law: Law, x: Sequence[FloatArray], losses: Sequence[FloatArray], options: AnalysisOptions
+) -> list[FittedLaw]:
+    """The law of each side; one fit of both where they share parameters."""
+    variables = [{"x": values} for values in x]
+    if law.per_arm:
+        return [joint_fit(list(zip(variables, losses, strict=True)), law, options)]
+    return [
+        fit_identified(points_of(law, of_side), loss, options, side)
+        for side, of_side, loss in zip(SIDES, variables, losses, strict=True)
+    ]
+
+
 def needed_of(laws: Parameters, at: float, law: Law) -> FloatArray:
     """x at which the reference has the arm's loss at ``at``, row by row; infinite where it never has."""
     reference, arm = laws
-    if not law.terms:
+    if law.name not in ("power", "power-floor", "power-floor-shared") or law.fixed:
         loss = law.predict(_columns(arm), {"x": np.array([[at]])})[:, 0]
         return reached(lambda x: law.predict(_columns(reference), {"x": x[:, None]})[:, 0], loss, at)
     # E + A / x^alpha = the loss, solved for x.

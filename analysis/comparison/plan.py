@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import PairedArm
+from scalevec.analysis.comparison.differences import ONE_SIDED, PairedArm
+from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.data.pairs import UNPAIRED, Pairs
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import signed
@@ -20,8 +21,10 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics.looks import FUTILE, Ending, Look, chance_of_a_claim, sequential_p
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm
 
-VERDICTS, DROPPED = "verdicts", "dropped"
+VERDICTS, DROPPED, DECLARED = "verdicts", "dropped", "declared"
 """Keys of ``DataFrame.attrs``."""
+ASKED = ("reference", "arms", "where", "margin", "law")
+"""What a comparison asks, as it was declared before the first loss and as it is asked now."""
 Record = Mapping[str, Any]
 
 
@@ -38,7 +41,14 @@ def at_looks(
     cuts = {arm: _reached(pairs, looks) for arm, pairs in family.items()}
     at_each = {arm: [PairedArm.of(arm, cut) for cut in of_arm] for arm, of_arm in cuts.items()}
     until_end = {
-        arm: looks_at([each.estimate for each in of_arm], looks, options) for arm, of_arm in at_each.items()
+        arm: looks_at(
+            [each.estimate for each in of_arm],
+            looks,
+            options,
+            [each.own_p_value() for each in of_arm],
+            [each.equivalence_p(options) for each in of_arm],
+        )
+        for arm, of_arm in at_each.items()
     }
     p_so_far = {arm: [look.p for look in of_arm] for arm, of_arm in until_end.items()}
     final = _final_looks(p_so_far, len(looks), 1 - options.level)
@@ -75,7 +85,11 @@ def _final_looks(p_so_far: Mapping[str, list[float | None]], n_looks: int, alpha
 
 
 def looks_at(
-    reached: Sequence[Estimate | None], looks: tuple[int, ...], options: AnalysisOptions
+    reached: Sequence[Estimate | None],
+    looks: tuple[int, ...],
+    options: AnalysisOptions,
+    p_values: Sequence[float | None] | None = None,
+    inside: Sequence[float | None] | None = None,
 ) -> list[Look]:
     """The looks that one arm has reached, up to the one at which it is equivalent or futile to go on with.
 
@@ -83,29 +97,33 @@ def looks_at(
         reached: The mean difference at each look that was reached, of its pairs alone.
         looks: All declared looks.
         options: With the level, how far the design goes on, and the margin.
+        p_values: Of a difference at each of them; by default those of the means.
+        inside: Of equivalence at each of them; by default those of the means.
     """
     until, margin, alpha = options.until, options.margin, 1 - options.level
-    p_values = [estimate.p_value() if estimate else None for estimate in reached]
-    inside = [equivalence_p(estimate, margin) if estimate and margin else None for estimate in reached]
+    if p_values is None:
+        p_values = [estimate.p_value() if estimate else None for estimate in reached]
+    if inside is None:
+        inside = [equivalence_p(estimate, margin) if estimate and margin else None for estimate in reached]
     doubled = [None if p is None else min(1.0, 2 * p) for p in inside]
     passed: list[Look] = []
     for number, p in enumerate(p_values):
-        look = Look(looks, number, sequential_p(looks, p_values[: number + 1], until), until)
+        look = Look(looks, number, sequential_p(looks, p_values[: number + 1]), until)
         if until == "decided":
-            tests = sequential_p(looks, doubled[: number + 1], until)
+            tests = sequential_p(looks, doubled[: number + 1])
             look = replace(look, equivalence_p=tests and tests / 2)
             estimate = reached[number]
             errors = margin / estimate.standard_error if margin and estimate and estimate.has_noise else None
-            look = replace(look, ends=_ending(look, p, alpha, errors))
+            look = replace(look, ends=_ending(look, p, errors, alpha))
         passed.append(look)
         if look.ends:
             break
     return passed
 
 
-def _ending(look: Look, p: float | None, alpha: float, margin: float | None) -> Ending:
+def _ending(look: Look, p: float | None, margin: float | None, alpha: float) -> Ending:
     """Why an arm with the two-sided ``p`` ends at this look without a difference, if it does."""
-    if look.equivalence_p is not None and look.equivalence_p < alpha:
+    if look.equivalence_p is not None and look.equivalence_p < ONE_SIDED:
         return "equivalence"
     if p is None or look.is_last:
         return ""
@@ -121,7 +139,7 @@ def _at_look(
     is_over = final is not None or look.is_last or bool(look.ends)
     shown = at.pairs if is_over else at.pairs.before(look.looks[number + 1])
     beyond = pairs if is_over else None
-    return replace(PairedArm.of(at.arm, shown), estimate=at.estimate, look=look, beyond=beyond)
+    return replace(at, pairs=shown, look=look, beyond=beyond)
 
 
 def as_first_judged(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> PairedArm:
@@ -222,22 +240,40 @@ def _mean_with_error(paired: PairedArm) -> dict[str, Any]:
     }
 
 
-def plan_sentences(plan: Mapping[str, Any]) -> list[str]:
-    """What a verdict says of its plan: its look, what came after it, what was dropped."""
-    sentences = []
-    if plan["look"] and plan["next_look"] is None:
-        looks = ", ".join(map(str, plan["looks"]))
-        number = plan["looks"].index(plan["look"]) + 1
-        of_all = f", look {number} of {len(plan['looks'])}" if plan["until"] == "decided" else ""
-        verb = "Ended for futility" if plan["ends"] == "futility" else "Decided"
-        sentences.append(
-            f"{verb} at the look at {plan['look']} seeds{of_all} (declared: {looks}); interval and p allow "
-            "for them."
-        )
-    sentences += exploratory_sentence(plan)
-    if plan["dropped"]:
-        sentences.append(f"Dropped by the sweep file: {'; '.join(plan['dropped'])}.")
-    return sentences
+def claim_status(trials: Mapping[Any, Any], plan: Mapping[str, Any], chosen: Mapping[str, Any]) -> Line:
+    """Line 4 of an answer: whether the question was asked before the results.
+
+    Args:
+        trials: What the table brings along in ``DataFrame.attrs``.
+        plan: The plan of the comparison and how far it is.
+        chosen: The question that is asked, by the names of :data:`ASKED`.
+    """
+    declared = trials.get(DECLARED)
+    changed = [
+        f"{name} {_shown(chosen[name])} (declared {_shown(declared[name])})"
+        for name in ASKED
+        if declared and name in declared and _shown(declared[name]) != _shown(chosen[name])
+    ]
+    rows = f"; rows where {chosen['where']}" if chosen["where"] else ""
+    if plan["looks"] and plan["next_look"] is None and not changed:
+        number, of_all = plan["looks"].index(plan["look"]) + 1, len(plan["looks"])
+        verb = "ended for futility" if plan["ends"] == "futility" else "decided"
+        return Line("decided_at_look", f"{verb} at look {number} of {of_all} ({plan['look']} seeds)")
+    if plan["with_result"] < plan["pairs"] or plan["next_look"] is not None:
+        return Line("interim", f"interim: {plan['with_result']} of {plan['pairs']} pairs{rows}")
+    if changed:
+        return Line("chosen_after", f"chosen after the results: {'; '.join(changed)}")
+    if declared is None and VERDICTS not in trials and not plan["looks"]:
+        return Line("no_plan", f"no plan{rows}")
+    if chosen["where"] and not declared:
+        return Line("chosen_after", f"chosen after the results{rows}")
+    return Line("planned", "planned")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "none" if value is None else str(value)
 
 
 def exploratory_sentence(plan: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 from scalevec.analysis.comparison.differences import PairedArm
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.comparison.verdict import is_censored
 from scalevec.analysis.data.pairs import ARM_DIVERGED, BOTH_DIVERGED, REFERENCE_DIVERGED
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
@@ -166,7 +165,7 @@ def _with_seen(trials: ComparedTrials, prediction: Prediction) -> Prediction:
         pairs=len(paired.pairs.complete),
         seen=estimate.value if estimate else None,
         seen_interval=paired.interval(trials.options.level),
-        p_value=paired.checked_p_value() if estimate and not paired.pairs.is_interim else None,
+        p_value=paired.p_value() if estimate and not paired.pairs.is_interim else None,
         reason=reason,
     )
 
@@ -194,10 +193,10 @@ def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
     if pairs.same_trials:
         return "the two arms are the same trials"
     # A censored rate leaves a bound: what is lower than a bound, or a bound that is higher, says nothing.
-    censored = ("reference", prediction.reference) if paired.estimate.value < 0 else ("arm", prediction.arm)
-    if is_censored(pairs, censored[0]):
-        return f"a learning rate of {censored[1]} is censored, so its loss is only a bound"
-    if prediction.sign and paired.checked_p_value() is None:
+    if paired.one_sided:
+        name = prediction.reference if paired.estimate.value < 0 else prediction.arm
+        return f"the loss of {name} is only a bound"
+    if prediction.sign and paired.p_value() is None:
         return "there is no noise figure"
     return ""
 

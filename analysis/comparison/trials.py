@@ -9,13 +9,15 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
+from scalevec.analysis.comparison.one_run import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
 from scalevec.analysis.data.short_names import short_names
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
-from scalevec.analysis.formatting import chosen_rows, is_loss
+from scalevec.analysis.fits.law_choice import with_default_law
+from scalevec.analysis.formatting import chosen_rows, is_loss, plural
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 
@@ -56,6 +58,10 @@ class ComparedTrials:
     source: pd.DataFrame
     n_unplaced: int = 0
     """Trials without a result that were left out, since nothing says of which size and budget they are."""
+    n_arms_left_out: int = 0
+    """Arms of the source that the chosen rows do not hold: they count in Holm's correction all the same."""
+    chosen: tuple[str, ...] = ()
+    """How one run was chosen for each cell and seed, a sentence each."""
     _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
 
     @property
@@ -166,7 +172,7 @@ class ComparedTrials:
         """The pairs that a verdict is due on: at a declared look, for all arms at once, or as kept."""
         reference, looks = names[0], self.options.looks
         arms = self.others if looks and reference == self.reference else (names[1],)
-        family = {arm: paired_by(self.rows, reference, arm, self.options) for arm in arms}
+        family = {arm: self._pairs_of(reference, arm) for arm in arms}
         if looks:
             due = at_looks(family, looks, self.options)
         else:
@@ -176,6 +182,20 @@ class ComparedTrials:
                 for arm, pairs in family.items()
             }
         return {(reference, arm): paired for arm, paired in due.items()}
+
+    def _pairs_of(self, reference: str, arm: str) -> Pairs:
+        """The pairs of two arms; runs of equal cells without a seed in common are paired in their order.
+
+        Such runs are independent, so that any order gives a t interval that holds (one less in degrees of
+        freedom than Welch's would have).
+        """
+        pairs = paired_by(self.rows, reference, arm, self.options)
+        if pairs.n_planned:
+            return pairs
+        rows = self.rows[self.rows["arm"].isin([reference, arm])]
+        number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
+        in_order = paired_by(rows.assign(seed=number), reference, arm, self.options)
+        return replace(in_order, in_order=True) if in_order.n_planned else pairs
 
     def interim(self) -> list[str]:
         """The arms with planned pairs that have no result, each with how many have one, as text."""
@@ -264,12 +284,33 @@ def compared_trials(
     planned = placed(comparison_rows(whole))
     table = planned.dropna(subset=["n_params", "n_tokens"])
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
+    others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
+    table, told = _one_run_each(table, options) if others else (table, ())
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
     rows = ordered.assign(loss=ordered[options.y])
-    n_unplaced = len(planned) - len(table)
-    others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
-    return ComparedTrials(rows, reference, tuple(others), options, results, n_unplaced)
+    options = with_default_law(options, rows)
+    n_left_out = _n_arms(results) - len(ranks) if options.where else 0
+    n_unplaced = len(planned) - planned[["n_params", "n_tokens"]].notna().all(axis=1).sum()
+    return ComparedTrials(
+        rows, reference, tuple(others), options, results, int(n_unplaced), max(n_left_out, 0), told
+    )
+
+
+def _one_run_each(table: pd.DataFrame, options: AnalysisOptions) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """``table`` with one run for each cell and seed of an arm, and how it was chosen."""
+    last, n_checkpoints = last_of_each_run(table, options.cluster)
+    best, by_rate = best_rate_of_each_cell(last, options.settings or ())
+    ends = (
+        f"the last of each run's checkpoints is compared ({plural(n_checkpoints, 'row')} before it left out)"
+    )
+    return best, (*([ends] if n_checkpoints else []), *([by_rate] if by_rate else []))
+
+
+def _n_arms(source: pd.DataFrame) -> int:
+    """The arms of the comparison trials among the rows of the source."""
+    compared = source[source["stage"] != "tuning"] if "stage" in source else source
+    return int(compared["arm"].nunique()) if "arm" in source else 1
 
 
 def _others(arms: list[str], reference: str) -> list[str]:

@@ -1,153 +1,180 @@
-"""From the numbers of a comparison to a verdict.
+"""From the numbers of a comparison to a verdict: the first rule that matches gives it.
 
-While a planned pair has no result nothing is claimed: who looks daily would test daily. One rung alone
-carries no claim either. A difference is claimed only where its interval (and Holm's p-value over the arms)
-carries it. Nothing that flatters an arm follows from what was not measured: a diverged arm is never
-``better``, a reference whose learning rate was censored makes no arm ``better``, a censored arm is never
-``worse``. A column that is no loss is described, not judged: whether less of it is better is not known.
+Sizes come first: no mean hides a size or a setting that says the opposite. Nothing that flatters an arm
+follows from what was not measured: a side that diverged, or whose learning rate leaves only a bound, cannot
+lose by it. While a planned pair has no result nothing is claimed: who looks daily would test daily. A column
+that is no loss is described, not judged: whether less of it is better is not known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
-from scalevec.analysis.comparison.carried import cells_with_carried
 from scalevec.analysis.comparison.differences import (
+    ONE_SIDED,
     LossDifference,
-    OverSeeds,
     PairedArm,
-    equivalence_test,
-    excludes_zero,
+    Part,
+    corrected_differences,
 )
 from scalevec.analysis.comparison.environment import equal_losses
+from scalevec.analysis.comparison.equivalence import equivalence_p_of, equivalence_test
+from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import ARM_DIVERGED, COMPLETE, REFERENCE_DIVERGED, PairKind, Pairs, varying
-from scalevec.analysis.data.tidy import BoolArray
-from scalevec.analysis.formatting import count, degrees, is_loss, p_value, span
+from scalevec.analysis.data.pairs import (
+    ARM_DIVERGED,
+    COMPLETE,
+    FAILED,
+    REFERENCE_DIVERGED,
+    UNPAIRED,
+    WAITING,
+    PairKind,
+    Pairs,
+)
+from scalevec.analysis.formatting import is_loss, joined, plural
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.paired import Estimate
-from scalevec.analysis.statistics.sample import PairedSample
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
 
 
-CLAIMS: tuple[Verdict, ...] = ("better", "worse", "equivalent")
-ONE_RUNG = "one rung alone carries no claim"
-
-
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict is written from. Differences are arm minus reference, in nats/token if y is a loss."""
+    """What a verdict is written from. Differences are arm minus reference, in nats/token if y is a loss.
+
+    ``sizes`` and ``settings`` are the differences in each, the largest size last; p-values of ``difference``,
+    ``equivalence`` and ``divergence_p`` are corrected by Holm over the source's arms.
+    """
 
     reference: str
-    arm: str
-    estimate: Estimate | None
-    difference: LossDifference
+    paired: PairedArm
     options: AnalysisOptions
-    n_pairs: int
-    n_cells: int
-    n_rungs: int
-    """Rungs of different names: fewer than cells where a rung was run in several settings or budgets."""
-    n_sizes: int
-    """Sizes of training: rungs, each with its budgets of tokens. One alone carries no claim."""
-    progress: str
-    """How far the plan is, as text."""
-    is_interim: bool
-    """Whether some planned pair has no result, or a declared look is still to come."""
-    look: Look | None
-    next_look: int | None
-    """The seeds of the next declared look, where none so far decides."""
+    difference: LossDifference
+    sizes: tuple[Part, ...]
+    settings: tuple[Part, ...]
     equivalence: dict[str, Any]
-    absences: dict[PairKind, tuple[str, ...]]
-    """The pairs that have no difference, by kind."""
-    censored: tuple[str, ...]
-    """The sides with a learning rate at the edge of its grid."""
-    same_trials: bool
+    divergence_p: float
     equal: str
     """What is said where all pairs have equal losses to the last digit; else empty."""
-    sign_p_holm: float
-    parts: tuple[str, ...]
-    """What was left out, one value at a time: rungs, and settings that vary."""
-    fragile: tuple[str, ...]
-    """The values without which the interval, at the level that Holm leaves the arm, would include zero."""
-    clauses: tuple[str, ...] = ()
-    """What the interval assumes and leaves out."""
-    needed: float = 0.95
+    needed: float
     """The level at which the arm's own interval would have to exclude zero, after Holm's correction."""
-    sample: PairedSample | None = None
-    over_seeds: OverSeeds | None = None
-    """What a claim needs where rungs repeat seeds without recorded streams."""
 
     @property
-    def arm_diverged(self) -> tuple[str, ...]:
-        """The pairs of which the arm's side alone diverged."""
-        return self.absences[ARM_DIVERGED]
+    def arm(self) -> str:
+        """The arm that is judged."""
+        return self.paired.arm
+
+    @property
+    def pairs(self) -> Pairs:
+        """Its pairs with the reference."""
+        return self.paired.pairs
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The mean that decides."""
+        return self.paired.estimate
+
+    @cached_property
+    def absences(self) -> dict[PairKind, tuple[str, ...]]:
+        """The pairs that have no difference, by kind."""
+        return self.pairs.absences
 
     @property
     def alpha(self) -> float:
         """The error that the level leaves."""
         return 1 - self.options.level
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the mean differs from zero by Holm over the arms."""
+        return self.difference.p_holm is not None and self.difference.p_holm < self.alpha
 
-def evidence_of(
-    trials: ComparedTrials,
-    paired: PairedArm,
-    difference: LossDifference,
-    over_seeds: OverSeeds | None = None,
-) -> Evidence:
-    """Gather what the verdict on one arm is written from."""
-    pairs, estimate, chosen = paired.pairs, paired.estimate, trials.options
-    n_arms = len(trials.others)
-    sides = {trials.reference: "reference", paired.arm: "arm"}
-    corrected = inference.level_of_holm(chosen.level, difference.p_value, difference.p_holm, n_arms)
-    parts = _parts(pairs)
-    return Evidence(
-        reference=trials.reference,
-        arm=paired.arm,
-        estimate=estimate,
-        difference=difference,
-        n_pairs=len(pairs.complete),
-        n_cells=len(np.unique(pairs.cells)),
-        n_rungs=pairs.complete["rung"].nunique(),
-        n_sizes=len(pairs.complete[["rung", "n_tokens"]].drop_duplicates()),
-        progress=paired.progress,
-        is_interim=pairs.is_interim,
-        look=paired.look,
-        next_look=pairs.next_look,
-        options=chosen,
-        equivalence=equivalence_test(paired, chosen),
-        absences=pairs.absences,
-        censored=tuple(name for name, side in sides.items() if is_censored(pairs, side)),
-        same_trials=pairs.same_trials,
-        equal=equal_losses(trials.reference, paired.arm, pairs),
-        sign_p_holm=min(1.0, _sign_p(pairs) * n_arms),
-        parts=tuple(map(_in_words, parts)),
-        fragile=tuple(_fragile(paired, parts, paired.level(corrected))),
-        clauses=tuple(paired.independence.clauses(estimate)) if estimate else (),
-        needed=paired.level(corrected),
-        sample=paired.sample,
-        over_seeds=over_seeds,
-    )
+    def differing(self, parts: Sequence[Part], sign: int, *, alone: bool = False) -> list[Part]:
+        """The ``parts`` that are lower (``sign`` -1) or higher (+1) by Holm over them, or each ``alone``.
+
+        A bound that flatters the direction counts for nothing.
+        """
+        flattering = "reference" if sign < 0 else "arm"
+        alpha = 1 - self.paired.level(self.options.level)
+        return [
+            part
+            for part in parts
+            for p in [part.p_value if alone else part.p_holm]
+            if p is not None and p < alpha and part.mean * sign > 0 and flattering not in part.bound
+        ]
+
+    @cached_property
+    def judged(self) -> list[Part]:
+        """The sizes that the mean which decides is over."""
+        keep = self.paired.keep
+        kept = [bool(keep[of_size].any()) for _, of_size in self.paired.sizes]
+        return [size for size, is_kept in zip(self.sizes, kept, strict=True) if is_kept]
+
+    @property
+    def unbounded(self) -> list[Part]:
+        """The sizes that an equivalence speaks of: neither side is a bound there, and a seed repeats."""
+        return [size for size in self.sizes if not size.bound and not size.one_run]
 
 
-def is_censored(pairs: Pairs, side: str) -> bool:
-    """Whether some learning rate of the ``side`` (reference or arm) was found at the edge of its grid."""
-    column = f"lr_status_{side}"
-    return column in pairs.table and bool((pairs.table[column] == "censored").any())
+@dataclass(frozen=True)
+class Decision:
+    """A verdict, the ``scope`` (sizes) that it speaks of, and the ``reason`` why it is no claim."""
+
+    verdict: Verdict
+    scope: Line
+    reason: Line | None = None
+
+
+def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
+    """What the verdict on each arm is written from, corrected by Holm over the arms of the source."""
+    options, family = trials.options, [trials.paired(arm) for arm in trials.others]
+    n_others = trials.n_arms_left_out
+    differences = corrected_differences(family, options.level, n_others)
+    sizes = [paired.parts(paired.sizes, options) for paired in family]
+    settings = [paired.parts(paired.settings, options) for paired in family]
+    inside = [
+        equivalence_p_of(paired, options, [*of_sizes, *of_settings])
+        for paired, of_sizes, of_settings in zip(family, sizes, settings, strict=True)
+    ]
+    inside_holm = _corrected(inside, n_others)
+    signs = _corrected([_sign_p(paired.pairs) for paired in family], n_others)
+    n_arms = len(family) + n_others
+    return [
+        Evidence(
+            reference=trials.reference,
+            paired=paired,
+            options=options,
+            difference=differences[number],
+            sizes=sizes[number],
+            settings=settings[number],
+            equivalence=equivalence_test(paired, options, inside[number], inside_holm[number]),
+            divergence_p=signs[number] or 1.0,
+            equal=equal_losses(trials.reference, paired.arm, paired.pairs),
+            needed=paired.level(
+                inference.level_of_holm(
+                    options.level, differences[number].p_value, differences[number].p_holm, n_arms
+                )
+            ),
+        )
+        for number, paired in enumerate(family)
+    ]
+
+
+def _corrected(p_values: Sequence[float | None], n_others: int) -> list[float | None]:
+    return inference.holm([*p_values, *[None] * n_others])[: len(p_values)]
 
 
 def _sign_p(pairs: Pairs) -> float:
     """The two-sided sign test that the arm is worse, where diverging counts as the higher loss; else 1.
 
-    Pairs that are not independent have one sign, that of most of them. One size carries no claim, whatever
-    its signs.
+    Pairs that are not independent have one sign, that of most of them.
     """
     rows = pairs.of_kind(COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED)
-    if len(rows[["rung", "n_tokens"]].drop_duplicates()) < 2:
+    if not (rows["kind"] == ARM_DIVERGED).any():
         return 1.0
     lower_or_higher = rows["loss_arm"] - rows["loss_reference"]
     signs = np.sign(rows["kind"].map({ARM_DIVERGED: 1.0, REFERENCE_DIVERGED: -1.0}).fillna(lower_or_higher))
@@ -157,104 +184,111 @@ def _sign_p(pairs: Pairs) -> float:
     return inference.sign_p(worse, better) if worse > better else 1.0
 
 
-def _parts(pairs: Pairs) -> list[str]:
-    """The columns of which one value at a time is left out: rungs and settings, else budgets of tokens."""
-    return varying(pairs.complete, ["rung", *pairs.settings]) or varying(pairs.complete, ["n_tokens"])
+def decide(evidence: Evidence) -> Decision:
+    """The verdict by the first rule that matches."""
+    scope, pairs = scope_of(evidence, evidence.judged), evidence.pairs
+    arm_diverged, reference_diverged = (
+        evidence.absences[kind] for kind in (ARM_DIVERGED, REFERENCE_DIVERGED)
+    )
+    if pairs.same_trials:
+        return Decision("equivalent", scope)
+    if pairs.is_interim:
+        return Decision("incomplete", scope, Line("incomplete", _missing(evidence)))
+    if not (len(pairs.complete) or arm_diverged or reference_diverged):
+        return Decision("invalid", scope, Line("no_pair", f"no pair with {evidence.reference} has a result"))
+    if not is_loss(evidence.options.y):
+        return Decision("undecided", scope, Line("no_loss", f"{evidence.options.y} is no loss"))
+    if evidence.equal:
+        return Decision("undecided", scope, Line("equal", evidence.equal))
+    if arm_diverged and evidence.divergence_p < evidence.alpha and not evidence.paired.bounds.arm.any():
+        rungs = pairs.of_kind(ARM_DIVERGED)["rung"].astype(str)
+        return Decision("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
+    equivalence_p = evidence.equivalence.get("p_holm")
+    if equivalence_p is not None and equivalence_p < ONE_SIDED and not (arm_diverged or reference_diverged):
+        return Decision("equivalent", scope_of(evidence, evidence.unbounded))
+    if not evidence.is_significant or evidence.estimate is None:
+        return Decision("undecided", scope, _lack(evidence))
+    verdict: Verdict = "better" if evidence.estimate.value < 0 else "worse"
+    reason = _block(evidence, verdict)
+    return Decision("undecided", scope, reason) if reason else Decision(verdict, scope)
 
 
-def _in_words(column: str) -> str:
-    return "budget" if column == "n_tokens" else column.replace("_", " ")
+def _missing(evidence: Evidence) -> str:
+    """What is still to be run, and what a person must settle."""
+    waiting, failed = (len(evidence.absences[kind]) for kind in (WAITING, FAILED))
+    parts = [f"{plural(waiting, 'pair')} without a result"] if waiting else []
+    if failed:
+        parts.append(
+            f"{plural(failed, 'pair')} that failed or were cancelled: run them again (scalevec retry), or "
+            "drop them by a rule of exclude in the sweep file"
+        )
+    if evidence.pairs.next_look:
+        parts.append(f"the next declared look is at {evidence.pairs.next_look} seeds")
+    return "; ".join(parts)
 
 
-def _part_name(column: str, value: object) -> str:
-    """A rung by its name, a budget in short tokens, any other setting with its column."""
-    if column == "n_tokens":
-        return f"{count(float(str(value)))} tokens"
-    return str(value) if column == "rung" else f"{_in_words(column)} {value}"
+def _block(evidence: Evidence, verdict: Verdict) -> Line | None:
+    """Why ``verdict`` must not be given although the mean says so."""
+    better = verdict == "better"
+    if names := evidence.absences[ARM_DIVERGED if better else REFERENCE_DIVERGED]:
+        code, name = ("arm_diverged", evidence.arm) if better else ("reference_diverged", evidence.reference)
+        of_all = f"{len(names)} of {evidence.pairs.n_planned} pairs"
+        return Line(code, f"{name} diverged where the other did not ({of_all})")
+    sign = 1 if better else -1
+    word = "higher" if sign > 0 else "lower"
+    known = [size for size in evidence.sizes if not size.one_run]
+    if evidence.differing(known[-1:], sign, alone=True):
+        return Line("crosses", f"{word} at {known[-1].name}, the largest size")
+    if opposite := evidence.differing(evidence.settings, sign):
+        return Line("crosses", f"{word} with {opposite[0].name}")
+    return None
 
 
-def _fragile(paired: PairedArm, parts: list[str], level: float) -> list[str]:
-    """The values without which the interval at ``level`` excludes zero no longer, or on the other side."""
-    pairs, estimate = paired.pairs, paired.estimate
-    interval = estimate.interval(level) if estimate and not pairs.is_interim else None
-    if interval is None or not excludes_zero(interval):
-        return []
-    names = []
-    for name, keep in _parts_left_out(pairs, parts):
-        rest = inference.overall(paired.sample.kept(keep)).interval(level)
-        if rest is None or not excludes_zero(rest) or rest[0] * interval[0] < 0:
-            names.append(name)
-    return names
-
-
-def _parts_left_out(pairs: Pairs, parts: list[str]) -> Iterator[tuple[str, BoolArray]]:
-    """What is left out, in words, and which complete pairs are kept."""
-    complete = pairs.complete
-    for column, value in ((name, value) for name in parts for value in complete[name].unique()):
-        yield _part_name(column, value), (complete[column] != value).to_numpy()
-    with_carried = cells_with_carried(pairs)
-    if with_carried.any() and not with_carried.all():
-        rungs = ", ".join(dict.fromkeys(complete.loc[with_carried, "rung"].astype(str)))
-        yield f"the cells with carried learning rates ({rungs})", ~with_carried
-
-
-def raw_verdict(evidence: Evidence) -> Verdict:
-    """What the interval alone says, before anything blocks it."""
-    if evidence.same_trials:
-        return "equivalent"
-    equivalence_p = evidence.equivalence.get("p_value")
-    if equivalence_p is not None and equivalence_p < evidence.alpha:
-        return "equivalent"
-    if (
-        evidence.estimate is None
-        or evidence.difference.p_holm is None
-        or evidence.difference.p_holm >= evidence.alpha
-    ):
-        return "undecided"
-    return "better" if evidence.estimate.value < 0 else "worse"
-
-
-def blocks(evidence: Evidence, verdict: Verdict) -> list[str]:
-    """Why ``verdict`` must not be given although the interval says so."""
-    reasons = [ONE_RUNG] if verdict in CLAIMS and evidence.n_sizes == 1 else []
-    if evidence.arm_diverged and verdict in ("better", "equivalent"):
-        reasons.append(f"it diverged where {evidence.reference} completed")
-    if evidence.reference in evidence.censored and verdict in ("better", "equivalent"):
-        reasons.append(f"the learning rate of {evidence.reference} is censored, so its loss is only a bound")
-    if evidence.arm in evidence.censored and verdict in ("worse", "equivalent"):
-        reasons.append(f"the learning rate of {evidence.arm} is censored, so its loss is only a bound")
-    return reasons
-
-
-def _not_over_seeds(evidence: Evidence, verdict: Verdict) -> list[str]:
-    """Why a claim is withheld that holds only if rungs of one seed are independent, which nothing says."""
-    check = evidence.over_seeds
-    if check is None or verdict not in CLAIMS:
-        return []
-    p = check.equivalence_p if verdict == "equivalent" else check.p_holm
+def _lack(evidence: Evidence) -> Line:
+    """What an arm without a significant mean lacks."""
+    paired, estimate, p = evidence.paired, evidence.estimate, evidence.difference.p_value
+    if estimate is None:
+        code = "arm_diverged" if evidence.absences[ARM_DIVERGED] else "reference_diverged"
+        return Line(code, "no pair has two completed trials")
+    if paired.one_sided:
+        side = "reference" if estimate.value < 0 else "arm"
+        name = evidence.reference if side == "reference" else evidence.arm
+        return Line(
+            f"{side}_bounded", f"the loss of {name} is only a bound: tune it there, or widen its grid"
+        )
+    if not estimate.has_noise:
+        what = "too few independent clusters" if estimate.between == "clusters" else "one seed at each size"
+        return Line("one_seed", f"{what}: no noise figure")
+    if inference.limited_by_split(estimate, evidence.options.level):
+        error = f"{estimate.split_error:.4f}"
+        return Line(
+            "test_split", f"the test split's own error ({error}) limits, which more seeds do not reduce"
+        )
     if p is not None and p < evidence.alpha:
-        return []
-    repeated = "rungs repeat seeds and no stream is recorded"
-    if check.interval is None:
-        return [f"{repeated}, and whole seeds carry no interval"]
-    corrected = "p" if verdict == "equivalent" else "Holm p"
-    shown = f"{span(check.interval)}, {degrees(check.df)}, {corrected} {p_value(p)}"
-    return [f"{repeated}, and over whole seeds it does not hold ({shown})"]
+        return Line("several_arms", "significant alone, not after the correction for several arms")
+    if paired.look and paired.look.ends == "futility":
+        return Line("futility", "ended for futility: a claim at the last look was unlikely")
+    if paired.look:
+        return Line(
+            "looks_passed", "the last declared look has passed: more takes a new sweep with new seeds"
+        )
+    seen = inference.detectable(estimate, evidence.needed)
+    return Line("noise", f"the noise between seeds: this design sees {seen:.2g}" if seen else "noise")
 
 
-def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
-    """The verdict, and the reasons that stood against what the interval says."""
-    if evidence.same_trials:
-        return "equivalent", []
-    if evidence.is_interim:
-        return "incomplete", []
-    if evidence.n_pairs == 0 and not evidence.arm_diverged:
-        return "invalid", []
-    if not is_loss(evidence.options.y) or evidence.equal:
-        return "undecided", []
-    verdict = raw_verdict(evidence)
-    often_diverged = evidence.arm_diverged and evidence.sign_p_holm < evidence.alpha
-    if often_diverged and evidence.arm not in evidence.censored:
-        return "worse", []
-    reasons = [*blocks(evidence, verdict), *_not_over_seeds(evidence, verdict)]
-    return ("undecided", reasons) if reasons else (verdict, [])
+def scope_of(evidence: Evidence, sizes: Sequence[Part]) -> Line:
+    """The ``sizes`` that a verdict speaks of."""
+    names, judged = [size.name for size in evidence.sizes], [size.name for size in sizes]
+    planned = evidence.pairs.table[evidence.pairs.table["kind"] != UNPAIRED]
+    largest = 0.0 if planned.empty else float((planned["size"] * planned["n_tokens"]).max())
+    complete = evidence.pairs.complete
+    reached = 0.0 if complete.empty else float((complete["size"] * complete["n_tokens"]).max())
+    if not judged:
+        return Line("none", "no size")
+    if len(judged) == 1:
+        return Line("one_size", f"one size, {judged[0]}")
+    if judged[-1] != names[-1] or reached < 0.999 * largest:
+        return Line("up_to", f"up to {judged[-1]}")
+    if len(judged) < len(names):
+        return Line("some_sizes", f"{len(judged)} of {len(names)} sizes, {judged[0]} to {judged[-1]}")
+    return Line("all_sizes", f"{judged[0]} to {judged[-1]}")

@@ -9,15 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.cell_columns import (
+from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels, numbered_labels
+from scalevec.analysis.data.tidy import (
     ARM_COLUMNS,
     CELL_COLUMNS,
     GRID_COLUMNS,
-    setting_columns,
-)
-from scalevec.analysis.data.runs import HAS_RESULT, differing, shortened
-from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
-from scalevec.analysis.data.tidy import (
     VERSION,
     BoolArray,
     FloatArray,
@@ -26,10 +22,11 @@ from scalevec.analysis.data.tidy import (
     mostly_repeated,
     parameters_of,
     require_column,
+    setting_columns,
     versions_of,
 )
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import count, joined, plural
+from scalevec.analysis.formatting import count, joined, plural, shortened
 from scalevec.analysis.options import AnalysisOptions
 
 PairKind = Literal[
@@ -74,6 +71,8 @@ class Pairs:
     """The identity versions of the trials, where they are of more than one."""
     seeds_differ: bool = False
     """Whether a seed's random numbers are stated to differ from rung to rung."""
+    in_order: bool = False
+    """Whether the arms have no seed in common, so that runs of a cell are paired in their order."""
     next_look: int | None = None
     """The seeds of the next declared look, while the looks so far decide nothing."""
 
@@ -303,14 +302,13 @@ def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
 
 
 def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
-    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
+    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key."""
     grid: list[str] = []
     for name in GRID_COLUMNS:
         twice = rows.duplicated(["arm", *cell_columns, *grid, "seed"], keep=False)
         if name not in rows.columns or name in cell_columns or not twice.any():
             continue
-        is_fixed = "lr_status" not in rows.columns or (rows.loc[twice, "lr_status"] == "fixed").all()
-        if is_fixed and rows.loc[twice, name].nunique() > 1:
+        if rows.loc[twice, name].nunique() > 1:
             grid.append(name)
     return grid
 

@@ -5,14 +5,14 @@ column says so; rows are repetitions where a column of seeds says so.
 """
 
 import re
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import joined, plural
+from scalevec.analysis.formatting import joined, plural, shortened
 from scalevec.analysis.options import EACH_ROW
 
 ONE_RUN = " (token counts of one run?)"
@@ -21,24 +21,20 @@ BUDGET_DIGITS = 6
 """Budgets of isoFLOP lines that agree in so many digits are one budget."""
 FEWEST_SIZES = 3
 """A budget with so many sizes is a line; fewer carry no parabola."""
-MOST_SHOWN = 5
 TELLS_APART = ("arm", "rung", "cluster", "trial_id", "stage", "status")
 """Columns that say of which run a row is, and of what part of the table; a seed is a number."""
 HAS_RESULT = frozenset(("completed", "diverged"))
 """The values of ``status`` of a trial that has a result."""
-_NAMES_A_RUN = re.compile(r"(^|_)(run|trial|job|experiment|id|uid|uuid|name)($|_)")
+_NAMES_A_RUN = re.compile(r"(^|_)(runs?|trial|job|experiment|exp|sweep)($|_)")
+_NAMES = re.compile(r"(^|_)(id|uid|uuid|guid|key|hash|name|model|tag|index|row|checkpoint|ckpt)($|_)")
+"""How columns are called that name runs, and those that may name runs, rows or anything else."""
+FEWEST_STEPS = 5
+"""So many token counts in even steps look like the points of a training curve."""
 _MEASURED = re.compile(
     r"^(loss|wall_s|tokens_per_s|peak_memory_bytes|allocated_bytes|cause|resumes|host|device|micro_batch|arithmetic)|"
     r"^(world_size|diverged_at_step|step_s_median|mfu|data_s|checkpoints_s|evaluation_s|planned_s)|"
     r"(^|_)(loss|perplexity|ppl|accuracy|acc|bpb|time|seconds|hours)($|_)"
 )
-
-
-def shortened(values: Sequence[object], most: int = MOST_SHOWN) -> str:
-    """The first of ``values`` as text, and how many more there are."""
-    shown = [str(value)[:40] for value in values[:most]]
-    more = len(values) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def refuse_twins(table: pd.DataFrame) -> None:
@@ -64,12 +60,15 @@ def refuse_lists(table: pd.DataFrame) -> None:
 
 
 def refuse_blanks(table: pd.DataFrame, column: str, counted: "pd.Series[bool]") -> None:
-    """Raise :class:`DataError` with the rows of ``counted`` [rows] in which ``column`` is blank."""
+    """Raise :class:`DataError` with the rows of ``counted`` [rows] in which ``column`` is blank.
+
+    The index of ``table`` holds the numbers of its rows.
+    """
     blank = table[column].isna() | (table[column].astype(str).str.strip() == "")
-    rows = np.flatnonzero((blank & counted).to_numpy(bool))
-    if len(rows):
+    rows = table.index[blank & counted].tolist()
+    if rows:
         raise DataError(
-            f"column {column!r} is blank in {plural(len(rows), 'row')} ({shortened((rows + 1).tolist())}); "
+            f"column {column!r} is blank in {plural(len(rows), 'row')} ({shortened(rows)}); "
             "it says which rows belong to one run: fill it in, or leave these rows out"
         )
 
@@ -85,29 +84,77 @@ def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
     # By hashes: a groupby over thousands of columns takes minutes.
     hashes = pd.util.hash_pandas_object(table[plain_columns(table)], index=False)
     equal_rows = pd.Series(pd.factorize(hashes)[0], table.index).astype(str)
-    if not {"n_params", "n_tokens"} <= set(table.columns) or has_runs_by_row(table):
+    if not {"n_params", "n_tokens"} <= set(table.columns):
         return equal_rows
     key = [name for name in ("arm", "n_params", "seed") if name in table.columns]
     of_size = table.groupby(key, sort=False, dropna=False)
     several = of_size["n_tokens"].transform("nunique") > 1
-    return equal_rows.where(~several, of_size.ngroup().astype(str) + ONE_RUN)
+    groups = of_size.ngroup()
+    if not several.any() or has_runs_by_row(table, groups):
+        return equal_rows
+    return equal_rows.where(~several, groups.astype(str) + ONE_RUN)
 
 
-def has_runs_by_row(table: pd.DataFrame) -> bool:
-    """Whether a column shows that rows which differ in tokens alone are runs of their own.
+def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
+    """Whether a column shows that rows of one of ``groups``, which differ in tokens, are runs of their own.
 
-    Either a column that names runs (``run``, ``run_id``, ``name``, ...) differs from row to row, or ``flops``
-    has a few budgets with several sizes each: training curves do not meet on such lines.
+    Either a column names each row and no other names several (beside ``run_name`` an ``id`` counts rows). One
+    that may name anything must not hold the numbers of rows, nor may tokens go on in even steps as along a
+    curve; one that names runs by its own name may have one of both against it. Or ``flops`` has a few budgets
+    with several sizes each: training curves do not meet on such lines.
     """
-    names = [name for name in table.columns if _NAMES_A_RUN.search(str(name).lower())]
-    arms = [table["arm"].astype(str)] if "arm" in table.columns else []
-    for name in names:
-        if (
-            table[name].notna().all()
-            and not pd.concat([*arms, table[name].astype(str)], axis=1).duplicated().any()
-        ):
+    if budgets_of(table) is not None:
+        return True
+    names = [name for name in plain_columns(table) if _is_name(str(name))]
+    if any(_names_groups(table[name], groups) for name in names):
+        return False
+    arms = table["arm"].astype(str) if "arm" in table.columns else ""
+    each = [name for name in names if table[name].notna().all()]
+    each = [name for name in each if not (arms + "\n" + table[name].astype(str)).duplicated().any()]
+    even = _in_even_steps(table, groups)
+    for name in each:
+        # Runs may be numbered as rows are, and planned in even steps; hardly both.
+        allowed = 1 if _NAMES_A_RUN.search(_plain(str(name))) else 0
+        if even + _counts_rows(table[name]) <= allowed:
             return True
-    return budgets_of(table) is not None
+    return False
+
+
+def _is_name(column: str) -> bool:
+    plain = _plain(column)
+    return bool(_NAMES_A_RUN.search(plain) or _NAMES.search(plain)) and not _MEASURED.search(plain)
+
+
+def _plain(column: str) -> str:
+    """``runName`` and ``Run.Name`` as ``run_name``."""
+    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower())
+
+
+def _names_groups(column: "pd.Series[Any]", groups: "pd.Series[int]") -> bool:
+    """Whether values of ``column`` [rows] repeat, each within one of the ``groups`` [rows]."""
+    if pd.api.types.is_float_dtype(column) or not column.duplicated().any():
+        return False
+    return bool((groups.groupby(column, sort=False).nunique() == 1).all())
+
+
+def _counts_rows(column: "pd.Series[Any]") -> bool:
+    """Whether ``column`` [rows] holds the numbers of rows, which name nothing."""
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    return bool(np.ptp(numbers) == len(numbers) - 1 > 1) if numbers.notna().all() else False
+
+
+def _in_even_steps(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
+    """Whether the token counts of some group are those at which a training curve is logged."""
+    for _, tokens in table["n_tokens"].groupby(groups, sort=False):
+        steps = np.diff(np.unique(tokens.dropna().to_numpy(float)))
+        if len(steps) >= FEWEST_STEPS - 1 and np.allclose(steps, steps[0], rtol=1e-3):
+            return True
+    return False
+
+
+def names_a_run(column: str) -> bool:
+    """Whether a column of this name says of which run a row is."""
+    return _NAMES_A_RUN.search(column.lower()) is not None
 
 
 def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
@@ -149,18 +196,11 @@ def checkpoints(rows: pd.DataFrame, cluster: str) -> str:
 
 
 def _candidates(rows: pd.DataFrame, cluster: str) -> list[str]:
-    """Columns that may name the runs: constant within each of them, and telling all of them apart."""
+    """Columns that may name the runs: several rows have one value, within one guessed run."""
     known = {"n_params", "rung", "arm", "seed", "status", "stage", cluster}
-    runs = rows.groupby(cluster, sort=False)
-    n_runs = runs.ngroups
-    return [
-        name
-        for name in plain_columns(rows)
-        if name not in known
-        and not pd.api.types.is_float_dtype(rows[name])
-        and rows[name].nunique() == n_runs
-        and (runs[name].nunique() == 1).all()
-    ][:3]
+    groups = pd.Series(pd.factorize(rows[cluster])[0], rows.index)
+    columns = [name for name in plain_columns(rows) if name not in known and not _MEASURED.search(str(name))]
+    return [name for name in columns if _names_groups(rows[name], groups)][:3]
 
 
 def differing(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> list[str]:
@@ -201,3 +241,27 @@ def not_repetitions(
         f"rows of equal {variables} that no seed tells apart (at {plural(several, 'point')}) {what}: they "
         "are not taken as repeated seeds; choose among them with --where, or name seeds in a column seed"
     ), columns
+
+
+def numbered_labels(kinds: "list[list[pd.Series[str]]]") -> npt.NDArray[np.intp]:
+    """A number for each label [columns, pairs]; labels of two kinds are never the same."""
+    rows: list[npt.NDArray[np.intp]] = []
+    first = 0
+    for columns in kinds:
+        codes = pd.factorize(pd.concat(columns))[0].reshape(len(columns), -1) + first
+        rows.append(codes)
+        first = int(codes.max(initial=first)) + 1
+    return np.concatenate(rows)
+
+
+def joined_labels(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The connected parts of pairs, each of which joins ``names`` [columns, pairs]: its number [pairs]."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    if not names.size:
+        return np.zeros(0, np.intp)
+    size = int(names.max()) + 1
+    edges = (np.repeat(names[:1], len(names), axis=0).ravel(), names.ravel())
+    graph = coo_array((np.ones(names.size), edges), shape=(size, size))
+    return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)

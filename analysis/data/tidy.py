@@ -4,20 +4,25 @@ A table is tidy, one row per trial; ``n_params, n_tokens, loss`` are needed, ``a
 status, stage`` and the others of :data:`NUMBERS` are used where present.
 """
 
-import numbers
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_lists, refuse_twins, runs_of
-from scalevec.analysis.data.table_file import rows_of_file
-from scalevec.analysis.data.values import REQUIRED, status, typed
-from scalevec.analysis.data.values import numbers as numbers_in
+from scalevec.analysis.data.read import rows_of_file
+from scalevec.analysis.data.runs import (
+    HAS_RESULT,
+    plain_columns,
+    refuse_blanks,
+    refuse_lists,
+    refuse_twins,
+    runs_of,
+)
+from scalevec.analysis.data.values import REQUIRED, check_column, numbers_of_column, seeds_of, status, typed
 from scalevec.analysis.errors import DataError, nearest, require_choice
+from scalevec.analysis.formatting import plural
 from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
 
 NUMBERS = (
@@ -52,9 +57,41 @@ STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 """Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
 and no larger than a large model in millions (10,000), so that the unit is in doubt."""
-LARGEST_SEED = 2.0**63
-SMALLEST_NUMBER = 1e-100
-"""No count, loss or FLOP is smaller or, turned over, larger: sums of squares of such numbers overflow."""
+COPIES = "copies"
+"""What a checked table says in ``attrs``: by arm, how many rows equalled another and were left out."""
+
+LARGEST_LOSS = 15.0
+"""nats/token; a uniform guess among three million tokens has no more."""
+LIKELY_RATIOS = (0.1, 1e5)
+"""Tokens per parameter."""
+FEWEST_FREE = 5
+WIDER = 3.0
+"""A row that makes the scatter so many times as wide decides the interval alone."""
+
+CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
+"""With the further setting columns these name a cell; with the seed, a pair."""
+ARM_COLUMNS = ("optimizer", "schedule", "architecture")
+"""Those of them that an arm may choose for itself; then they are no part of its cells."""
+GRID_COLUMNS = ("precision",)
+"""Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
+VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
+"""Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
+# The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
+# fmt: off
+_SWEEP_COLUMNS = frozenset((
+    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding", "n_params_scale_vectors",
+    "n_params_total", "n_tokens", "tokens_per_parameter", "epochs", "flops", "flops_counted", "loss",
+    "loss_validation", "loss_initial", "seed", "cluster", "optimizer", "schedule", "architecture", "corpus",
+    "learning_rate", "lr_status", "carried_check", "status", "cause", "micro_batch", "world_size", "steps",
+    "wall_s", "tokens_per_s", "device", "arithmetic", "resumes", "step_s_median", "mfu", "data_s",
+    "checkpoints_s", "evaluation_s", "planned_s", "precision", "vector_branches", "vector_placement",
+    "vector_reparameterization", "vector_decay", "vector_gain", "matrix_decay", "n_params_active",
+    "trunk_step", "peak_memory_bytes", "allocated_bytes", "diverged_at_step", "test_tokens",
+    "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks", "block_tokens",
+    "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit",
+    "local_changes", "identity_version",
+))
+# fmt: on
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -85,7 +122,6 @@ def read_table(path: Path | str) -> pd.DataFrame:
     """
     table = rows_of_file(Path(path))
     refuse_twins(table)
-    refuse_lists(table)
     return typed(table)
 
 
@@ -96,9 +132,10 @@ def checked(
 
     Missing columns become: ``arm`` "all", ``rung`` the value of ``n_params``, ``seed`` 0, ``cluster``
     the run (:func:`runs.runs_of`), ``status`` "completed". Completed trials whose loss is not finite
-    have diverged. Rows of one trial that several sweeps share are kept once. ``required`` columns hold finite
-    numbers above zero; ``cluster`` names the column of runs, which no completed row may leave blank. Raises
-    :class:`DataError`.
+    have diverged. Rows of one trial that several sweeps share are kept once, and so are rows that equal
+    another in every column (``attrs`` holds their number by arm). ``required`` columns hold finite numbers
+    above zero; ``cluster`` names the column of runs, which no completed row may leave blank. Raises
+    :class:`DataError`, which names rows by their place in the file: by the index of ``table``.
     """
     for name in required:
         require_column(table, name)
@@ -106,97 +143,85 @@ def checked(
         raise DataError("the table has no rows; at least one is needed")
     refuse_twins(table)
     refuse_lists(table)
-    result = table.reset_index(drop=True)
-    for name in dict.fromkeys((*NUMBERS, *required)):
-        if name in result.columns:
-            result[name] = _numbers(result[name])
     given = [name for name in (cluster, "cluster", "trial_id") if name in table.columns]
-    result = _with_defaults(result, cluster)
-    if "loss" in required:
-        ended_without = (result["status"] == "completed") & ~np.isfinite(result["loss"])
-        result["status"] = result["status"].mask(ended_without, "diverged")
+    result = _with_defaults(parsed(table, required), cluster)
     require_column(result, cluster)
-    _check_values(result, required)
+    check_values(result, required)
     counted = (result["status"] == "completed") & (result["stage"] != "tuning")
     for name in given:
         refuse_blanks(result, name, counted)
+    result = _without_copies(result)
     if "trial_id" in result.columns:
         # Rows of one trial that differ in these are no copies: checkpoints along it, say.
         alike = [name for name in ("trial_id", "arm", "stage", "n_tokens", *required) if name in result]
-        result = result.drop_duplicates([*dict.fromkeys(alike)], ignore_index=True)
-    return result
+        result = result.drop_duplicates([*dict.fromkeys(alike)])
+    return result.reset_index(drop=True)
 
 
-def _numbers(column: "pd.Series[float]") -> "pd.Series[float]":
-    if pd.api.types.is_bool_dtype(column):
-        raise DataError(f"column {column.name!r} holds true/false; allowed: numbers")
-    if pd.api.types.is_numeric_dtype(column):
-        return column.astype(float)
-    read = numbers_in(column.tolist(), str(column.name))
-    if None in read:
-        row = read.index(None)
-        raise DataError(f"column {column.name!r}, row {row + 1}: {column.iloc[row]!r} is not a number")
-    return pd.Series(read, column.index, dtype=float)
+def parsed(table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
+    """``table`` with numbers, seeds and names as such; the index holds the numbers of rows, from 1.
+
+    A trial whose loss, if it is ``required``, is not finite has diverged. Raises :class:`DataError`.
+    """
+    result = table.set_axis(_row_numbers(table.index))
+    for name in dict.fromkeys((*NUMBERS, *required)):
+        if name in result.columns:
+            result[name] = numbers_of_column(result[name])
+    if "seed" in result:
+        result["seed"] = seeds_of(result["seed"])
+    for name in TEXTS:
+        if name in result.columns:
+            result[name] = result[name].astype(object).where(result[name].notna(), "")
+            result[name] = result[name].map(str).astype(object)
+    words = result["status"] if "status" in result else pd.Series("completed", result.index, dtype=object)
+    words = words.map(lambda word: status(word) or word)
+    if "loss" in required:
+        words = words.mask((words == "completed") & ~np.isfinite(result["loss"]), "diverged")
+    return result.assign(status=words.astype(object))
+
+
+def _row_numbers(index: pd.Index) -> pd.Index:
+    """The numbers of rows from 1, as a person counts them in the file from which some were chosen."""
+    known = pd.api.types.is_integer_dtype(index) and index.is_unique
+    return index + 1 if known else pd.RangeIndex(1, len(index) + 1)
+
+
+def _without_copies(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with each result once: a row that equals another in every column is no second trial."""
+    copies = table["status"].isin(HAS_RESULT) & table.duplicated(plain_columns(table))
+    kept = table[~copies]
+    if copies.any():
+        kept.attrs[COPIES] = table.loc[copies, "arm"].value_counts().to_dict()
+    return kept
 
 
 def _with_defaults(table: pd.DataFrame, cluster: str) -> pd.DataFrame:
     if "rung" not in table.columns:
         size = next((name for name in ("n_params", "n_tokens", "flops") if name in table.columns), None)
         table["rung"] = table[size].map("{:.6g}".format) if size else ""
-    table["seed"] = _seeds(table["seed"]) if "seed" in table.columns else 0
+    for name, value in (("seed", 0), ("arm", "all"), ("stage", "comparison")):
+        if name not in table.columns:
+            table[name] = value
     if "cluster" not in table.columns:
         table["cluster"] = runs_of(table)
     if cluster == EACH_ROW and EACH_ROW not in table.columns:
-        table[EACH_ROW] = [f"row {number}" for number in range(1, len(table) + 1)]
-    for name, value in (("arm", "all"), ("status", "completed"), ("stage", "comparison")):
-        if name not in table.columns:
-            table[name] = value
-    for name in TEXTS:
-        if name in table.columns:
-            table[name] = table[name].astype(object).where(table[name].notna(), "")
-            table[name] = table[name].map(str).astype(object)
-    table["status"] = table["status"].map(lambda word: status(word) or word).astype(object)
+        table[EACH_ROW] = [f"row {number}" for number in table.index]
     return table
 
 
-def _seeds(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Whole numbers, or names as text; a blank is no seed."""
-    given = column[column.notna()]
-    if given.map(lambda seed: isinstance(seed, numbers.Real)).all():
-        numeric = pd.to_numeric(column).astype(float)
-        whole = (numeric % 1 == 0) & (numeric.abs() < LARGEST_SEED)
-        _refuse_seed(column, ~whole & column.notna())
-        return column.astype("Int64")
-    _refuse_seed(column, ~column.map(lambda seed: isinstance(seed, str | numbers.Real)) & column.notna())
-    return column.map(str, na_action="ignore").astype(object)
-
-
-def _refuse_seed(column: "pd.Series[Any]", bad: "pd.Series[bool]") -> None:
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        value = str(column.iloc[row])[:40]
-        raise DataError(f"column 'seed', row {row + 1}: {value}; allowed: whole numbers below 2^63, or names")
-
-
-def _check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
-    unknown = ~table["status"].isin(STATUSES)
-    if unknown.any():
-        row = int(np.flatnonzero(unknown)[0])
-        require_choice(f"column 'status', row {row + 1}:", table["status"].iloc[row], STATUSES)
+def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
+    """Raise :class:`DataError` for a status or number in ``table``, as :func:`parsed`, that cannot be."""
+    unknown = table.loc[~table["status"].isin(STATUSES), "status"]
+    if len(unknown):
+        word = str(unknown.iloc[0])
+        raise DataError(
+            f"column 'status', row {unknown.index[0]}: is {word[:60]!r}; {nearest(word, STATUSES)}; "
+            "--map status=\"'completed'\" takes every row for completed"
+        )
     completed = table["status"] == "completed"
     ran = completed | (table["status"] == "diverged")
     for name in required:
-        rows = ran if name in ("n_params", "n_tokens", "flops") else completed
-        numbers_of = table[name]
-        bad = rows & ~(np.isfinite(numbers_of) & (numbers_of > 0))
-        extreme = rows & ((numbers_of > 1 / SMALLEST_NUMBER) | (numbers_of < SMALLEST_NUMBER))
-        if bad.any() or extreme.any():
-            row = int(np.flatnonzero(bad if bad.any() else extreme)[0])
-            within = "" if bad.any() else f", from {SMALLEST_NUMBER:g} to {1 / SMALLEST_NUMBER:g}"
-            raise DataError(
-                f"column {name!r}, row {row + 1}: {numbers_of.iloc[row]:g}; allowed: finite numbers above "
-                f"zero{within}"
-            )
+        check_column(table.loc[ran if name in ("n_params", "n_tokens", "flops") else completed, name])
 
 
 def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -205,32 +230,95 @@ def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Completed comparison trials, and how many rows were left out for which reason.
+    """Completed comparison trials of checked rows, and how many were left out for which reason.
 
-    A row that equals another in every column is no second trial: copies are left out as ``duplicate``.
+    Those that equalled another row are counted as ``duplicate``.
     """
     excluded = {"tuning": int((table["stage"] == "tuning").sum())}
     rows = comparison_rows(table)
     others = rows.loc[rows["status"] != "completed", "status"].value_counts()
     excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
-    kept = rows[rows["status"] == "completed"]
-    copies = kept.duplicated(plain_columns(kept))
-    excluded["duplicate"] = int(copies.sum())
-    kept = kept[~copies].reset_index(drop=True)
+    excluded["duplicate"] = _n_copies(table)
+    kept = rows[rows["status"] == "completed"].reset_index(drop=True)
     return kept, {reason: count for reason, count in excluded.items() if count}
 
 
+def _n_copies(table: pd.DataFrame) -> int:
+    """How many rows of the arms in ``table`` equalled another row and were left out."""
+    copies = table.attrs.get(COPIES, {})
+    return sum(copies.get(arm, 0) for arm in table["arm"].unique()) if copies else 0
+
+
 def unit_warnings(table: pd.DataFrame) -> list[str]:
-    """A warning for each count that looks as if it were given in thousands or millions.
+    """What is doubtful about the numbers of checked rows: units, counts together, losses, one odd row.
 
     A sweep of ours knows its counts: only its trials have a stream.
     """
     if "stream" in table and table["stream"].notna().all():
         return []
-    return [
+    known = [name for name in SMALLEST_LIKELY if name in table.columns and len(table)]
+    warnings = [
         f"the largest {name} is {table[name].max():g}: is it in thousands or millions? Give plain counts."
-        for name, smallest in SMALLEST_LIKELY.items()
-        if name in table.columns and len(table) and table[name].max() < smallest
+        for name in known
+        if table[name].max() < SMALLEST_LIKELY[name]
+    ]
+    if len(known) == 2 and not warnings:
+        warnings += _ratio_warning(table["n_tokens"] / table["n_params"])
+    if "loss" in table and (high := table.loc[table["status"] == "completed", "loss"].max()) > LARGEST_LOSS:
+        warnings.append(
+            f"losses of up to {high:g} are no nats/token (a uniform guess among three million tokens has "
+            f"{LARGEST_LOSS:g}); of perplexities scalevec import --unit perplexity makes nats/token"
+        )
+    if n_copies := _n_copies(table):
+        warnings.append(f"{plural(n_copies, 'row')} equal to another in every column left out")
+    return warnings + odd_row(table)
+
+
+def _ratio_warning(ratios: "pd.Series[float]") -> list[str]:
+    """A warning where tokens per parameter are such as nobody trains."""
+    low, high = ratios.min(), ratios.max()
+    if not (low < LIKELY_RATIOS[0] or high > LIKELY_RATIOS[1]):
+        return []
+    shown = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return [
+        f"{shown} tokens per parameter: is n_params or n_tokens in thousands, millions or billions, or a "
+        "count of steps? Give plain counts"
+    ]
+
+
+def odd_row(table: pd.DataFrame) -> list[str]:
+    """A warning that names the one row without which the scatter of the losses is far smaller.
+
+    The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
+    no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
+    """
+    if not {"n_params", "n_tokens", "loss", "arm", "status", "stage"} <= set(table):
+        return []
+    rows = table[(table["status"] == "completed") & (table["stage"] != "tuning")]
+    if len(rows) < FEWEST_FREE:
+        return []
+    size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in ("n_params", "n_tokens", "loss"))
+    arms = [rows["arm"].to_numpy() == arm for arm in rows["arm"].unique()]
+    centred = [values - values.mean() for values in (size, tokens)]
+    columns = np.column_stack([*arms, *centred, *(values**2 for values in centred)]).astype(float)
+    basis, scales, _ = np.linalg.svd(columns, full_matrices=False)
+    basis = basis[:, scales > 1e-9 * scales[0]]
+    free = len(rows) - basis.shape[1]
+    residual = loss - basis @ (basis.T @ loss)
+    without = residual**2 / np.maximum(1 - np.sum(basis**2, axis=1), 1e-12)
+    position, total = int(without.argmax()), float(residual @ residual)
+    left = total - without[position]
+    noise = (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
+    if free < FEWEST_FREE or total <= noise or left * free * WIDER**2 > total * (free - 1):
+        return []
+    row = rows.iloc[position]
+    value = float(row["loss"])
+    names = [f"{name} {row[name]:g}" for name in ("n_params", "n_tokens")]
+    named = ", ".join([f"arm {row['arm']}", *names, *([f"seed {row['seed']}"] if "seed" in rows else [])])
+    return [
+        f"one row alone makes the scatter of the losses more than {WIDER:g} times as wide: loss "
+        f"{value:g} ({named}). A mistyped cell, or a run that failed? To see what holds without it: "
+        f"--where 'loss != {value!r}'"
     ]
 
 
@@ -280,3 +368,20 @@ def mostly_repeated(cells: FloatArray) -> bool:
     """Whether most of the points in these ``cells`` [points] share theirs with another."""
     _, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
     return bool(2 * np.sum(counts[cell] > 1) > len(cells))
+
+
+def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
+    """Further columns that a pair must agree in: those given, or the grid fields of a sweep's tidy rows.
+
+    Raises :class:`DataError` for a column that is not there.
+    """
+    if settings is not None:
+        for name in settings:
+            require_column(table, name, "settings")
+        return list(settings)
+    of_a_sweep = {"trial_id", "sweep"} <= set(table.columns)
+    return [
+        name
+        for name in table.columns
+        if of_a_sweep and name not in _SWEEP_COLUMNS and not name.startswith((VECTOR_NORMS, OWN_FIELD))
+    ]

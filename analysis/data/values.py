@@ -1,24 +1,45 @@
 """What cells of tables say: numbers as they are written, and the states of runs."""
 
+import json
 import math
+import numbers as number_types
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import shortened
 
 BLANK = frozenset(("", "null", "none", "-", "n/a", "#n/a", "na", "<na>"))
 """Cells, in lower case, without a value."""
 REQUIRED = ("n_params", "n_tokens", "loss")
 """Columns of which only an empty cell is blank: a word in them is a mistake."""
-NAMES = ("trial_id", "arm", "rung", "optimizer", "schedule", "stage")
+NAMES = ("trial_id", "arm", "rung", "optimizer", "schedule", "stage", "run", "cluster", "source")
 """Columns of names, which may look like numbers: 0.12b is a rung, and a trial's id may have digits alone."""
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:[,_ ]\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmbgt]?)", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|1\.#\w+|inf(?:inity)?)", re.IGNORECASE)
 """As Python, C and Windows write them: 1.#IND, nan(ind)."""
+
+LARGEST_SEED = 2.0**63
+SMALLEST_NUMBER = 1e-100
+"""No count, loss or FLOP is smaller or, turned over, larger: sums of squares of such numbers overflow."""
+NINES = tuple(10.0**digits - 1 for digits in range(2, 13))
+"""99, 999, ...: what some write where a run has no loss."""
+ROUND = (*(10.0**digits for digits in range(2, 39)), 2.0**31 - 1)
+"""The same of losses alone: 1e9 is a count of tokens."""
+FAR_ABOVE = 3.0
+LOSS_BLOCKS, BLOCK_TOKENS = "loss_blocks", "block_tokens"
+"""The mean loss of each block of the test split, and its tokens."""
+AGREEMENT = 1e-4
+"""The blocks' mean may differ from the loss by this share of it: rounding. Else they are of another loss."""
 
 STATES: Mapping[str, str] = {
     **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded"), "completed"),
@@ -44,7 +65,7 @@ def number(cell: Any) -> float | None:
         try:
             return float(cell)
         except OverflowError:  # an integer of 400 digits is Python's own and has no float
-            return math.copysign(math.inf, cell)
+            return math.copysign(sys.float_info.max, cell)
         except (TypeError, ValueError):
             return None
     text = cell.strip()
@@ -54,7 +75,15 @@ def number(cell: Any) -> float | None:
     if _GROUPED.fullmatch(text):
         return float(re.sub("[,_ ]", "", text))
     match = _NUMBER.fullmatch(text)
-    return float(match[1]) * _SUFFIXES[match[2].lower()] if match else None
+    return finite(match[1]) * _SUFFIXES[match[2].lower()] if match else None
+
+
+def finite(text: str) -> float:
+    """The number that ``text`` writes out: one that no float can hold is the largest, not infinite.
+
+    An infinite loss is of a run that diverged; of 1.8e308 or 400 digits nobody knows, so it is asked about.
+    """
+    return max(-sys.float_info.max, min(float(text), sys.float_info.max))
 
 
 def numbers(cells: Sequence[Any], name: str = "") -> list[float | None]:
@@ -78,21 +107,134 @@ def _typed(column: "pd.Series[Any]") -> Any:
     if not kinds or kinds & {list, dict, np.ndarray}:
         return column
     if column.name not in NAMES and cells:
-        for kind in (np.int64, float) if kinds == {str} and "_" not in "".join(cells) else ():
-            try:
-                return np.array(cells, kind)
-            except (ValueError, OverflowError):
-                pass
+        if kinds == {str} and "_" not in "".join(cells):
+            for kind in (np.int64, float):
+                with suppress(ValueError, OverflowError):
+                    array: Any = np.array(cells, kind)
+                    if np.isfinite(array).all():
+                        return array
         if {*map(str, cells)} <= {"True", "False"}:
             return np.array([str(cell) == "True" for cell in cells])
         read = numbers(cells, str(column.name))
         if None not in read and not all(map(is_blank, cells)):
             is_whole = kinds == {int} and max(map(abs, cells)) < 2**63
             return np.array(cells, np.int64) if is_whole else np.array(read, float)
-    return pd.Series([None if _is_empty(cell) else str(cell) for cell in cells], column.index)
+    return pd.Series([None if _is_empty(cell) else str(cell).strip() for cell in cells], column.index)
 
 
 def status(cell: Any) -> str | None:
     """The status of a trial for a state of another tracker; None for a word that is not known."""
     word = str(cell).strip().lower()
     return (STATES[word] or word) if word in STATES else None
+
+
+def numbers_of_column(column: "pd.Series[float]") -> "pd.Series[float]":
+    """``column`` as numbers, NaN for a blank; its index has the numbers of rows. Raises DataError."""
+    if pd.api.types.is_bool_dtype(column):
+        raise DataError(f"column {column.name!r} holds true/false; allowed: numbers")
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype(float)
+    read = numbers(column.tolist(), str(column.name))
+    if None in read:
+        position = read.index(None)
+        row, cell = column.index[position], column.iloc[position]
+        raise DataError(f"column {column.name!r}, row {row}: {cell!r:.60} is not a number")
+    return pd.Series(read, column.index, dtype=float)
+
+
+def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Whole numbers, whether ``1``, ``1.0`` or text, else names as text; a blank is no seed.
+
+    The index of ``column`` holds the numbers of its rows. Raises :class:`DataError`.
+    """
+    blank = column.map(is_blank)
+    read = column[~blank].map(number).astype(float)
+    if read.notna().all():
+        _refuse_seeds(column[~blank], (read % 1 == 0) & (read.abs() < LARGEST_SEED))
+        exact = [seed if isinstance(seed, int) else int(number(seed) or 0) for seed in column[~blank]]
+        return pd.Series(exact, read.index, dtype="Int64").reindex(column.index)
+    _refuse_seeds(column[~blank], column[~blank].map(lambda seed: isinstance(seed, str | number_types.Real)))
+    return column.map(str).where(~blank, None).astype(object)
+
+
+def _refuse_seeds(column: "pd.Series[Any]", allowed: "pd.Series[bool]") -> None:
+    if not allowed.all():
+        position = int(np.flatnonzero(~allowed.to_numpy(bool))[0])
+        row, value = column.index[position], str(column.iloc[position])[:40]
+        raise DataError(f"column 'seed', row {row}: {value}; allowed: whole numbers below 2^63, or names")
+
+
+def check_column(values: "pd.Series[float]") -> None:
+    """Raise :class:`DataError` for numbers out of range, and for such as stand for what is not known."""
+    bad: pd.Series[bool] = pd.Series(~np.isfinite(values) | (values <= 0), values.index)
+    extreme = (values > 1 / SMALLEST_NUMBER) | (values < SMALLEST_NUMBER)
+    within = ""
+    if not bad.any() and extreme.any():
+        bad, within = extreme, f", from {SMALLEST_NUMBER:g} to {1 / SMALLEST_NUMBER:g}"
+    elif not bad.any():
+        bad = _stand_ins(values)
+    if not bad.any():
+        return
+    value = float(values[bad].iloc[0])
+    rows = values.index[values.eq(value) | (bad & values.isna())].tolist()
+    which = f"row {rows[0]}" if len(rows) == 1 else f"rows {shortened(rows)}"
+    what = f"column {values.name!r}, {which}: {value:g}; allowed: finite numbers above zero{within}"
+    raise DataError(what + _asked(str(values.name), value))
+
+
+def _stand_ins(values: "pd.Series[float]") -> "pd.Series[bool]":
+    """Which ``values`` [rows] are such as people write for none, far above all others: 999 beside 3."""
+    is_loss = str(values.name).startswith("loss")
+    written = values.isin(NINES) | (values.isin(ROUND) if is_loss else False)
+    return written & (values > FAR_ABOVE * values[~written].max())
+
+
+def _asked(column: str, value: float) -> str:
+    """The question about a number that trackers and scripts write where they have none."""
+    if not np.isfinite(value) or (0 < value < SMALLEST_NUMBER):
+        return ""
+    rest = f"--where '{column} > 0'" if value <= 0 else f"--where '{column} < {value:g}'"
+    if column.startswith("loss"):
+        return f". Is it written where a run diverged? Then write nan; or leave such rows out: {rest}"
+    return f". Is it written where nothing is known? Give the number, or leave such rows out: {rest}"
+
+
+def numbers_in_list(value: object, column: str) -> npt.NDArray[np.float64] | None:
+    """The numbers of one field [blocks]; None where it is empty. Raises :class:`DataError`."""
+    if value is None or value is pd.NA or (isinstance(value, str) and not value):
+        return None
+    if isinstance(value, float) and np.isnan(value):
+        return None
+    try:
+        numbers: Any = json.loads(value) if isinstance(value, str) else value
+        result = np.asarray(numbers, float)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"column {column!r}: {value!r:.60} is no list of numbers") from error
+    if result.ndim != 1 or not np.all(np.isfinite(result)):
+        raise DataError(f"column {column!r}: {value!r:.60} is no list of finite numbers")
+    return result
+
+
+def losses_by_block(complete: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+    """Losses [sides, pairs, blocks] and tokens [blocks] of complete pairs, reference first.
+
+    None unless every trial has the same blocks and the blocks' mean is the loss that is compared. Raises
+    :class:`DataError`.
+    """
+    losses, tokens = [], []
+    for side in ("reference", "arm"):
+        if f"{LOSS_BLOCKS}_{side}" not in complete or f"{BLOCK_TOKENS}_{side}" not in complete:
+            return None
+        losses.append([numbers_in_list(value, LOSS_BLOCKS) for value in complete[f"{LOSS_BLOCKS}_{side}"]])
+        tokens += [numbers_in_list(value, BLOCK_TOKENS) for value in complete[f"{BLOCK_TOKENS}_{side}"]]
+    first = tokens[0] if tokens else None
+    if first is None or not len(first) or np.any(first <= 0):
+        return None
+    if not all(counts is not None and np.array_equal(counts, first) for counts in tokens):
+        return None
+    if any(row is None or len(row) != len(first) for side in losses for row in side):
+        return None
+    by_block = np.array(losses)
+    means = by_block @ (first / first.sum())
+    given = np.stack([complete[f"loss_{side}"].to_numpy(float) for side in ("reference", "arm")])
+    return (by_block, first) if np.allclose(means, given, rtol=AGREEMENT) else None

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, refuse_twins
+from scalevec.analysis.data.values import number
 from scalevec.analysis.errors import DataError, nearest
 
 LONGEST_EXPRESSION = 2_000
@@ -38,7 +39,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
-    """The rows of ``table`` for which ``expression`` holds (all, if it is None), with a fresh index.
+    """The rows of ``table`` for which ``expression`` holds (all, if it is None), with the index they had.
 
     Trials without a result stay where the expression asks for a value that only a result gives: a plan does
     not shrink by what is not known yet. Raises :class:`DataError` for anything but the constructs of
@@ -47,7 +48,7 @@ def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
     """
     if expression is None:
         return table
-    rows = table[_is_chosen(table, expression)].reset_index(drop=True)
+    rows = table[_is_chosen(table, expression)]
     if rows.empty:
         raise DataError(f"where {expression!r} leaves none of the {len(table)} rows")
     return rows
@@ -96,12 +97,16 @@ class _Evaluator:
         self.what = what
         self.quoted: dict[str, str] = {}
         self.named: set[str] = set()
+        self.words = pd.Series(None, table.index, dtype=object)
+        """By row the text that stands in the place of a number, if any does."""
 
     def evaluate(self) -> "pd.Series[bool]":
         return self._of_tree(self._truth)
 
     def values(self) -> "pd.Series[Any]":
-        return self._of_tree(lambda node: pd.Series(self._value(node), self.table.index))
+        values = self._of_tree(lambda node: pd.Series(self._value(node), self.table.index))
+        is_word = self.words.notna()
+        return values.astype(object).mask(is_word, self.words) if is_word.any() else values
 
     def _of_tree(self, meaning: "Callable[[ast.expr], pd.Series[Any]]") -> "pd.Series[Any]":
         if len(self.expression) > LONGEST_EXPRESSION:
@@ -176,10 +181,21 @@ class _Evaluator:
         return column.astype(float) if is_nullable else column
 
     def _number(self, node: ast.expr) -> Any:
-        value = self._value(node)
+        value = self._as_number(self._value(node))
         if _is_text(value):
             raise self._refuse(f"{self._shown(node)!r} is text; arithmetic takes numbers")
         return value * 1.0
+
+    def _as_number(self, value: Any) -> Any:
+        """A column of numbers with a word in the place of some: NaN there; anything else as it is."""
+        if not (isinstance(value, pd.Series) and _is_text(value)):
+            return value
+        read = [number(cell) if isinstance(cell, str) else None for cell in value]
+        if all(cell is None for cell in read):
+            return value
+        is_word = value.notna() & np.array([cell is None for cell in read])
+        self.words = self.words.mask(is_word, value)
+        return pd.Series(read, value.index, dtype=float)
 
     def _compare(self, node: ast.Compare) -> "pd.Series[bool]":
         result = pd.Series(True, self.table.index)
@@ -194,14 +210,16 @@ class _Evaluator:
             return is_listed if isinstance(operation, ast.In) else ~is_listed
         if type(operation) not in _COMPARISONS:
             raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")
-        values = self._value(left), self._value(right)
+        values = [self._value(left), self._value(right)]
+        if _is_text(values[0]) != _is_text(values[1]):
+            values = [self._as_number(value) for value in values]
         if _is_text(values[0]) != _is_text(values[1]):
             raise self._refuse(f"{self._shown(node)!r} compares text with a number")
         if _is_text(values[0]) and not isinstance(operation, _EQUALITIES):
             raise self._refuse(
                 f"{self._shown(node)!r} orders text or dates; < and > take numbers, == takes text"
             )
-        return _COMPARISONS[type(operation)](*values)
+        return _COMPARISONS[type(operation)](values[0], values[1])
 
     def _is_member(self, node: ast.Compare, left: ast.expr, right: ast.expr) -> "pd.Series[bool]":
         """Whether ``left`` is one of the values that ``right`` lists."""
@@ -210,6 +228,8 @@ class _Evaluator:
         value, members = self._value(left), [self._value(member) for member in right.elts]
         if any(isinstance(member, pd.Series) for member in members):
             raise self._refuse(f"{self._shown(right)!r} lists columns; allowed: values")
+        if not any(map(_is_text, members)):
+            value = self._as_number(value)
         if any(_is_text(member) != _is_text(value) for member in members):
             raise self._refuse(f"{self._shown(node)!r} compares text with a number")
         is_listed = pd.Series(False, self.table.index)

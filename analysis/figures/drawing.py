@@ -1,7 +1,7 @@
 """Draw figures by name, as files for a paper and as SVG for a page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -45,12 +45,13 @@ def write_figures(
     folder: Path | str,
     *,
     reference: str,
-    formats: Sequence[str] = FORMATS,
-    only: Sequence[str] = (),
-    width: str = "page",
     choices: Sequence[Mapping[str, Any]] = (),
     curves: pd.DataFrame | None = None,
     statistics: pd.DataFrame | None = None,
+    formats: Sequence[str] = FORMATS,
+    only: Sequence[str] = (),
+    width: str = "page",
+    palette: Mapping[str, str] | None = None,
     options: AnalysisOptions | None = None,
     **changes: Unpack[OptionChanges],
 ) -> Written:
@@ -62,7 +63,7 @@ def write_figures(
     Args:
         results: Tidy rows, one per trial.
         folder: Where the files go; created if it is not there.
-        reference: The arm that the others are compared with.
+        reference: The arm that the others are compared with; alone it has the figures of one arm.
         formats: Some of :data:`FORMATS`.
         only: Some of :data:`FIGURES`, which must all be possible; by default every figure that the source
             has the data for.
@@ -70,6 +71,7 @@ def write_figures(
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
         statistics: What runs recorded: trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
             ``theory/...``), value, low, high.
+        palette: Colours of arms, by their names; the others have theirs by their order.
         options: How the arms are compared; ``x`` is the horizontal axis of the figure ``loss``.
         **changes: Fields of :class:`AnalysisOptions` that replace those of ``options``.
 
@@ -86,11 +88,51 @@ def write_figures(
     for name in only:
         require_choice("figure", name, FIGURES)
     require_choice("width", width, WIDTHS)
-    data = figure_input(results, reference, chosen_options(options, changes), choices, curves, statistics)
+    chosen = chosen_options(options, changes)
+    recorded = (choices, curves, statistics)
+    data = figure_input(results, reference, chosen, *recorded, palette=palette, may_be_alone=True)
     files, captions, left_out = _drawn_files(data, only, formats, WIDTHS[width])
     for name, content in files.items():
         write_atomically(Path(folder, name), content)
     return Written(tuple(Path(folder, name) for name in files), captions, left_out)
+
+
+def draw(
+    ax: Any,
+    results: pd.DataFrame,
+    figure: str = "loss",
+    *,
+    reference: str,
+    choices: Sequence[Mapping[str, Any]] = (),
+    curves: pd.DataFrame | None = None,
+    statistics: pd.DataFrame | None = None,
+    palette: Mapping[str, str] | None = None,
+    options: AnalysisOptions | None = None,
+    **changes: Unpack[OptionChanges],
+) -> str:
+    """Draw a figure of ``results`` on axes of your own.
+
+    Args:
+        ax: The axes of matplotlib for its panel, or an array of them, one for each panel.
+        results: Tidy rows, one per trial.
+        figure: One of :data:`FIGURES`.
+        reference: As of :func:`write_figures`, and so are ``choices`` to ``changes``.
+
+    Returns:
+        The caption.
+
+    Raises:
+        DataError: The figure cannot be drawn from these rows, or has another number of panels than ``ax``.
+
+    Example:
+        >>> draw(ax, results, "differences", reference="baseline", palette={"new": "C3"})  # doctest: +SKIP
+    """
+    require_choice("figure", figure, FIGURES)
+    recorded = (choices, curves, statistics)
+    chosen = chosen_options(options, changes)
+    data = figure_input(results, reference, chosen, *recorded, palette=palette, may_be_alone=True)
+    drawing: Drawing = load(FIGURES[figure].factory)(data, replace(PAPER, axes=ax))
+    return drawing.caption
 
 
 def _drawn_files(

@@ -45,6 +45,8 @@ class FigureInput:
     """trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``, ``theory/...``), value, low, high."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The short name of each arm or rung with a long one; everything here has the short one."""
+    palette: Mapping[str, str] = field(default_factory=dict)
+    """The colours of arms that are to have others than by their order."""
 
     @cached_property
     def _pairs_and_laws(self) -> tuple[list[Comparison], list[LawComparison]]:
@@ -69,7 +71,9 @@ class FigureInput:
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
         """The style of each arm, the reference first."""
-        return arm_styles(self.trials.arms, self.trials.reference)
+        styles = arm_styles(self.trials.arms, self.trials.reference)
+        chosen = {self.names.get(arm, arm): colour for arm, colour in self.palette.items()}
+        return {arm: replace(style, colour=chosen.get(arm, style.colour)) for arm, style in styles.items()}
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
@@ -143,6 +147,7 @@ def figure_input(
     curves: pd.DataFrame | None = None,
     statistics: pd.DataFrame | None = None,
     *,
+    palette: Mapping[str, str] | None = None,
     may_be_alone: bool = False,
 ) -> FigureInput:
     """Return what figures of ``results`` (tidy rows) are drawn from. Raises :class:`DataError`."""
@@ -151,13 +156,13 @@ def figure_input(
             require_column(curves, column, "the training curves")
     trials = compared_losses(results, reference, options, may_be_alone=may_be_alone)
     if not (names := trials.long_names):
-        return FigureInput(trials, choices, curves, statistics)
+        return FigureInput(trials, choices, curves, statistics, {}, palette or {})
     options = replace(trials.options, where=shortened_in(options.where, names))
     table, reference, others = shortened_in([trials.rows, reference, trials.others], names)
     source = shortened_in(trials.source, names)
     shown = ComparedTrials(table, reference, others, options, source, trials.n_unplaced)
     choices, curves, statistics = shortened_in([choices, curves, statistics], names)
-    return FigureInput(shown, choices, curves, statistics, names)
+    return FigureInput(shown, choices, curves, statistics, names, palette or {})
 
 
 def named_setting(setting: Mapping[str, str]) -> str:

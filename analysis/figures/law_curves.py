@@ -14,12 +14,14 @@ from scalevec.analysis.figures.panels import Key, PanelGrid, arm_by_arm
 from scalevec.analysis.figures.points import name_points, trial_names
 from scalevec.analysis.figures.style import INK, ArmStyle, Medium, band_between
 from scalevec.analysis.figures.ticks import log_ticks, plain_ticks
-from scalevec.analysis.fits.bands import Band, band
 from scalevec.analysis.fits.columns import variable_of
-from scalevec.analysis.fits.hold_out import held_rows, hold_out
+from scalevec.analysis.fits.fit import fit_arm
+from scalevec.analysis.fits.hold_out import held_rows
+from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import few, loss_name, named_with_unit, percent, plural
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
+from scalevec.analysis.registry import base_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +30,20 @@ AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
 PREDICTED = "predicted (held out)"
 APART = 2.5
 """Losses of settings that together span so many times what those of one span have axes of their own."""
+
+
+DRAWS, STEPS = 200, 60
+"""Bootstrap replicates and points of a curve."""
+
+
+@dataclass(frozen=True)
+class _LawCurve:
+    """A fitted law on a grid of ``x`` [points]; ``low`` and ``high`` are nan where it has no interval."""
+
+    x: FloatArray
+    loss: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 @dataclass(frozen=True)
@@ -40,20 +56,19 @@ class _Points:
     names: list[str]
     x: FloatArray
     loss: FloatArray
-    law: Band | None = None
+    law: _LawCurve | None = None
     predicted: tuple[float, float] | None = None
 
-    def over(self, other: Band) -> "_Points":
+    def over(self, other: _LawCurve) -> "_Points":
         """Return the same in percent above another law; a page names each trial once."""
 
-        def above(x: FloatArray, loss: FloatArray | None) -> FloatArray:
+        def above(x: FloatArray, loss: FloatArray) -> FloatArray:
             known = np.exp(np.interp(np.log(x), np.log(other.x), np.log(other.loss)))
-            return np.asarray(100 * ((np.nan if loss is None else loss) / known - 1))
+            return np.asarray(100 * (loss / known - 1))
 
         law, predicted = self.law, self.predicted
         if law is not None:
-            low, high = (None if of is None else above(law.x, of) for of in (law.low, law.high))
-            law = Band(law.x, above(law.x, law.loss), low, high)
+            law = _LawCurve(law.x, *(above(law.x, of) for of in (law.loss, law.low, law.high)))
         if predicted is not None:
             predicted = (predicted[0], float(above(*map(np.array, predicted))))
         return _Points([], self.x, above(self.x, self.loss), law, predicted)
@@ -103,28 +118,38 @@ def _points(data: FigureInput, rows: pd.DataFrame, *, has_laws: bool) -> _Panel:
 
 
 def _with_law(points: _Points, rows: pd.DataFrame, options: AnalysisOptions) -> _Points:
-    try:
-        points = replace(points, law=band(points.x, points.loss, options))
-    except DataError:  # the fit itself says why there is no law; the points are drawn all the same
+    fitted = _fitted(rows, options)
+    if fitted is None:
         return points
-    if options.hold_out == "none":
+    drawn = fitted.predict({options.x: np.geomspace(points.x.min(), points.x.max(), STEPS)})
+    x, loss, low, high = (drawn[name].to_numpy(float) for name in (options.x, "value", "low", "high"))
+    points = replace(points, law=_LawCurve(x, loss, low, high))
+    if "predicted" not in fitted.hold_out:
         return points
-    try:
-        held = held_rows(rows, options, options.hold_out)
-    except DataError:  # an expression on columns of pairs
-        return points
-    asked = hold_out(rows, options, options.hold_out, "")
-    if "predicted" not in asked:
-        return points
-    return replace(points, predicted=(float(np.exp(np.log(points.x[held]).mean())), asked["predicted"]))
+    held = held_rows(rows, options, options.hold_out)
+    return replace(
+        points, predicted=(float(np.exp(np.log(points.x[held]).mean())), fitted.hold_out["predicted"])
+    )
+
+
+def _fitted(rows: pd.DataFrame, options: AnalysisOptions) -> Fit | None:
+    """The law of an arm, without a hold-out that these rows cannot give; None where there is none."""
+    entry = base_of(options.law)
+    alone = (entry and entry.alone) or options.law
+    for hold_out in (options.hold_out, "none"):
+        try:
+            return fit_arm(rows, replace(options, law=alone, hold_out=hold_out, bootstrap=DRAWS))
+        except DataError:  # the fit itself says why there is no law; the points are drawn all the same
+            continue
+    return None
 
 
 def _loss_caption(rows: pd.DataFrame, data: FigureInput, losses: Mapping[str, _Panel]) -> str:
     options, reference = data.trials.options, data.trials.reference
     drawn = [points for panel in losses.values() for points in panel.values()]
     laws = (
-        f"Lines: {formula_of(options)} for each arm; bands: {percent(options.level)} t interval of the law "
-        "from seed noise, given the form of the law. "
+        f"Lines: {formula_of(options)} for each arm; bands: {percent(options.level)} interval of the law, "
+        "none where the law is refuted. "
     ) * any(points.law is not None for points in drawn)
     held = "Hollow: what the law of the other trials predicts of the rung held out. " * any(
         points.predicted for points in drawn
@@ -173,8 +198,7 @@ def _draw_points(axis: "Axes", points: _Points, style: ArmStyle, medium: Medium)
     colour, law = style.on(medium), points.law
     if law is not None:
         axis.plot(law.x, law.loss, color=colour, linestyle=style.dash)
-        if law.low is not None and law.high is not None:
-            band_between(axis, law.x, law.low, law.high, colour)
+        band_between(axis, law.x, law.low, law.high, colour)
     (trials,) = axis.plot(points.x, points.loss, style.marker, color=colour, alpha=0.75)
     if points.names:
         name_points(trials, points.names)

@@ -1,14 +1,12 @@
 """Compute multipliers against compute, from the laws of both sides of the pairs."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalevec.analysis.comparison.arm_laws import held_out_difference
-from scalevec.analysis.comparison.growth import hold_out_problem, unchecked
+from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import ArmLaws
-from scalevec.analysis.comparison.multipliers import compute_laws_to_show
+from scalevec.analysis.comparison.scale import unchecked
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput
@@ -27,29 +25,27 @@ MULTIPLIER_POINTS = 25
 def draw_multipliers(data: FigureInput, medium: Medium) -> Drawing:
     """Draw the compute multiplier of each arm against compute, a panel for each setting.
 
-    The line is thin where the reference's law is extrapolated, and ends there where the hold-out fails;
+    The line is thin where the reference's law is extrapolated; laws that the runs refute are not drawn;
     markers stand at the compute of the runs.
     """
-    laws: dict[tuple[str, str], dict[str, _Curve]] = {}
+    laws: dict[tuple[str, str], dict[str, ArmLaws]] = {}
     reasons, remarks = [], []
     for name, part in data.lines().items():
         for arm in part.others:
-            of_arm, reason = compute_laws_to_show(part.pairs(arm), part.options)
-            if of_arm is None:
-                reasons.append(f"{arm}: {reason}")
+            names = {"reference": part.reference, "arm": arm}
+            of_arm = laws_to_show(part.pairs(arm), part.options, names)
+            if of_arm.laws is None:
+                reasons.append(f"{arm}: {of_arm.reason}")
             else:
-                held = held_out_difference(part.pairs(arm), part.options)
-                laws.setdefault(("", name), {})[arm] = _Curve(
-                    of_arm, is_withheld=bool(hold_out_problem(held))
-                )
-                remarks += [f"{arm}: {text}." for text in [hold_out_problem(held) or unchecked(held)] if text]
+                laws.setdefault(("", name), {})[arm] = of_arm.laws
+                remarks += [f"{arm}: {text}." for text in [unchecked(of_arm.held)] if text]
     if not laws:
-        raise DataError("; ".join(dict.fromkeys(reasons)))
+        raise DataError("; ".join(dict.fromkeys(reasons)) or "an arm alone has no multiplier")
 
-    def draw(axis: "Axes", of_setting: dict[str, _Curve]) -> None:
+    def draw(axis: "Axes", of_setting: dict[str, ArmLaws]) -> None:
         axis.axhline(1, color=medium.ink, linewidth=0.8)
-        for arm, curve in of_setting.items():
-            _draw_multiplier(axis, curve, _shared_range(curve.laws), data.styles[arm], medium)
+        for arm, of_arm in of_setting.items():
+            _draw_multiplier(axis, of_arm, _shared_range(of_arm), data.styles[arm], medium)
         axis.set(xscale="log", yscale="log")
 
     entries = data.entries(arm for of_setting in laws.values() for arm in of_setting)
@@ -60,16 +56,8 @@ def draw_multipliers(data: FigureInput, medium: Medium) -> Drawing:
         draw,
         f"How many times the compute {reference} needs for the arm's loss. Markers: runs; bands: "
         f"{percent(data.trials.options.level)} t interval from seed noise; thin: beyond the range of "
-        + " ".join([f"{reference}, where nothing is drawn if the hold-out fails.", *dict.fromkeys(remarks)]),
+        + " ".join([f"{reference}.", *dict.fromkeys(remarks)]),
     )
-
-
-@dataclass(frozen=True)
-class _Curve:
-    """The laws of an arm and the reference; ``is_withheld``: they failed to predict the held rung."""
-
-    laws: ArmLaws
-    is_withheld: bool
 
 
 def _shared_range(laws: ArmLaws) -> tuple[float, float]:
@@ -78,32 +66,27 @@ def _shared_range(laws: ArmLaws) -> tuple[float, float]:
 
 
 def _draw_multiplier(
-    axis: "Axes", curve: _Curve, span: tuple[float, float], style: ArmStyle, medium: Medium
+    axis: "Axes", laws: ArmLaws, span: tuple[float, float], style: ArmStyle, medium: Medium
 ) -> None:
     grid = np.geomspace(*span, MULTIPLIER_POINTS)
-    values, bounds, outside = _along(curve, grid)
+    values, bounds, outside = _along(laws, grid)
     colour = style.on(medium)
     band_between(axis, grid, bounds[:, 0], bounds[:, 1], colour)
     axis.plot(grid, np.where(outside, np.nan, values), color=colour, linestyle=style.dash)
     edge = _with_neighbour(outside & np.isfinite(values))
     axis.plot(grid, np.where(edge, values, np.nan), color=colour, linewidth=0.5)
     # Markers stand where runs are, and nowhere else: a reader takes them for data.
-    runs = np.unique(curve.laws.x[1])
+    runs = np.unique(laws.x[1])
     runs = runs[(runs >= span[0]) & (runs <= span[1])]
-    axis.plot(runs, _along(curve, runs)[0], style.marker, color=colour)
+    axis.plot(runs, _along(laws, runs)[0], style.marker, color=colour)
 
 
-def _along(curve: _Curve, c: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return the multipliers at ``c`` [points], their intervals [points, 2] and which are extrapolated.
-
-    Those that are withheld are not a number.
-    """
-    results = [curve.laws.multiplier("grid", at, at) for at in c]
+def _along(laws: ArmLaws, c: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return the multipliers at ``c`` [points], their intervals [points, 2] and which are extrapolated."""
+    results = [laws.multiplier("grid", at, at) for at in c]
     values = np.array([np.nan if result.estimate is None else result.estimate for result in results])
     bounds = np.array([result.interval or (np.nan, np.nan) for result in results])
     outside = np.array([result.extrapolated for result in results])
-    if curve.is_withheld:
-        values[outside], bounds[outside] = np.nan, np.nan
     return values, bounds, outside
 
 

@@ -13,7 +13,7 @@ from scalevec.analysis.figures.style import Medium
 from scalevec.analysis.figures.ticks import log_ticks, plain_ticks
 from scalevec.analysis.fits.columns import rung_size
 from scalevec.analysis.laws import formula_of
-from scalevec.analysis.tables.hold_outs import rolling_of_parts
+from scalevec.analysis.tables.scaling import rolling_of_parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

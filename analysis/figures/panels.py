@@ -123,8 +123,9 @@ class PanelGrid:
                 self._name_row(row[-1], in_row[-1].side)
         if self.ratios:
             return
-        if axes.size == 1:
-            axes[0, 0].set_ylabel(self.labels[1])
+        if axes.size == 1 or self.medium.axes is not None:
+            for axis in axes[:, 0]:
+                axis.set_ylabel(self.labels[1])
         else:
             letter = LETTER * font_points("axes.labelsize")
             figure.supylabel(wrapped(self.labels[1], figure.get_figheight(), letter), fontsize="medium")
@@ -210,6 +211,9 @@ def legend(owner: Any, entries: Iterable[tuple[str, ArmStyle]], medium: Medium, 
 def legend_below(figure: "Figure", entries: Sequence[tuple[str, ArmStyle]], medium: Medium) -> None:
     """Add one legend below all panels, as wide as they are; the figure grows by its further rows."""
     if not entries:
+        return
+    if medium.axes is not None:
+        legend(np.ravel(medium.axes)[0], entries, medium)
         return
     width, height = figure.get_size_inches()
     em = font_points("legend.fontsize") / 72

@@ -13,7 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +67,8 @@ class Medium:
     ink: str
     faint: str
     most_pages: int | None = None
+    axes: Any = None
+    """Those of somebody's own figure, one or an array, on which panels are drawn instead of new ones."""
 
     def style(self) -> AbstractContextManager[None]:
         """Return the context in which figures are drawn and written."""
@@ -78,6 +83,14 @@ class Medium:
         """Return a figure with its axes [rows, columns]; ``height``: inches on the page of a report."""
         from matplotlib.figure import Figure
 
+        if self.axes is not None:
+            given = np.ravel(self.axes)
+            if len(given) != rows * columns:
+                raise DataError(
+                    f"the figure has {rows} x {columns} panels, and {len(given)} axes are given: give one "
+                    "for each panel, or choose by where what is drawn"
+                )
+            return given[0].figure, given.reshape(rows, columns)
         size = (self.widths[wide], height * self.squeeze[wide])
         figure = Figure(figsize=size, layout="constrained")
         return figure, figure.subplots(rows, columns, squeeze=False, **options)

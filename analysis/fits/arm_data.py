@@ -19,11 +19,11 @@ from scalevec.analysis.fits.columns import (
     with_given_compute,
 )
 from scalevec.analysis.fits.isoflop import Optimum, optima
+from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
-from scalevec.analysis.solver.design import DesignMatrix
-from scalevec.analysis.solver.formula_points import points_of
+from scalevec.analysis.solver.law_points import Points, points_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ArmData:
     arm: str
     rows: pd.DataFrame
     excluded: dict[str, int]
-    points: DesignMatrix
+    points: Points
     y: FloatArray
     options: AnalysisOptions
     optima: tuple[Optimum, ...] = ()
@@ -65,6 +65,17 @@ class ArmData:
         of_one_run = checkpoints(self.rows, self.options.cluster)
         return f"no interval: {of_one_run}" if of_one_run else unlike
 
+    def table_of_optima(self) -> tuple[pd.DataFrame, AnalysisOptions]:
+        """The optima as a table for a power law in C whose y is N*, and the options of that law."""
+        kept = [optimum for optimum in self.optima if not optimum.censored]
+        columns = {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}
+        rows = pd.DataFrame(columns, dtype=float)
+        rows["rung"] = rows["flops"].map("C {:.3g}".format)
+        of_optima = dataclasses.replace(
+            self.options, law="power", x="C", y="n_star", c_convention="given", interval="none"
+        )
+        return rows, of_optima
+
     @property
     def clusters(self) -> "pd.Series[str]":
         """What each point is drawn with: its cluster; an optimum is one of its own."""
@@ -88,6 +99,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     options = with_given_compute(options, selected)
     table = checked(selected, needed_columns(options), options.cluster)
     arms = comparison_arms(table)
+    options = with_default_law(options, completed_rows(table[table["stage"] != "tuning"])[0])
     if not arms:
         chosen = f" that where {options.where!r} chose" if options.where else ""
         raise DataError(
@@ -122,7 +134,7 @@ def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -
         )
     curve_optima = optima(rows, options)
     kept = [o for o in curve_optima if not o.censored]
-    points = DesignMatrix(law, {"C": np.array([o.budget for o in kept])})
+    points = points_of(law, {"C": np.array([o.budget for o in kept])})
     sizes = np.array([o.n_star for o in kept], float)
     # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
     squares = dataclasses.replace(options, loss="l2", residual="log")

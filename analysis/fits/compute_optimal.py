@@ -1,49 +1,44 @@
 """The compute-optimal size of a budget: from a law in N and D, and from the vertices of isoFLOP parabolas."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.ahead import FittedArm, decades_beyond
-from scalevec.analysis.fits.columns import variable_of
-from scalevec.analysis.fits.intervals import MOST_FAILED, Replicates
+from scalevec.analysis.fits.arm_data import ArmData, arm_data, fitted_laws
+from scalevec.analysis.fits.columns import variable_of, with_given_compute
+from scalevec.analysis.fits.intervals import MOST_FAILED, NoInterval, Replicates
+from scalevec.analysis.fits.isoflop import has_budgets, vertex_replicates
+from scalevec.analysis.fits.predicted_points import FittedArm, decades_beyond
+from scalevec.analysis.options import AnalysisOptions
 
 SIZES, ZOOMED, ZOOMS = 241, 41, 2
 """Sizes at which a law is compared along a budget, then between the neighbours of the best, so many times."""
 BLOCK = 4000
 """Replicates that are searched at once."""
+DISAGREE = 1.2
+"""Surface and parabolas disagree where their N* differ by more than this factor."""
+SMALLEST_BUDGET, LARGEST_BUDGET = 1e3, 1e60
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A value with its interval; None where the design carries none."""
-
-    value: float
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class BestOfBudget:
-    """The best size of one budget C = 6 N D.
-
-    Attributes:
-        by: ``surface`` (where the fitted law is lowest along the budget), ``isoflop`` or ``envelope`` (the
-            power law through the optima).
-        n: N*, parameters; ``d`` is D*, tokens.
-        tokens_per_parameter: D*/N*.
-        loss: The law's value there, in the unit of losses; None where the law is of N* alone.
-        decades: How far the optimum lies from the data, as for a predicted point.
-    """
-
-    by: str
-    n: Quantity
-    d: Quantity
-    tokens_per_parameter: Quantity
-    loss: Quantity | None
-    decades: dict[str, float]
+def best_of_budgets(fitted: FittedArm, budgets: Sequence[float]) -> pd.DataFrame:
+    """The best size of each of ``budgets`` (FLOPs); see :meth:`Fit.best`."""
+    require_budgets(fitted)
+    for flops in budgets:
+        if not SMALLEST_BUDGET <= flops <= LARGEST_BUDGET:
+            raise DataError(
+                f"a budget is {flops:g}; allowed: FLOPs from {SMALLEST_BUDGET:g} to {LARGEST_BUDGET:g}"
+            )
+    methods, rows = [fitted, *_parabolas(fitted.data)], list[dict[str, Any]]()
+    for flops in budgets:
+        of_budget = [_best(method, flops) for method in methods]
+        for other in of_budget[1:]:
+            other["note"] = _disagreement(of_budget[0], other) or other["note"]
+        rows += of_budget
+    return pd.DataFrame(rows)
 
 
 def require_budgets(fitted: FittedArm) -> None:
@@ -59,8 +54,8 @@ def require_budgets(fitted: FittedArm) -> None:
         raise DataError(f"c_convention is {options.c_convention!r}; a budget is 6 N D: allowed is '6nd'")
 
 
-def best_of_budget(fitted: FittedArm, flops: float) -> BestOfBudget:
-    """The best size for ``flops`` FLOPs by the law of an arm, with intervals where its design carries them.
+def _best(fitted: FittedArm, flops: float) -> dict[str, Any]:
+    """The best size for ``flops`` FLOPs by the law of an arm.
 
     Raises :class:`DataError` where the law is lowest at the end of the budget, one parameter or one token.
     """
@@ -82,20 +77,61 @@ def best_of_budget(fitted: FittedArm, flops: float) -> BestOfBudget:
     rows, options = fitted.data.rows, fitted.data.options
     seen = {"N": variable_of(rows, "N", options)}
     seen |= {"D": rows["n_tokens"].to_numpy(float)} if "n_tokens" in rows else {}
-    size, tokens, ratio = (_estimate(fitted, values) for values in (n, d, d / n))
-    at_best = None if loss is None else _estimate(fitted, loss)
-    by = fitted.law.points.law.method if loss is None else "surface"
-    beyond = decades_beyond(seen, {"N": n[0], "D": d[0]})
-    return BestOfBudget(by, size, tokens, ratio, at_best, beyond)
+    beyond = decades_beyond(seen, pd.DataFrame({"N": n[:1], "D": d[:1]})).iloc[0]
+    farthest = str(beyond.abs().idxmax())
+    row: dict[str, Any] = {"flops": flops, "by": fitted.law.points.law.method if loss is None else "surface"}
+    for name, values in (("N", n), ("D", d), ("tokens_per_parameter", d / n), ("value", loss)):
+        row |= _estimate(fitted, name, values)
+    silent = fitted.silent if beyond[farthest] else ""
+    if silent:
+        row |= dict.fromkeys([name for name in row if name.endswith(("_low", "_high"))], np.nan)
+    reason = fitted.uncertainty.reason if isinstance(fitted.uncertainty, NoInterval) else ""
+    return row | {
+        "decades": float(beyond[farthest]),
+        "beyond": str(farthest) if beyond[farthest] else "",
+        "note": silent or reason,
+    }
 
 
-def _estimate(fitted: FittedArm, values: FloatArray) -> Quantity:
+def _estimate(fitted: FittedArm, name: str, values: FloatArray | None) -> dict[str, float]:
     """The first of ``values`` [1 + draws] with the interval from the others."""
-    drawn = values[1:][np.isfinite(values[1:])]
-    if not isinstance(fitted.uncertainty, Replicates) or len(drawn) < (1 - MOST_FAILED) * (len(values) - 1):
-        return Quantity(float(values[0]), None)
-    level = fitted.data.options.level
-    return Quantity(float(values[0]), fitted.uncertainty.log_interval(float(values[0]), drawn, level))
+    if values is None:
+        return {name: np.nan, f"{name}_low": np.nan, f"{name}_high": np.nan}
+    drawn, ends = values[1:][np.isfinite(values[1:])], None
+    if isinstance(fitted.uncertainty, Replicates) and len(drawn) >= (1 - MOST_FAILED) * (len(values) - 1):
+        ends = fitted.uncertainty.log_interval(float(values[0]), drawn, fitted.data.options.level)
+    low, high = ends or (np.nan, np.nan)
+    return {name: float(values[0]), f"{name}_low": low, f"{name}_high": high}
+
+
+def _parabolas(data: ArmData) -> list[FittedArm]:
+    """The power law of N* through the vertices of the same rows; none where they lie on no isoFLOP lines."""
+    same = {
+        name: getattr(data.options, name)
+        for name in ("level", "bootstrap", "seed", "cluster", "n_convention", "unit")
+    }
+    options = with_given_compute(AnalysisOptions(law="isoflop", **same), data.rows)
+    if data.optima or data.options.y != "loss" or not has_budgets(data.rows, options):
+        return []
+    try:
+        of_vertices = arm_data(data.rows, options)
+        [law] = fitted_laws([of_vertices])
+    except DataError:
+        return []
+    return [FittedArm((of_vertices,), law, 0, vertex_replicates(law, data.rows, options))]
+
+
+def _disagreement(surface: dict[str, Any], other: dict[str, Any]) -> str:
+    """How far N* of the parabolas lies from that of the surface, where that is too far."""
+    factor = max(other["N"] / surface["N"], surface["N"] / other["N"])
+    apart = surface["N_high"] < other["N_low"] or other["N_high"] < surface["N_low"]
+    if factor <= DISAGREE and not apart:
+        return ""
+    return (
+        f"C {surface['flops']:.3g}: N* {surface['N']:.3g} by the surface, {other['N']:.3g} by isoFLOPs, a "
+        f"factor of {factor:.2f}{'; their intervals do not meet' if apart else ''}: a parabola errs where "
+        "the loss is not symmetric in ln N, a surface where its form is wrong"
+    )
 
 
 def _along(fitted: FittedArm, theta: FloatArray, flops: float) -> Callable[[FloatArray], FloatArray]:

@@ -2,39 +2,26 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.pairs import pooled_settings
-from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.fits.ahead import FittedArm, PredictedPoint, Uncertainty
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
-from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, optima_warnings
-from scalevec.analysis.fits.hold_out import hold_out, hold_outs
+from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, lack_of, optima_warnings
+from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, rolling_hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, replicates
-from scalevec.analysis.fits.isoflop import Optimum, vertex_replicates
-from scalevec.analysis.fits.law_tests import likelihood_comparison
+from scalevec.analysis.fits.isoflop import vertex_replicates
+from scalevec.analysis.fits.law_choice import with_default_law
+from scalevec.analysis.fits.predicted_points import FittedArm, Uncertainty
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
+from scalevec.analysis.fits.result import Fit, Fits
 from scalevec.analysis.formatting import joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
-from scalevec.analysis.options import (
-    C_CONVENTIONS,
-    N_CONVENTIONS,
-    VARIABLES,
-    AnalysisOptions,
-    CConvention,
-    Interval,
-    Loss,
-    NConvention,
-    OptionChanges,
-    Residual,
-    Unit,
-    Variable,
-    chosen_options,
-)
+from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
+from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import FittedLaw
 
 OPTIMA_NOTE = (
@@ -43,109 +30,19 @@ OPTIMA_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A fitted law of one arm; the fields are those of ``scalevec fit --json``.
-
-    Attributes:
-        arm: The arm; its law is ``law``, written out in ``formula``.
-        x: The variable of a law in one variable: N (parameters), D (tokens) or C (FLOPs).
-        y: The column that is fitted, a loss in nats/token unless its name says otherwise.
-        parameters: The published parameters by name; ``units`` gives the unit of each.
-        intervals: The interval of each parameter that has one, at ``level``.
-        interval_method: How intervals were made; ``interval_note`` says from what, or why there are none.
-        n_bootstrap: Bootstrap replicates; ``seed`` is theirs.
-        objective: The objective at the solution, a sum over points.
-        optimality: The decrement over the objective at the solution; below 1e-9 the optimum is verified.
-        starts_agreeing: How many of the ``n_starts`` starts reached this optimum.
-        condition: Condition number of the curvature, scaled to a unit diagonal.
-        n_points: Points that are fitted, in ``n_clusters`` independent runs.
-        excluded: Number of rows that were left out, by reason.
-        loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
-        n_convention: What N counts; ``c_convention`` what C counts; ``unit`` is that of losses.
-        hold_out: The largest rung (or what was asked for) predicted from the other points.
-        prediction: The law at twice the largest compute, with its interval.
-        ahead: The law at the largest compute, at twice and at ten times that, each with the interval of one
-            further run and its distance from the data; empty for a law over other columns.
-        joint: A joint fit of all arms against separate ones; empty where the law is not fitted jointly.
-        optima: The best size N* at each budget, for laws of N*(C).
-        warnings: Caveats, one sentence each.
-        where: The expression by which rows were chosen; None for all.
-        fixed: The parameters that were given, not fitted; ``bounds`` those that were bounded, None for an
-            open side.
-        columns: The columns that a formula reads; its other names are its parameters.
-        weights: The column of the weights of points.
-        rolling: Where laws are compared: how they predict each next rung from the smaller ones.
-    """
-
-    arm: str
-    law: str
-    formula: str
-    x: Variable
-    y: str
-    parameters: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    interval_method: Interval
-    interval_note: str
-    level: float
-    n_bootstrap: int
-    seed: int
-    objective: float
-    optimality: float
-    starts_agreeing: int
-    n_starts: int
-    condition: float
-    n_points: int
-    n_clusters: int
-    excluded: dict[str, int]
-    loss: Loss
-    delta: float
-    residual: Residual
-    n_convention: NConvention
-    c_convention: CConvention
-    unit: Unit = "nats-per-token"
-    hold_out: dict[str, Any] = field(default_factory=dict)
-    prediction: dict[str, Any] = field(default_factory=dict)
-    ahead: tuple[PredictedPoint, ...] = ()
-    joint: dict[str, Any] = field(default_factory=dict)
-    optima: tuple[Optimum, ...] = ()
-    warnings: tuple[str, ...] = ()
-    where: str | None = None
-    units: dict[str, str] = field(default_factory=dict)
-    fixed: tuple[str, ...] = ()
-    bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    weights: str | None = None
-    rolling: dict[str, Any] = field(default_factory=dict)
-
-    def predict(self, **variables: FloatArray) -> FloatArray:
-        """Loss in nats/token (N* in parameters) at the law's variables (``x=``, or ``N=`` and ``D=``)."""
-        return law_named(self.law).predict(self.parameters, variables)
-
-    @property
-    def conventions(self) -> str:
-        """What N, C and x mean here, as a sentence."""
-        shown = f"x is {self.x}; " if "x" in law_named(self.law).variables else ""
-        return f"{shown}N: {N_CONVENTIONS[self.n_convention]}; C: {C_CONVENTIONS[self.c_convention]}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
-
-
 def fit(
     results: pd.DataFrame, options: AnalysisOptions | None = None, **changes: Unpack[OptionChanges]
-) -> list[Fit]:
-    """Fit a law to the completed comparison trials of each arm, arms in the order of the table.
+) -> Fits:
+    """Fit a law to the completed comparison trials of each arm.
 
     Args:
         results: Tidy rows, one per trial, with the columns that the law reads: ``n_params``, ``n_tokens``
-            (counts), ``loss`` (nats/token), or ``flops`` alone for a law in C.
+            (counts), ``loss``, or ``flops`` alone for a law in C.
         options: How to fit; by default :class:`AnalysisOptions` with all its defaults.
         **changes: Fields of the options that stand over ``options``.
 
     Returns:
-        One :class:`Fit` per arm, with its verified optimum, intervals and hold-out.
+        The :class:`Fit` of each arm by its name, in the order of the table.
 
     Raises:
         DataError: Bad values, or points that leave a parameter free.
@@ -153,61 +50,39 @@ def fit(
     Examples:
         >>> table = pd.DataFrame({"n_params": [1e5, 2e5, 4e5], "n_tokens": [2e6, 4e6, 8e6]})
         >>> table["loss"] = 40.0 * (6 * table.n_params * table.n_tokens) ** -0.1
-        >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
-        ['0.1000']
+        >>> fits = fit(table, law="power", bootstrap=0)
+        >>> list(fits), f"{fits['all'].parameters['alpha']:.4f}"
+        (['all'], '0.1000')
     """
     chosen = chosen_options(options, changes, unused=("margin", "looks", "repeated_seeds"))
-    return [fit_of(*fitted) for fitted in fitted_arms(results, chosen)]
+    return Fits({fitted.data.arm: fit_of(fitted) for fitted in fitted_arms(results, chosen)})
 
 
-def fitted_arms(
-    results: pd.DataFrame, options: AnalysisOptions
-) -> list[tuple[FittedArm, dict[str, Any], dict[str, Any]]]:
-    """The law of each arm of ``results``, its hold-out, and for a joint fit its test against separate ones.
+def fitted_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[FittedArm]:
+    """The law of each arm of ``results`` with its hold-out and lack of fit.
 
     Raises :class:`DataError` as :func:`fit`.
     """
     arms = data_of_arms(results, options)
-    if not law_named(arms[0].options.law).per_arm:
-        return [_fit_alone(data) for data in arms]
-    return _joint_fits(arms)
-
-
-def _units(options: AnalysisOptions) -> dict[str, str]:
-    """The unit of each parameter with the chosen x and y."""
-    y = unit_of(options.y, options.unit) or f"unit of {options.y}"
-    named = {"unit of x": VARIABLES[options.x], "nats/token": y}
-    units = dict(law_named(options.law).units)
-    for old, new in named.items():
-        units = {name: unit.replace(old, new) for name, unit in units.items()}
-    return units
+    if law_named(arms[0].options.law).per_arm:
+        return _fitted(arms)
+    return [fitted for data in arms for fitted in _fitted([data])]
 
 
 def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
     """Fit one arm's checked rows; see :func:`fit`."""
-    return fit_of(*_fit_alone(arm_data(table, options)))
+    return fit_of(*_fitted([arm_data(table, with_default_law(options, table))]))
 
 
-def _fit_alone(data: ArmData) -> tuple[FittedArm, dict[str, Any], dict[str, Any]]:
-    [law] = fitted_laws([data])
-    return FittedArm(data, law, 0, _uncertainty([data], law)), _held_out(data), {}
-
-
-def _joint_fits(arms: list[ArmData]) -> list[tuple[FittedArm, dict[str, Any], dict[str, Any]]]:
-    """One law for each arm, of one joint fit."""
-    options, laws = arms[0].options, fitted_laws(arms)
-    points = [(data.points.variables, data.y) for data in arms]
-    independent = all(data.independent for data in arms)
-    weights = [data.points.weights for data in arms]
-    law = laws[0].points.law
-    against = likelihood_comparison(points, law, options, independent=independent, weights=weights)
+def _fitted(arms: Sequence[ArmData]) -> list[FittedArm]:
+    """The law of one arm, or of several that are fitted jointly."""
+    laws = fitted_laws(arms)
     uncertainty = _uncertainty(arms, laws[0])
-    held: list[dict[str, Any]] = [{} for _ in arms]
-    if options.hold_out != "none":
-        held = hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out)
+    # What carries no interval carries none of its hold-out either.
+    held = _held_out(arms, 0 if isinstance(uncertainty, NoInterval) else DRAWS)
     return [
-        (FittedArm(data, law, arm, uncertainty), held[arm], against)
-        for arm, (data, law) in enumerate(zip(arms, laws, strict=True))
+        FittedArm(tuple(arms), law, number, uncertainty, held[number], lack_of(data, law))
+        for number, (data, law) in enumerate(zip(arms, laws, strict=True))
     ]
 
 
@@ -230,13 +105,12 @@ def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Uncertainty:
     return NoInterval(reason) if reason else ProfileIntervals()
 
 
-def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fit:
+def fit_of(fitted: FittedArm) -> Fit:
     """The result of one of :func:`fitted_arms`."""
     data, law, arm, uncertainty = fitted.data, fitted.law, fitted.number, fitted.uncertainty
-    options, ahead = data.options, fitted.ahead()
-    bounds, note = uncertainty.parameters(law, options.level, arm)
-    if data.optima and bounds:
-        note += f"; {OPTIMA_NOTE}"
+    options = data.options
+    bounds, note = _intervals(fitted)
+    y = unit_of(options.y, options.unit) or f"unit of {options.y}"
     return Fit(
         arm=data.arm,
         formula=formula_of(options),
@@ -253,21 +127,20 @@ def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fi
         n_points=len(data.y),
         n_clusters=int(data.clusters.nunique()),
         excluded=data.excluded,
-        hold_out=held,
-        prediction=_twice(ahead),
-        ahead=ahead,
-        joint=joint,
+        fitted=fitted,
+        refuted=fitted.refuted,
+        hold_out=dict(fitted.held),
         optima=data.optima,
         warnings=(
-            *fit_warnings(data.rows, options, law, arm, repeated=data.independent and data.repeats_by_seed),
-            *filter(None, [data.repetitions[0]]),
+            *fit_warnings(data.rows, options, law, arm, lack=fitted.lack),
+            *filter(None, [data.repetitions[0], fitted.silent]),
             *optima_warnings(data.optima, options),
-            *hold_out_warning(held),
+            *hold_out_warning(fitted.held),
         ),
-        units=_units(options),
+        units=law.points.law.units(y, options.x),
         fixed=tuple(law.points.law.fixed),
         bounds=_bounds(law),
-        columns=law.points.law.variables if not law.points.law.terms else (),
+        columns=() if base_of(options.law) else law.points.law.variables,
         weights=options.weights,
         where=options.where,
         law=options.law,
@@ -284,8 +157,20 @@ def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fi
     )
 
 
+def _intervals(fitted: FittedArm) -> tuple[dict[str, tuple[float, float]], str]:
+    """The intervals of the parameters; those of exponents are withheld where the law is refuted."""
+    law, level = fitted.law.points.law, fitted.data.options.level
+    bounds, note = fitted.uncertainty.parameters(fitted.law, level, fitted.number)
+    if fitted.data.optima and bounds:
+        note += f"; {OPTIMA_NOTE}"
+    exponents = [name for name in bounds if fitted.refuted and name not in law.linear]
+    if exponents:
+        note += f"; none for {', '.join(exponents)}: {fitted.refuted}"
+    return {name: ends for name, ends in bounds.items() if name not in exponents}, note
+
+
 def _bounds(law: FittedLaw) -> dict[str, tuple[float | None, float | None]]:
-    """The bounds of parameters; being above zero is the law's own."""
+    """The bounds of parameters that the user or the law's text gave; being above zero is the law's own."""
     ranges = {name: ends for name, ends in law.points.law.ranges.items() if ends != (0.0, np.inf)}
     return {
         name: (None if low == -np.inf else low, None if high == np.inf else high)
@@ -293,23 +178,66 @@ def _bounds(law: FittedLaw) -> dict[str, tuple[float | None, float | None]]:
     }
 
 
-def _held_out(data: ArmData) -> dict[str, Any]:
-    options = data.options
+def _held_out(arms: Sequence[ArmData], draws: int) -> list[dict[str, Any]]:
+    options = arms[0].options
     if options.hold_out == "none":
-        return {}
-    if data.optima:
-        kept = [optimum for optimum in data.optima if not optimum.censored]
-        rows = pd.DataFrame(
-            {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}, dtype=float
+        return [{} for _ in arms]
+    if arms[0].optima:
+        rows, of_optima = arms[0].table_of_optima()
+        return hold_outs({arms[0].arm: rows}, of_optima, "largest")
+    return hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out, draws)
+
+
+def rolling(results: pd.DataFrame, options: AnalysisOptions) -> list[dict[str, Any]]:
+    """Return how the law of the k smallest rungs of each arm predicts the next, a record for each arm and k.
+
+    Args:
+        results: Tidy rows, one per trial, as for :func:`fit`.
+        options: How to fit; a rung is a value of the law's N (or C, or D).
+
+    Returns:
+        ``arm``, ``rungs`` (k), ``size`` and ``rung`` of the predicted one, ``n_points``, ``predicted`` and
+        ``observed`` (means, in the unit of y) and errors as in ``hold_out`` of a fit, or a ``reason``.
+
+    Raises:
+        DataError: Bad values, or a law that is fitted to optima.
+    """
+    arms = data_of_arms(results, options)
+    options = arms[0].options
+    if law_named(options.law).method != "points":
+        raise DataError(f"law {options.law} is fitted to optima, whose rungs are not predicted one by one")
+    rows = {data.arm: data.rows for data in arms}
+    if law_named(options.law).per_arm:
+        return rolling_hold_outs(rows, options)
+    return [record for arm in rows for record in rolling_hold_outs({arm: rows[arm]}, options)]
+
+
+def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOptions) -> list[Fit]:
+    """Return the fits of each of ``laws``, each with ``rolling``, its errors on the next rungs.
+
+    Those errors are over the steps at which every law of an arm could be fitted, so that they compare.
+    Raises :class:`DataError` as :func:`fit` does.
+    """
+    fits: list[Fit] = []
+    errors: list[dict[tuple[str, int], float]] = []
+    for law in laws:
+        chosen = dataclasses.replace(options, law=law)
+        fits += fit(results, chosen).values()
+        records = rolling(results, chosen)
+        errors.append({(r["arm"], r["rungs"]): r["relative_error"] for r in records if "relative_error" in r})
+    common = set.intersection(*map(set, errors))
+    n_arms = len(fits) // len(laws)
+    return [
+        dataclasses.replace(
+            fitted,
+            rolling=_summary([errors[i // n_arms][step] for step in sorted(common) if step[0] == fitted.arm]),
         )
-        rows["rung"] = rows["flops"].map("C {:.3g}".format)
-        # As a plain power law in C, whose y is N*.
-        options = dataclasses.replace(options, law="power", x="C", y="n_star", c_convention="given")
-        return hold_out(rows, options, "largest", data.arm)
-    return hold_out(data.rows, options, options.hold_out, data.arm)
+        for i, fitted in enumerate(fits)
+    ]
 
 
-def _twice(ahead: Sequence[PredictedPoint]) -> dict[str, Any]:
-    """The law at twice the largest compute, at the same tokens per parameter, with its interval."""
-    twice = ahead[1] if ahead else None
-    return {"at": twice.at, "value": twice.value, "interval": twice.confidence} if twice else {}
+def _summary(errors: Sequence[float]) -> dict[str, Any]:
+    if not errors:
+        return {"steps": 0, "reason": "no rung is predicted by all of the laws"}
+    sizes = np.abs(errors)
+    return {"steps": len(sizes), "mean_absolute_error": float(sizes.mean()), "largest": float(sizes.max())}

@@ -8,8 +8,9 @@ import pandas as pd
 
 from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import VERSION, simulation_warnings, unit_warnings, versions_of
+from scalevec.analysis.fits.arm_data import ArmData
+from scalevec.analysis.fits.hold_out import LackOfFit, lack_of_fit_at
 from scalevec.analysis.fits.isoflop import Optimum
-from scalevec.analysis.fits.law_tests import lack_of_fit_at
 from scalevec.analysis.formatting import equal_optima_warning, joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -24,13 +25,16 @@ ILL_CONDITIONED = 1e8
 """Condition number of the scaled curvature above which parameters trade against each other freely."""
 
 
-def fit_warnings(
-    rows: pd.DataFrame, options: AnalysisOptions, fitted: FittedLaw, arm: int, *, repeated: bool
-) -> list[str]:
-    """Caveats of the law ``fitted`` to ``rows``; ``arm`` is its number in a joint fit.
+def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
+    """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
+    repeated = data.independent and data.repeats_by_seed and not data.options.weights
+    return lack_of_fit_at(fitted.points, fitted.y) if repeated and not data.optima else None
 
-    ``repeated``: whether points of equal variables are independent and repeat each other by seed.
-    """
+
+def fit_warnings(
+    rows: pd.DataFrame, options: AnalysisOptions, fitted: FittedLaw, arm: int, *, lack: LackOfFit | None
+) -> list[str]:
+    """Caveats of the law ``fitted`` to ``rows``; ``arm`` is its number in a joint fit."""
     warnings = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
     warnings += [*_versions_warning(rows), *_epochs_warning(rows), *_span_warnings(fitted, options)]
     if several := pooled_settings(rows, options.settings):
@@ -51,14 +55,12 @@ def fit_warnings(
         profiled = floor_profile(fitted.points.variables["x"], fitted.y)
         if not profiled.identified:
             warnings.append(profiled.warning)
-    if law.method == "points" and repeated and not options.weights:
-        test = lack_of_fit_at(fitted.points, fitted.y)
-        warnings += [test.warning] if test and test.warning else []
+    warnings += [lack.warning] if lack and lack.warning else []
     parameters = fitted.parameters(arm)
     at_bounds = fitted.at_bounds(arm).items()
     warnings += [f"{name} lies at its bound of {end:g}: the points ask for more" for name, end in at_bounds]
-    if "E" not in law.fixed and parameters.get("E", np.inf) < NO_FLOOR * fitted.y.min():
-        warnings.append("the best fit has no irreducible loss: E lies at its bound of zero")
+    if law.floor in law.positive and parameters[law.floor] < NO_FLOOR * fitted.y.min():
+        warnings.append(f"the best fit has no irreducible loss: {law.floor} lies at its bound of zero")
     columns = [name for name in ("arm", "rung", "n_tokens", "seed", options.y) if name in rows]
     if fitted.points.law.method == "points" and rows.duplicated(columns).any():
         warnings.append("some rows differ in neither rung, tokens, seed nor loss; each counts as a point")
@@ -104,11 +106,12 @@ def _span_warnings(fitted: FittedLaw, options: AnalysisOptions) -> list[str]:
     law, warnings = fitted.points.law, []
     for name, values in fitted.points.variables.items():
         span = float(values.max() / values.min())
-        if span < SHORT_SPAN and law.terms:
+        free = law.touched_by(name)
+        if span < SHORT_SPAN and free and name not in law.own_columns:
             shown = options.x if name == "x" else name
             warnings.append(
                 f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "
-                f"{law.leaves_free(name)} free, whatever its interval says"
+                f"{joined(free)} free, whatever its interval says"
             )
     return warnings
 

@@ -1,14 +1,14 @@
 """Intervals of a fit: what the noise leaves open for any quantity of the law.
 
 Each method fits bootstrap replicates of the data; the interval of a quantity is the estimate plus and minus t
-times their spread (on the logarithm of coefficients and predictions), or their percentiles. Replicates are
-drawn around the *law*: around the means of cells a fit with a small delta would see the cells' noise twice,
+times their spread (on the logarithm of coefficients and predictions). Replicates are drawn
+around the *law*: around the means of cells a fit with a small delta would see the cells' noise twice,
 and the interval of a multiplier would cover 98 % instead of 95 %. ``benchmarks/calibration.py`` simulates
 what each method covers, which is where the order in :func:`choose` comes from. No interval covers a law of
 the wrong form.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,8 +25,6 @@ from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pool
 FEWEST_RESIDUAL_FREEDOM = 3
 MOST_FAILED = 0.05
 """The share of replicates without a verified optimum above which there is no interval."""
-MANY_POINTS = 200
-"""From this many independent points on, drawing them with replacement needs no assumption on noise."""
 BLOCK_ELEMENTS = 4_000_000
 """Replicates x points of what is drawn and fitted at once, so that a long table does not exhaust memory."""
 Bounds = dict[str, tuple[float, float]]
@@ -34,14 +32,14 @@ Bounds = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Replicates:
-    """Fits to bootstrap replicates: ``df`` degrees of freedom of t; infinite means percentiles are read."""
+    """Fits to bootstrap replicates, and the degrees of freedom ``df`` of their noise."""
 
     method: Interval
     df: float
     solution: Solution
     note: str
     run_sd: float = np.nan
-    """sd of one run's noise on the scale of the residual; not used where percentiles are read."""
+    """sd of one run's noise on the scale of the residual."""
 
     @property
     def draws(self) -> int:
@@ -52,9 +50,6 @@ class Replicates:
         """The interval of a quantity whose replicates are ``values`` [draws]; None where they overflow."""
         if not np.all(np.isfinite(values)):
             return None
-        if np.isinf(self.df):
-            low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-            return float(low), float(high)
         half = t_quantile(level, self.df) * float(np.std(values))
         return estimate - half, estimate + half
 
@@ -72,39 +67,13 @@ class Replicates:
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
             symmetric = self.log_interval if name in fit.points.law.logarithmic else self.interval
             if ends := symmetric(estimates[name], values, level):
-                low, high = fit.points.law.ranges.get(name, (0.0 if name == "E" else -np.inf, np.inf))
+                low, high = fit.points.law.ranges.get(name, (-np.inf, np.inf))
                 bounds[name] = (max(ends[0], low), min(ends[1], high))
         held = [name for name in fit.at_bounds(arm) if name in bounds]
         missing = [name for name in fit.points.law.parameters if name not in bounds]
         notes = [f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""]
         notes += [f"; none for {', '.join(held)}, at its bound" if held else ""]
         return {name: ends for name, ends in bounds.items() if name not in held}, self.note + "".join(notes)
-
-    def prediction(
-        self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0
-    ) -> tuple[float, float] | None:
-        """The interval of the law's value at one point, symmetric in the logarithm."""
-        estimate = float(fit.values_at(fit.theta[None], at, arm)[0])
-        return self.log_interval(estimate, fit.values_at(self.solution.theta, at, arm), level)
-
-    def further_run(
-        self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0
-    ) -> tuple[float, float] | None:
-        """The interval of y of one further run at a point: its own noise beside the law's.
-
-        The noise is that of the runs that were fitted, in proportion to y or, by linear residuals, as it is.
-        """
-        estimate = float(fit.values_at(fit.theta[None], at, arm)[0])
-        values = fit.values_at(self.solution.theta, at, arm)
-        share = 1.0 if fit.options.residual == "log" else 1 / estimate
-        if np.isinf(self.df):
-            drawn = np.random.default_rng(fit.options.seed).choice(fit.residuals(), len(values))
-            return self.log_interval(estimate, values * np.exp(share * drawn), level)
-        with np.errstate(divide="ignore", over="ignore"):
-            spread = float(np.hypot(np.std(np.log(values)), self.run_sd * share))
-            half = t_quantile(level, self.df) * spread
-            ends = (float(estimate * np.exp(-half)), float(estimate * np.exp(half)))
-        return ends if np.all(np.isfinite(ends)) else None
 
 
 @dataclass(frozen=True)
@@ -118,9 +87,6 @@ class NoInterval:
     def parameters(self, fit: FittedLaw, level: float, arm: int = 0) -> tuple[Bounds, str]:  # noqa: ARG002
         """No interval, and why."""
         return {}, self.reason
-
-    def prediction(self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0) -> None:
-        """No interval."""
 
 
 def choose(
@@ -150,8 +116,6 @@ def choose(
         return "cluster-t", ""
     if seeded and n_points > len(np.unique(cells)):
         return "seed-t", ""
-    if n_points >= MANY_POINTS:
-        return "percentile", ""
     if n_points - n_free >= FEWEST_RESIDUAL_FREEDOM:
         return "residual-t", ""
     return "none", f"{n_points} points without a repeated seed for {n_free} parameters leave no noise figure"
@@ -211,7 +175,7 @@ def _refusal(method: str, fit: FittedLaw, cells: FloatArray, n_clusters: int, bl
     n_points, n_free, n_cells = len(fit.y), len(fit.points.free), len(np.unique(cells))
     if n_cells <= n_free:
         return f"{n_cells} distinct points for {n_free} parameters cannot check the law"
-    if method in ("percentile", "cluster-t") and n_clusters < FEWEST_CLUSTERS:
+    if method == "cluster-t" and n_clusters < FEWEST_CLUSTERS:
         return (
             f"{n_clusters} independent runs; a bootstrap of fewer than {FEWEST_CLUSTERS} covers far less "
             "than it says"
@@ -257,15 +221,8 @@ class _Design:
 
     def refitted(self, noise: Callable[[int], FloatArray]) -> Solution:
         """The fits to the law's values plus ``noise(rows)`` [rows, points], the next rows at each call."""
-        return self._in_blocks(lambda rows: self.fit.redone(y=shifted(self.fit, noise(rows))))
-
-    def refitted_to_copies(self, copies: Callable[[int], FloatArray]) -> Solution:
-        """The fits to ``copies(rows)`` [rows, points] of each point."""
-        return self._in_blocks(lambda rows: self.fit.redone(weights=copies(rows)))
-
-    def _in_blocks(self, fitted: Callable[[int], Solution]) -> Solution:
-        """``fitted(rows)`` for all draws, a block at a time; the generator goes on where it was."""
-        return Solution.joined([fitted(rows) for rows in _block_sizes(self.draws, len(self.fit.y))])
+        sizes = _block_sizes(self.draws, len(self.fit.y))
+        return Solution.joined([self.fit.redone(y=shifted(self.fit, noise(rows))) for rows in sizes])
 
 
 def _block_sizes(n_rows: int, n_points: int) -> list[int]:
@@ -367,19 +324,8 @@ def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[Flo
     return result, f" ({failed} of the {n_runs} fits without one are no verified optimum)" if failed else ""
 
 
-def _percentile(design: _Design) -> Replicates:
-    n = design.n_clusters
-    chances = np.full(n, 1 / n)
-    solution = design.refitted_to_copies(
-        # Drawing runs with replacement is drawing how often each counts: weights, not copied rows.
-        lambda rows: design.rng.multinomial(n, chances, rows)[:, design.codes].astype(float)
-    )
-    return Replicates("percentile", np.inf, solution, f"percentile bootstrap over {n} independent runs")
-
-
 _MAKERS: dict[str, Callable[[_Design], Replicates]] = {
     "seed-t": _seed_t,
     "residual-t": _residual_t,
     "cluster-t": _cluster_t,
-    "percentile": _percentile,
 }

@@ -1,7 +1,6 @@
 """The steps in which a formula is computed, each on earlier ones and held once, and their derivatives."""
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Step = tuple[str, float | str | int, int]
@@ -10,7 +9,7 @@ Step = tuple[str, float | str | int, int]
 
 @dataclass
 class FormulaSteps:
-    """FormulaSteps in the order in which they are computed; the same step is held once."""
+    """Operations in the order in which they are computed; the same one is held once."""
 
     steps: list[Step] = field(default_factory=list)
     places: dict[Step, int] = field(default_factory=dict)
@@ -25,6 +24,10 @@ class FormulaSteps:
     def is_a(self, index: int, operation: str) -> bool:
         """Whether the step at ``index`` is an ``operation``."""
         return self.steps[index][0] == operation
+
+    def is_zero(self, index: int) -> bool:
+        """Whether the step at ``index`` is the number zero."""
+        return self.steps[index][:2] == ("number", 0.0)
 
     def _value(self, index: int) -> float | None:
         operation, value, _ = self.steps[index]
@@ -110,28 +113,6 @@ class FormulaSteps:
         if function in ("exp", "log"):
             return self.exp(of[0]) if function == "exp" else self.log(of[0])
         return self._put(function, *of)
-
-    def again(self, operation: str, first: float | str | int, second: int) -> int:
-        """The step (operation, first, second), simplified."""
-        if operation in ("number", "name"):
-            return self._put(operation, first)
-        a = int(first)
-        by_sign: dict[str, Callable[[int, int], int]] = {"+": self.add, "*": self.times, "^": self.power}
-        if operation in by_sign:
-            return by_sign[operation](a, second)
-        return self.call(operation, a, second) if operation == "max" else self.call(operation, a)
-
-    def replaced(self, root: int, values: Mapping[str, int], into: "FormulaSteps") -> int:
-        """The step ``root`` in ``into``, where names stand for the steps ``values`` of it."""
-        new: list[int] = []
-        for operation, first, second in self.steps[: root + 1]:
-            if operation == "name" and str(first) in values:
-                new.append(values[str(first)])
-            elif operation in ("number", "name"):
-                new.append(into.again(operation, first, second))
-            else:
-                new.append(into.again(operation, new[int(first)], new[second] if second >= 0 else -1))
-        return new[root]
 
     def needed(self, *roots: int) -> list[int]:
         """The places that ``roots`` are computed from, and their own, in order."""

@@ -2,7 +2,7 @@
 
 A trial adds the square of its gradient to the information on a law's parameters; the variance of the law at a
 point is the gradient there through the inverse of that information (Seber & Wild, Nonlinear Regression, 1989,
-5.1). It plans; the intervals of ``fit`` and ``predict`` come from their bootstraps.
+5.1). It plans; the intervals of a fit and its predictions come from their bootstraps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ import pandas as pd
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.ahead import FittedArm, points_of_table
 from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.intervals import residual_noise
+from scalevec.analysis.fits.predicted_points import FittedArm, points_of_table
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw
 from scalevec.analysis.statistics.noise import pooled_noise, t_quantile
@@ -75,15 +75,15 @@ class LawAtPoints:
 def laws_at_points(
     results: pd.DataFrame, points: Sequence[pd.DataFrame], options: AnalysisOptions
 ) -> tuple[LawAtPoints, ...]:
-    """Fit every arm of ``results`` for its law at ``points``, as :func:`~scalevec.analysis.predict` does.
+    """Fit every arm of ``results`` for its law at ``points``, as :func:`~scalevec.analysis.fit` does.
 
     Raises:
-        DataError: As :func:`~scalevec.analysis.predict`; no point at all.
+        DataError: As :func:`~scalevec.analysis.fit`; no point at all.
     """
     if not points:
         raise DataError("a prediction is made at points; give one: --at N=1e9,D=2e10")
     fits = fitted_arms(results, replace(options, bootstrap=0))
-    return tuple(LawAtPoints(fitted, table) for fitted, *_ in fits for table in points)
+    return tuple(LawAtPoints(fitted, table) for fitted in fits for table in points)
 
 
 def _values(law: FittedLaw, columns: Mapping[str, FloatArray], arm: int) -> FloatArray:

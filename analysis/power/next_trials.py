@@ -1,11 +1,11 @@
-"""The trials that would shorten an interval most for their hours, given the noise that has been seen.
+"""What to do next: the verdict's own reason first, then the seeds that shorten an interval most.
 
-Seeds are added where they shorten the expected interval most per hour: one of a size, or of all sizes that
-share their seeds. What intervals are expected says :func:`halves_of_pairs` or :func:`halves_of_laws`.
+What intervals are expected with seeds more says :func:`halves_of_pairs` or :func:`halves_of_laws`.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,14 +14,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import PairedArm
+from scalevec.analysis.comparison.fairness import Line, bounds_of, statuses
 from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.comparison.verdict import Decision, Evidence
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import joined, plural
 from scalevec.analysis.power.law_at_points import LawAtPoints
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.more_seeds import MoreSeeds
-from scalevec.analysis.statistics.sample import PairedSample
+from scalevec.analysis.statistics.noise import pooled_noise
+from scalevec.analysis.statistics.paired import MANY_BLOCKS, slope_coefficients
+from scalevec.analysis.statistics.rung_noise import Component, satterthwaite
 
 Purpose = Literal["difference", "scaling", "prediction"]
 PURPOSES: dict[Purpose, str] = {
@@ -30,7 +33,11 @@ PURPOSES: dict[Purpose, str] = {
     "prediction": "nats/token, of the laws at the points",
 }
 _NAMED = 4
-_MOST_SEEDS = 100
+_MOST_SEEDS = 30
+SMALLEST_GAIN = 1e-3
+"""A move that shortens the interval by a smaller share is not worth its hours."""
+_OF_ALL = 4
+"""Degrees of freedom with which the noise of all rungs counts beside each one's own, for seeds to come."""
 _MOST_FOR_A_LAW = 10
 """Seeds that a size is given for a prediction: more of them do not repair a law of the wrong form."""
 Seeds = npt.NDArray[np.int_]
@@ -58,12 +65,12 @@ class ExtendableSize:
 class Halves:
     """Half of the interval of each arm: ``now``, and as it is ``expected`` with seeds added [sizes].
 
-    ``together`` are the sizes that share their seeds, of which one may be added to all at once.
+    ``spread`` [sizes] is what one seed of each adds to the error; no size gets more than ``most`` seeds.
     """
 
     now: Mapping[str, float]
     expected: Callable[[Seeds], FloatArray]
-    together: Sequence[Sequence[int]] = ()
+    spread: FloatArray
     most: int = _MOST_SEEDS
 
 
@@ -100,7 +107,10 @@ class NextTrials:
 def next_trials(
     sizes: Sequence[ExtendableSize], halves: Halves, hours: float, purpose: Purpose, level: float = 0.95
 ) -> NextTrials:
-    """Choose the seeds to add within ``hours``, those first that shorten the interval most per hour.
+    """Choose the seeds to add within ``hours`` that shorten the interval most.
+
+    Seeds in proportion to noise over the root of cost (Neyman 1934), an even addition and none at all are
+    each improved by moving single seeds; the best of them counts.
 
     Args:
         sizes: The design with its seeds, and sizes without any, which may be added.
@@ -114,24 +124,11 @@ def next_trials(
     """
     if not 0 < hours < np.inf:
         raise DataError(f"hours is {hours!r}; allowed: a number above zero")
-    alone = [(number,) for number in range(len(sizes))]
-    steps = [_step(sizes, numbers) for numbers in (*alone, *halves.together)]
-    costs = np.array([size.hours for size in sizes])
-    added, now = np.zeros(len(sizes), int), float(np.mean(halves.expected(np.zeros(len(sizes), int))))
-    while True:
-        left = hours - added @ costs
-        # A new size takes two seeds at first, as one alone would say nothing of noise.
-        larger = [added + np.where(added > 0, np.minimum(step, 1), step) for step in steps]
-        larger = [more for more in larger if more.max() <= halves.most and (more - added) @ costs <= left]
-        expected = [float(np.mean(halves.expected(more))) for more in larger]
-        gains = [
-            (now - half) / max((more - added) @ costs, 1e-12)
-            for more, half in zip(larger, expected, strict=True)
-        ]
-        if not gains or max(gains) <= 0:
-            break
-        best = int(np.argmax(gains))
-        added, now = larger[best], expected[best]
+    costs, new = np.array([size.hours for size in sizes]), np.array([not size.seeds for size in sizes])
+    shares = [np.zeros(len(sizes)), np.ones(len(sizes)), halves.spread / np.sqrt(np.maximum(costs, 1e-12))]
+    search = _Search(halves, costs, new, hours)
+    ends = [search.improved(search.start(share)) for share in shares]
+    added, _ = min(ends, key=lambda end: (end[1], float(end[0] @ costs)))
     after = dict(zip(halves.now, halves.expected(added).tolist(), strict=True))
     arms = {arm: (half, after[arm] if added.any() else half) for arm, half in halves.now.items()}
     before, afterwards = (float(np.mean(each)) for each in zip(*arms.values(), strict=True))
@@ -139,10 +136,47 @@ def next_trials(
     return NextTrials(purpose, seeds, float(added @ costs), before, afterwards, arms, level)
 
 
-def _step(sizes: Sequence[ExtendableSize], numbers: Sequence[int]) -> Seeds:
-    step = np.zeros(len(sizes), int)
-    step[list(numbers)] = [1 if sizes[number].seeds else 2 for number in numbers]
-    return step
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """A local search over seeds to add, at ``costs`` [sizes] and at most ``hours`` in all."""
+
+    halves: Halves
+    costs: FloatArray
+    new: npt.NDArray[np.bool_]
+    """Which sizes have no seed: they take two at first, as one alone says nothing of noise [sizes]."""
+    hours: float
+
+    def start(self, share: FloatArray) -> Seeds:
+        """As many seeds in proportion to ``share`` [sizes] as the hours buy."""
+        cost = float(share @ self.costs)
+        whole = np.floor(share * self.hours / cost) if cost else share
+        added = np.minimum(whole, self.halves.most).astype(int)
+        return np.where(self.new & (added == 1), 0, added)
+
+    def improved(self, added: Seeds) -> tuple[Seeds, float]:
+        """``added`` after every move of seeds that shortens the mean interval, and that interval."""
+        half = self.half(added)
+        while True:
+            moves = [(self.half(moved), float(moved @ self.costs), moved) for moved in self._moves(added)]
+            best = min(moves, key=lambda move: move[:2], default=None)
+            if best is None or best[0] > half * (1 - SMALLEST_GAIN):
+                return added, half
+            half, _, added = best
+
+    def half(self, added: Seeds) -> float:
+        """The mean of the expected intervals' halves over the arms."""
+        return float(np.mean(self.halves.expected(added)))
+
+    def _moves(self, added: Seeds) -> Iterator[Seeds]:
+        """One size more, or one more and another less, as far as the hours go."""
+        step = np.eye(len(added), dtype=int) * np.where(self.new & (added == 0), 2, 1)
+        less = np.eye(len(added), dtype=int) * np.where(self.new & (added == 2), 2, 1)
+        none = np.zeros(len(added), int)
+        takes = [none, *(less[number] for number in np.flatnonzero(added))]
+        for more, taken in itertools.product((*step, step.sum(axis=0)), takes):
+            moved = added + more - taken
+            if moved.min() >= 0 and moved.max() <= self.halves.most and moved @ self.costs <= self.hours:
+                yield moved
 
 
 def halves_of_laws(sizes: Sequence[ExtendableSize], laws: Sequence[LawAtPoints], level: float) -> Halves:
@@ -158,7 +192,7 @@ def halves_of_laws(sizes: Sequence[ExtendableSize], laws: Sequence[LawAtPoints],
         return np.array([np.mean(np.concatenate(of_arm)) for of_arm in halves])
 
     now = dict(zip(slopes, expected(np.zeros(len(sizes), int)).tolist(), strict=True))
-    return Halves(now, expected, most=_MOST_FOR_A_LAW)
+    return Halves(now, expected, np.ones(len(sizes)), most=_MOST_FOR_A_LAW)
 
 
 def halves_of_pairs(sizes: Sequence[ExtendableSize], trials: ComparedTrials, is_trend: bool) -> Halves:
@@ -179,61 +213,108 @@ def halves_of_pairs(sizes: Sequence[ExtendableSize], trials: ComparedTrials, is_
     def expected(added: Seeds) -> FloatArray:
         return np.array([design.half(added) for design in designs.values()])
 
-    together = dict.fromkeys(group for design in designs.values() for group in design.together())
-    return Halves({name: design.now for name, design in designs.items()}, expected, tuple(together))
+    spread = np.sqrt(np.mean([design.variances for design in designs.values()], axis=0))
+    return Halves({name: design.now for name, design in designs.items()}, expected, spread)
 
 
 @dataclass(frozen=True, eq=False)
 class _ArmDesign:
-    """One arm's pairs: the size of each cell [cells], -1 where it is none, and half the interval now."""
+    """One arm's noise at each size, and half the interval that it has ``now``.
 
-    of_cell: Seeds
-    pairs: MoreSeeds
+    ``variances`` [sizes] are of a size's mean with one seed, ``freedom`` [sizes] the degrees of freedom of
+    each seed more. ``places`` [sizes] are log10 C for a trend, None for a mean. ``split`` is the test
+    split's part of the error.
+    """
+
+    seeds: Seeds
+    variances: FloatArray
+    freedom: Seeds
+    places: FloatArray | None
+    split: Component | None
     now: float
     level: float
 
     def half(self, added: Seeds) -> float:
-        """The half that is expected with seeds ``added`` [sizes]."""
-        return self.pairs.half(np.append(added, 0)[self.of_cell], self.level)
+        """The half that is expected with seeds ``added`` [sizes], on the scale of the present one."""
+        present = self._expected(np.zeros_like(added))
+        return self.now * self._expected(added) / present if np.isfinite(present) else self._expected(added)
 
-    def together(self) -> list[tuple[int, ...]]:
-        """The sizes that share their seeds."""
-        component = self.pairs.clusters[2]
-        groups = [np.unique(self.of_cell[component == label]).tolist() for label in np.unique(component)]
-        return [tuple(group) for group in groups if len(group) > 1 and min(group) >= 0]
+    def _expected(self, added: Seeds) -> float:
+        counts = self.seeds + added
+        used = counts > 1
+        coefficients = np.full(int(used.sum()), 1 / max(used.sum(), 1))
+        if self.places is not None:
+            slope = slope_coefficients(self.places[used]) if used.sum() > 1 else None
+            if slope is None:
+                return float("inf")
+            coefficients = slope
+        parts = [
+            Component(float(weight**2 * variance / count), int(freedom * (count - 1)))
+            for weight, variance, count, freedom in zip(
+                coefficients, self.variances[used], counts[used], self.freedom[used], strict=True
+            )
+        ]
+        error = satterthwaite([*parts, *([self.split] if self.split else [])])
+        return error.half(self.level) if parts else float("inf")
 
 
 def _design(
     sizes: Sequence[ExtendableSize], arm: PairedArm, is_trend: bool, trials: ComparedTrials
 ) -> _ArmDesign | None:
     """The design of one arm; None where it has no noise figure of its own seeds."""
-    level, numbers = arm.level(trials.options.level), _size_of_cell(sizes, arm)
-    pairs, estimate = MoreSeeds(arm.sample), arm.estimate
+    level, sample, estimate = arm.level(trials.options.level), arm.sample, arm.estimate
+    complete = arm.pairs.complete
     if is_trend and estimate is not None:
-        decades = np.log10(arm.pairs.complete["compute_reference"].to_numpy(float))
-        estimate = inference.slope(arm.sample, decades)
+        decades = np.log10(complete["compute_reference"].to_numpy(float))[arm.keep]
+        estimate = inference.slope(sample.kept(arm.keep), decades)
         if estimate is None:
             raise DataError("scaling is asked of a design of one size; it takes a second rung")
-        pairs, numbers = _with_new_sizes(sizes, arm.sample, decades, numbers)
     interval = estimate.interval(level) if estimate and estimate.between in _OF_PAIRS else None
-    return _ArmDesign(numbers, pairs, (interval[1] - interval[0]) / 2, level) if interval else None
+    if estimate is None or interval is None:
+        return None
+    of_all = pooled_noise(sample.values, sample.cells)
+    variances, freedom, seeds = np.full(len(sizes), of_all.sd**2), np.ones(len(sizes), int), []
+    for number, size in enumerate(sizes):
+        here = (complete["rung"] == size.rung).to_numpy(bool) & bool(size.seeds)
+        noise = pooled_noise(sample.values[here], sample.cells[here]) if here.any() else of_all
+        # The noise that few seeds show counts with that of all rungs beside it.
+        known = noise.df * noise.sd**2 if noise.df else 0.0
+        variances[number] = (known + _OF_ALL * of_all.sd**2) / (noise.df + _OF_ALL) / size.settings
+        freedom[number] = size.settings
+        seeds.append(size.seeds)
+    places = np.log10([size.n_params * size.n_tokens for size in sizes]) if is_trend else None
+    split = Component(estimate.split_error**2, MANY_BLOCKS) if estimate.split_error else None
+    now = (interval[1] - interval[0]) / 2
+    return _ArmDesign(np.array(seeds), variances, freedom, places, split, now, level)
 
 
-def _size_of_cell(sizes: Sequence[ExtendableSize], arm: PairedArm) -> Seeds:
-    """The number of the size of each of the arm's cells [cells], -1 where it is none of ``sizes``."""
-    numbers = {(size.rung, int(size.n_tokens)): number for number, size in enumerate(sizes) if size.seeds}
-    first = np.unique(arm.sample.cells, return_index=True)[1]
-    places = arm.pairs.complete[["rung", "n_tokens"]].iloc[first].itertuples(index=False, name=None)
-    return np.array([numbers.get((str(rung), int(tokens)), -1) for rung, tokens in places], int)
+def first_of(family: Sequence[tuple[Evidence, Decision]], withheld: Sequence[str]) -> list[Line]:
+    """What stands before more seeds, by what the verdicts themselves give as their reasons.
 
-
-def _with_new_sizes(
-    sizes: Sequence[ExtendableSize], sample: PairedSample, decades: FloatArray, numbers: Seeds
-) -> tuple[MoreSeeds, Seeds]:
-    """The pairs along ``decades`` [pairs] of compute, and the sizes of their cells, new ones included."""
-    new = [number for number, size in enumerate(sizes) if not size.seeds for _ in range(size.settings)]
-    nominal, at = np.log10([size.n_params * size.n_tokens for size in sizes]), sample.means(decades)
-    # New sizes stand as far from those that were run as their N D says.
-    away = float(np.mean((at - nominal[numbers])[numbers >= 0]))
-    names = tuple(sizes[number].name for number in new)
-    return MoreSeeds(sample, names, np.append(at, nominal[new] + away)), np.append(numbers, new).astype(int)
+    Args:
+        family: The evidence and the verdict of each arm.
+        withheld: Why each arm has no multiplier, empty where it has one.
+    """
+    lines: list[Line] = []
+    for (evidence, _), law in zip(family, withheld, strict=True):
+        pairs, bounds = evidence.pairs, bounds_of(evidence.pairs)
+        sides = (("reference", evidence.reference, bounds.reference), ("arm", evidence.arm, bounds.arm))
+        rungs = pairs.complete["rung"].astype(str)
+        for side, name, is_bound in sides:
+            status = statuses(pairs, side)
+            for code, chosen, words in (
+                ("extend", status == "censored", "extend the grid of {}"),
+                ("tune", (status == "fixed") & is_bound, "tune {}"),
+                ("tune", status == "carried", "tune {}, whose rate is carried,"),
+            ):
+                if chosen.any():
+                    where = joined(list(dict.fromkeys(rungs[chosen])))
+                    lines.append(Line(code, f"{words.format(name)} at {where}"))
+        lines += [
+            Line("second_seed", f"a second seed of {evidence.arm} at {size.name}, which is one run")
+            for size in evidence.sizes
+            if size.one_run and len(evidence.judged) < len(evidence.sizes)
+        ]
+        if "misses" in law:
+            lines.append(Line("size", f"a size more for {evidence.arm}: {law}"))
+    return list(dict.fromkeys(lines))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
-from scalevec.analysis.formatting import aligned, count, joined, limits, p_value, percent, signed, span
+from scalevec.analysis.formatting import aligned, count, limits, p_value, percent, signed, span
 from scalevec.analysis.report.text import law_text, multiplier_text
 from scalevec.analysis.tables.content import Table
 
@@ -47,7 +47,7 @@ def _row(comparison: LawComparison) -> tuple[str, ...]:
 
 
 def laws_comparison_text(comparisons: Sequence[LawComparison]) -> str:
-    """Each arm against the reference by their laws: points of the line, multipliers, exponents, caveats."""
+    """Each arm against the reference by their laws: points of the line, multipliers, caveats."""
     return "\n".join("\n  ".join([comparison.sentence, *_lines(comparison)]) for comparison in comparisons)
 
 
@@ -62,12 +62,6 @@ def _lines(comparison: LawComparison) -> list[str]:
         ("token", comparison.token_multipliers),
     ):
         lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
-    test = comparison.exponents
-    outcome = test.get("reason") or (
-        f"the joint fit's squares are {100 * test['statistic']:.2f} % above, p {p_value(test['p_value'])} "
-        f"({test['draws']} bootstrap replicates)"
-    )
-    lines.append(f"{joined(test.get('shared', ['exponents']))} shared or separate: {outcome}")
     lines += [law_text(law) for law in comparison.laws]
     runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
     lines.append(f"independent runs by {comparison.cluster}: {runs}; {comparison.n_bootstrap} replicates")

@@ -1,42 +1,38 @@
 """Predictions as lines of text and as a table of a page, each with its distance from the data."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from scalevec.analysis.fits.ahead import PredictedPoint
-from scalevec.analysis.fits.compute_optimal import BestOfBudget, Quantity
-from scalevec.analysis.fits.fit import Fit
-from scalevec.analysis.fits.predict import Forecast
+import pandas as pd
+
+from scalevec.analysis.fits.result import Fit
+from scalevec.analysis.fits.summary import held_out_lines
 from scalevec.analysis.formatting import aligned, limits, named_with_unit, percent
-from scalevec.analysis.report.text import held_out_lines
 from scalevec.analysis.tables.content import Table
 
 
-def forecast_text(forecast: Forecast) -> str:
-    """One arm: its law, hold-out, points and budgets with intervals, conventions, warnings."""
-    return "\n  ".join([f"{forecast.fit.arm}: {forecast.fit.formula}", *_lines(forecast)])
+def predictions_text(
+    fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None = None
+) -> str:
+    """One arm: its law, hold-out, ``points`` (records of a fit) and budgets, conventions, warnings."""
+    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_lines(fit, points, budgets)])
 
 
-def _lines(forecast: Forecast) -> Iterator[str]:
-    fit = forecast.fit
+def _lines(fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None) -> Iterator[str]:
     yield from held_out_lines(fit.hold_out)
-    if forecast.points:
-        yield from aligned([_columns(fit), *(_cells(point) for point in forecast.points)], 1)
-    if forecast.budgets:
-        columns = (
-            "C",
-            "by",
-            "N*",
-            "D*",
-            "tokens per parameter",
-            named_with_unit(fit.y, fit.unit),
-            "beyond the data",
-        )
-        best = [(flops, of_one) for flops, of_all in forecast.budgets.items() for of_one in of_all]
-        yield from aligned([columns, *(_budget_cells(flops, of_one) for flops, of_one in best)], 2)
+    notes = [str(point["note"]) for point in points]
+    if points:
+        yield from aligned([_columns(fit), *map(_cells, points)], 1)
+    if budgets is not None and len(budgets):
+        y = named_with_unit(fit.y, fit.unit)
+        columns = ("C", "by", "N*", "D*", "tokens per parameter", y, "beyond the data")
+        yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 2)
         yield f"in parentheses: {percent(fit.level)} intervals"
+        notes += [str(note) for note in budgets["note"]]
+    yield from (f"note: {note}" for note in dict.fromkeys(filter(None, notes)) if note not in fit.warnings)
     yield f"interval: {fit.interval_note}"
     yield fit.conventions
-    yield from (f"warning: {warning}" for warning in (*forecast.warnings, *fit.warnings))
+    yield from (f"warning: {warning}" for warning in fit.warnings)
 
 
 def _columns(fit: Fit) -> tuple[str, ...]:
@@ -44,42 +40,54 @@ def _columns(fit: Fit) -> tuple[str, ...]:
     return ("at", y, f"{level} of the law", f"{level} of one run", "beyond the data")
 
 
-def _cells(point: PredictedPoint) -> tuple[str, ...]:
-    at = ", ".join(f"{name} {value:.4g}" for name, value in point.at.items())
-    spans = (limits(ends, ".5g") if ends else "none" for ends in (point.confidence, point.prediction))
-    return (f"{point.name} ({at})" if point.name else at, f"{point.value:.5g}", *spans, beyond(point.decades))
+def _cells(point: Mapping[str, Any]) -> tuple[str, ...]:
+    at = ", ".join(f"{name} {value:.4g}" for name, value in point["at"].items())
+    value = "withheld" if point["value"] is None else f"{point['value']:.5g}"
+    spans = (_span(point["low"], point["high"]), _span(point["run_low"], point["run_high"]))
+    return (f"{point['name']} ({at})" if point["name"] else at, value, *spans, beyond(point))
 
 
-def _budget_cells(flops: float, best: BestOfBudget) -> tuple[str, ...]:
-    shown = (best.n, best.d, best.tokens_per_parameter, best.loss)
-    return (f"{flops:.4g}", best.by, *map(_estimate, shown), beyond(best.decades))
+def _span(low: float | None, high: float | None) -> str:
+    return "none" if low is None or high is None else limits((low, high), ".5g")
 
 
-def _estimate(estimate: Quantity | None) -> str:
-    if estimate is None:
+def _budget_cells(best: Mapping[Any, Any]) -> tuple[str, ...]:
+    shown = (_estimate(best, name) for name in ("N", "D", "tokens_per_parameter", "value"))
+    return (f"{best['flops']:.4g}", str(best["by"]), *shown, beyond(best))
+
+
+def _estimate(best: Mapping[Any, Any], name: str) -> str:
+    value, low, high = best[name], best[f"{name}_low"], best[f"{name}_high"]
+    if value != value:
         return ""
-    ends = f" ({limits(estimate.interval, '.4g')})" if estimate.interval else ""
-    return f"{estimate.value:.4g}{ends}"
+    return f"{value:.4g}" if low != low else f"{value:.4g} ({limits((low, high), '.4g')})"
 
 
-def beyond(decades: Mapping[str, float]) -> str:
+def beyond(point: Mapping[Any, Any]) -> str:
     """The variable in which a point lies furthest from the data, ``+1.00 decades of C``."""
-    name, distance = max(decades.items(), key=lambda item: abs(item[1]))
+    distance, name = point["decades"], point["beyond"]
     return f"{distance:+.2f} decades of {name}".replace("-", "−") if distance else "inside"
 
 
 def ahead_table(fits: Sequence[Fit]) -> Table | None:
     """The laws at the largest compute and beyond; None where no law has a larger compute."""
-    shown = [fit for fit in fits if fit.ahead]
+    shown = [(fit, points) for fit in fits if (points := fit.ahead())]
     if not shown:
         return None
-    columns = ("arm", *_columns(shown[0]), "hold-out")
-    rows = tuple((fit.arm, *_cells(point), _error(fit)) for fit in shown for point in fit.ahead)
+    columns = ("arm", *_columns(shown[0][0]), "hold-out")
+    rows = tuple((fit.arm, *_cells(point), _error(fit)) for fit, points in shown for point in points)
+    reasons: dict[str, dict[str, None]] = {}
+    for fit, points in shown:
+        for point in points:
+            if point["note"]:
+                reasons.setdefault(str(point["note"]), {})[fit.arm] = None
+    notes = [f"{', '.join(arms)}: {reason}." for reason, arms in reasons.items()]
     note = (
-        "At the tokens per parameter of the largest run. The interval of one run adds a run's own noise to "
-        "that of the law; neither covers a law of the wrong form, of which the hold-out's error is a measure."
+        "At the tokens per parameter of the largest run. The interval of the law has the runs' noise and the "
+        "law's own error, by its rolling hold-outs and by the other laws that fit; that of one run adds a "
+        "run's noise."
     )
-    return Table("Predictions", columns, rows, (False, False, True, True, True, True, True), (note,))
+    return Table("Predictions", columns, rows, (False, False, True, True, True, True, True), (note, *notes))
 
 
 def _error(fit: Fit) -> str:

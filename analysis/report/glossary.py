@@ -21,14 +21,11 @@ MEANINGS = {
     "diverged":
         "A trial whose loss became non-finite or stayed above its initial loss. It is a result: it "
         "counts against its arm and is not retried.",
-    "equivalent": "Two one-sided tests at 5 % place the difference inside the margin of the sweep file.",
+    "equivalent": "Two one-sided tests at 5 % place the difference at every size inside the margin.",
     "exploratory":
         "An estimate over pairs that were added after a verdict without declared looks: a mean and "
         "its standard error, no claim.",
     "extrapolated": "Outside the range of compute or loss in which trials were run.",
-    "fragile":
-        "Leaving out any one of the named rungs (optimizers, schedules, grid values) makes the "
-        "verdict undecided.",
     "hold-out": "Points kept from the fit and predicted by it, by default those of the largest rung.",
     "Holm":
         "Holm's step-down correction of the p-values of several arms against one reference, which "

@@ -20,8 +20,9 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
-from scalevec.analysis.fits.fit import Fit, fit, fit_arm
-from scalevec.analysis.formatting import limits, named_with_unit, percent, signed, span
+from scalevec.analysis.fits.fit import fit, fit_arm
+from scalevec.analysis.fits.result import Fit
+from scalevec.analysis.formatting import criterion, limits, named_with_unit, percent, signed, span
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -36,8 +37,7 @@ from scalevec.analysis.report.markup import with_whole_names
 from scalevec.analysis.report.plan_state import plan_state, seeds_by_stage
 from scalevec.analysis.report.predicted import predicted_table
 from scalevec.analysis.report.run_times import costs, times_by_rung
-from scalevec.analysis.report.stability import stability_map
-from scalevec.analysis.report.trial_tables import pairs_table, trials_table
+from scalevec.analysis.report.trial_tables import pair_records, trials_table
 from scalevec.analysis.tables.comparison import comparison_table
 from scalevec.analysis.tables.content import Table
 from scalevec.analysis.tables.render import render
@@ -68,13 +68,13 @@ class ReportInput:
 
 
 def write_report(
-    path: Path | str,
     results: pd.DataFrame,
+    path: Path | str,
     *,
-    name: str,
     reference: str,
     choices: Sequence[Mapping[str, Any]] = (),
     curves: pd.DataFrame | None = None,
+    name: str = "results",
     facts: Mapping[str, object] | None = None,
     declared: AnalysisOptions | None = None,
     options: AnalysisOptions | None = None,
@@ -83,12 +83,12 @@ def write_report(
     """Write the report of ``results`` to ``path``: one HTML file that opens offline, whole or not at all.
 
     Args:
-        path: The file; an older one is replaced.
         results: Tidy rows, one per trial.
-        name: The title, for example the name of the sweep.
+        path: The file; an older one is replaced.
         reference: The arm that the others are compared with; alone it has a page without a verdict.
         choices: The entries of a sweep's tuning.json.
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
+        name: The title, for example the name of the sweep.
         facts: Provenance by name; text of several lines keeps them.
         declared: The options of the sweep file; those of the page that differ are named beside the verdict.
         options: How the arms are compared, as for :func:`compare`.
@@ -98,7 +98,7 @@ def write_report(
         DataError: The results cannot be compared, or an option is not allowed.
 
     Example:
-        >>> write_report("report.html", results, name="mine", reference="baseline")  # doctest: +SKIP
+        >>> write_report(results, "report.html", reference="baseline", name="mine")  # doctest: +SKIP
     """
     chosen = chosen_options(options, changes)
     figures = figure_input(results, reference, chosen, choices, curves, may_be_alone=True)
@@ -143,7 +143,7 @@ def render_report(data: ReportInput) -> str:
             fit_records=[_fit_record(fitted) for fitted in fits],
             facts={str(key): str(value) for key, value in data.facts.items()},
             **_tables(data, fits),
-            **_conventions(data),
+            **_conventions(data, fits),
         )
     )
     return with_whole_names(page, data.figures.names)
@@ -161,10 +161,9 @@ def _tables(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
         "multipliers": _multiplier_table(comparisons),
         "tuning": tuning_rows(choices),
         "tuning_verdict": tuning_verdict(choices, data.reference),
-        "stability": stability_map(data.table, choices),
         "ahead": ahead_table(fits),
         "trials": trials_table(data.table, trials),
-        "pairs": pairs_table(trials),
+        "pairs": pair_records(trials),
         "counts": _status_counts(data.table),
         "times": times_by_rung(data.table),
         "costs": costs(data.table),
@@ -173,13 +172,14 @@ def _tables(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
     }
 
 
-def _conventions(data: ReportInput) -> dict[str, Any]:
+def _conventions(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
     """The options of the page, and what its words and its law stand for."""
     options = data.figures.trials.options
     return {
         "options": options,
         "law": law_named(options.law),
         "formula": formula_of(options),
+        "minimised": criterion(fits[0].loss if fits else options.loss, options.delta, options.residual),
         "loss_name": named_with_unit(options.y, options.unit),
         "n_words": N_CONVENTIONS[options.n_convention],
         "c_words": C_CONVENTIONS[options.c_convention],
@@ -233,7 +233,7 @@ def _fits(data: ReportInput) -> tuple[list[Fit], list[str]]:
         # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
         options = dataclasses.replace(trials.options, where=None)
         try:
-            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options)
+            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options).values()
         except DataError as error:
             return [], [str(error)]
         return sorted(of_arms, key=lambda fitted: trials.arms.index(fitted.arm)), []
@@ -246,14 +246,20 @@ def _fits(data: ReportInput) -> tuple[list[Fit], list[str]]:
 
 
 def _multiplier_table(comparisons: Sequence[Comparison]) -> Table:
+    """The compute multipliers at the middle and the largest C; where there are none, those of tokens."""
     columns = ("arm", "multiplier", "at", "C (FLOPs)", "estimate", "interval", "remark")
     rows = [
-        (comparison.arm, kind, multiplier.at, f"{multiplier.at_flops:.2e}", *_multiplier_cells(multiplier))
+        (comparison.arm, kind, shown.at, f"{shown.at_flops:.2e}", *_multiplier_cells(shown))
         for comparison in comparisons
-        for kind, multipliers in comparison.multipliers.items()
-        for multiplier in multipliers
+        for kind, multipliers in _kinds_shown(comparison)
+        for shown in multipliers[:2]
     ]
     return Table("Multipliers", columns, tuple(rows), (False, False, False, True, True, True, False))
+
+
+def _kinds_shown(comparison: Comparison) -> Sequence[tuple[str, Sequence[Multiplier]]]:
+    kinds = [(kind, comparison.multipliers.get(kind, ())) for kind in ("compute", "tokens")]
+    return [(kind, multipliers) for kind, multipliers in kinds if multipliers][:1]
 
 
 def _multiplier_cells(multiplier: Multiplier) -> tuple[str, str, str]:

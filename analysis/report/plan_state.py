@@ -6,8 +6,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.data.runs import shortened
-from scalevec.analysis.formatting import few, plural
+from scalevec.analysis.formatting import few, plural, shortened
 
 MOST_SEEDS = 20
 

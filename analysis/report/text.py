@@ -1,17 +1,15 @@
-"""Fits and comparisons as lines of text, each with the conventions that its numbers depend on."""
+"""Comparisons as lines of text, each with the conventions that its numbers depend on."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.fits.fit import Fit
-from scalevec.analysis.fits.isoflop import Optimum
+from scalevec.analysis.fits.summary import no_hold_out
 from scalevec.analysis.formatting import (
     chosen_rows,
     count,
     criterion,
-    f_test,
     limits,
     p_value,
     percent,
@@ -26,88 +24,14 @@ MOST_CELLS = 13
 """Cells that are listed one by one; with the line for the others they are at most 14."""
 
 
-def fit_text(fit: Fit) -> str:
-    """One fit: parameters with intervals, optimality, hold-out, prediction, conventions, warnings."""
-    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_fit_lines(fit)])
-
-
-def _fit_lines(fit: Fit) -> Iterator[str]:
-    for name, value in fit.parameters.items():
-        interval = fit.intervals.get(name)
-        shown = f" ({limits(interval, '.6g')}, {percent(fit.level)})" if interval else ""
-        unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
-        low, high = fit.bounds.get(name, (None, None))
-        sides = (("at least", low), ("at most", high))
-        bounds = [f"{side} {end:g}" for side, end in sides if end is not None]
-        given = ["fixed"] if name in fit.fixed else bounds
-        yield f"{name} {value:.6g}{shown}{unit}{_remark(*given)}"
-    if fit.columns:
-        yield f"columns: {', '.join(fit.columns)}; parameters: {', '.join(fit.parameters)}"
-    yield f"interval: {fit.interval_note}"
-    minimised = criterion(fit.loss, fit.delta, fit.residual)
-    yield (
-        f"{fit.n_points} points, {fit.n_clusters} independent runs; {minimised}; objective "
-        f"{fit.objective:.10g} (sum), optimality {fit.optimality:.1e}, "
-        f"{fit.starts_agreeing} of {fit.n_starts} starts agree, condition {fit.condition:.1e}"
-    )
-    yield from chosen_rows(fit.where, fit.excluded.get("where", 0))
-    others = [f"{count} {why}" for why, count in fit.excluded.items() if why != "where"]
-    if others:
-        yield f"left out: {', '.join(others)}"
-    for optimum in fit.optima:
-        yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
-    yield from (*held_out_lines(fit.hold_out), *_prediction(fit), *_joint(fit.joint))
-    yield fit.conventions + (f"; weights: {fit.weights}, of mean one" if fit.weights else "")
-    yield from (f"warning: {warning}" for warning in fit.warnings)
-
-
-def _optimum(optimum: Optimum) -> str:
-    if not optimum.n_star:
-        return f"censored: {optimum.censored}"
-    ratio = f"{optimum.tokens_per_parameter:.3g} tokens per parameter"
-    return f"N* {optimum.n_star:.4g}, D* {optimum.d_star:.4g} ({ratio})"
-
-
-def held_out_lines(held: Mapping[str, Any]) -> list[str]:
-    """The hold-out of a fit with its error, or why there is none; nothing where none was asked for."""
-    if "predicted" not in held:
-        return _no_hold_out(held)
-    return [
-        f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}, seen "
-        f"{held['observed']:.6g}, error {100 * held['relative_error']:+.4f} % (worst of "
-        f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
-    ]
-
-
-def _no_hold_out(held: Mapping[str, Any]) -> list[str]:
-    return [f"hold-out ({held['by']}): {held['reason']}"] if "reason" in held else []
-
-
-def _prediction(fit: Fit) -> list[str]:
-    if not fit.prediction:
-        return []
-    at = ", ".join(f"{name} {value:.4g}" for name, value in fit.prediction["at"].items())
-    interval = fit.prediction["interval"]
-    shown = f" ({limits(interval, '.6g')})" if interval else " (no interval)"
-    return [f"prediction at twice the largest C ({at}): {fit.prediction['value']:.6g}{shown}"]
-
-
-def _joint(joint: Mapping[str, Any]) -> list[str]:
-    if not joint:
-        return []
-    test = joint.get("reason") or f_test(joint["statistic"], joint["df"], joint["p_value"])
-    return [f"joint against separate fits: {test}"]
-
-
 def comparison_text(comparisons: Sequence[Comparison]) -> str:
-    """Each arm against the reference: the sentence, multipliers, trend, what would change it, warnings."""
-    return "\n".join(
-        "\n  ".join([c.sentence, c.scaling_sentence, *_comparison_lines(c)]) for c in comparisons
-    )
+    """Each arm against the reference: the four lines, the sentence, sizes, multipliers, laws, warnings."""
+    return "\n".join("\n  ".join([c.sentence, *_comparison_lines(c)]) for c in comparisons)
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
-    yield comparison.would_change
+    yield from (f"{label}: {line.text}" for label, line in comparison.lines.items())
+    yield from _by_size(comparison)
     yield from (prediction.sentence for prediction in comparison.predictions)
     yield from _by_rung(comparison)
     for kind, multipliers in comparison.multipliers.items():
@@ -121,8 +45,9 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
             f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
         )
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
-    yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(law_text, comparison.laws))
-    yield from _settings(comparison)
+    yield from (*no_hold_out(held), *map(law_text, comparison.laws))
+    yield from ([f"multipliers withheld: {comparison.withheld}"] if comparison.withheld else [])
+    yield from (*comparison.facts, *_settings(comparison))
     yield from _environments(comparison)
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
@@ -131,8 +56,25 @@ def _span(interval: tuple[float, float] | None) -> str:
     return f" ({span(interval)})" if interval else ""
 
 
+def _by_size(comparison: Comparison) -> Iterator[str]:
+    """The difference at each size and in each setting, with its own interval and p."""
+    parts = [("size", size) for size in comparison.sizes]
+    parts += [("setting", setting) for setting in comparison.settings]
+    for kind, part in parts[:MOST_CELLS]:
+        interval = "one run" if part.one_run else span(part.interval) if part.interval else "no interval"
+        known = part.p_value is not None
+        p = f", p {p_value(part.p_value)}, Holm {p_value(part.p_holm)}" if known else ""
+        bound = f", only a bound: {' and '.join(part.bound)}" if part.bound else ""
+        facts = f"({interval}{p}{bound}), {plural(part.n_pairs, 'pair')}"
+        yield f"{kind} {part.name}: {signed(part.mean)} {facts}"
+    if (more := len(parts) - MOST_CELLS) > 0:
+        yield f"{more} more sizes and settings, in --json"
+
+
 def _by_rung(comparison: Comparison) -> Iterator[str]:
-    """The difference in each cell, which is descriptive: no claim is made of one rung."""
+    """The difference in each cell where a size has several, which is descriptive."""
+    if len(comparison.by_rung) <= len(comparison.sizes):
+        return
     for cell in comparison.by_rung[:MOST_CELLS]:
         interval = f" ({span(cell.interval)})" if cell.interval else ""
         name = ", ".join([cell.rung, *cell.setting.values()])

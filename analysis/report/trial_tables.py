@@ -1,4 +1,4 @@
-"""Every trial and every pair as a table of the page, with all digits for programs."""
+"""Every trial as a table of the page, and every pair as a record, with all digits for programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import COMPLETE, varying
-from scalevec.analysis.formatting import count, signed
+from scalevec.analysis.formatting import count
 from scalevec.analysis.tables.content import Table
 
 _TRIAL = (
@@ -73,43 +73,22 @@ def _cell(name: str, value: Any) -> str:
     return str(forms.get(name, str)(value))
 
 
-def pairs_table(trials: ComparedTrials) -> Table:
-    """Return a row for each pair of every arm with the reference, complete or not."""
-    records: list[dict[str, Any]] = []
-    settings: dict[str, None] = {}
+def pair_records(trials: ComparedTrials) -> list[dict[str, Any]]:
+    """Every pair of every arm with the reference, complete or not; a loss only where its trial completed."""
+    records = []
     for arm in trials.others:
         paired = trials.paired(arm)
         pairs = paired.beyond or paired.pairs
-        varied = varying(pairs.table, pairs.settings)
-        settings |= dict.fromkeys(varied)
-        records += _pair_records(arm, pairs.table, varied)
-    shown = ["arm", "rung", "n_tokens", *settings, "seed", "loss_reference", "loss_arm", "difference", "pair"]
-    headings = {"n_tokens": "tokens", "loss_reference": "reference loss", "loss_arm": "arm loss"}
-    rows = tuple(tuple(_pair_cell(name, record.get(name)) for name in shown) for record in records)
-    numeric = tuple(name in ("n_tokens", "seed", *_LOSSES) for name in shown)
-    columns = tuple(headings.get(name, name.replace("_", " ")) for name in shown)
-    return Table("Pairs", columns, rows, numeric, records=tuple(records))
-
-
-_LOSSES = ("loss_reference", "loss_arm", "difference")
-
-
-def _pair_records(arm: str, table: pd.DataFrame, settings: Sequence[str]) -> list[dict[str, Any]]:
-    """The pairs of one arm; a loss stands only where its trial completed."""
-    sides = {side: table[f"loss_{side}"].where(table[f"status_{side}"] == "completed") for side in _SIDES}
-    ids = [f"trial_id_{side}" for side in _SIDES if f"trial_id_{side}" in table]
-    rows = table[["rung", "n_tokens", *settings, "seed", *ids]].assign(
-        **{f"loss_{side}": losses for side, losses in sides.items()},
-        difference=(sides["arm"] - sides["reference"]).where(table["kind"] == COMPLETE),
-        pair=table["kind"],
-    )
-    return [{"arm": arm, **record} for record in _records(rows, list(rows.columns))]
-
-
-_SIDES = ("reference", "arm")
-
-
-def _pair_cell(name: str, value: Any) -> str:
-    if name == "difference" and value is not None:
-        return signed(value)
-    return _cell("loss" if name in _LOSSES else name, value)
+        table = pairs.table
+        sides = {
+            side: table[f"loss_{side}"].where(table[f"status_{side}"] == "completed")
+            for side in ("reference", "arm")
+        }
+        ids = [f"trial_id_{side}" for side in sides if f"trial_id_{side}" in table]
+        rows = table[["rung", "n_tokens", *varying(table, pairs.settings), "seed", *ids]].assign(
+            **{f"loss_{side}": losses for side, losses in sides.items()},
+            difference=(sides["arm"] - sides["reference"]).where(table["kind"] == COMPLETE),
+            pair=table["kind"],
+        )
+        records += [{"arm": arm, **record} for record in _records(rows, list(rows.columns))]
+    return records

@@ -1,47 +1,45 @@
-"""The verdicts of a comparison at a glance: one line per arm, and what would change them."""
+"""The answer of a comparison at a glance: four lines for each arm and one table."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.plan import exploratory_sentence
 from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
 from scalevec.analysis.formatting import aligned, p_value, percent, signed, span, unit_of
 from scalevec.analysis.report.predicted import predictions_summary
 
-MOST_LINES = 14
-"""A verdict is read without scrolling; the rest is behind ``--verbose``."""
-_WIDTH = 80
+_WIDTH = 100
 _NONE = "-"
+_LABEL = 12
 
 
 def verdict_table(comparisons: Sequence[Comparison]) -> str:
-    """Return difference, interval, p and verdict per arm and what would change it, in ``MOST_LINES`` at most.
+    """Return the four lines of each arm, and difference, interval, p, verdict and scope as one table.
 
     Args:
         comparisons: what :func:`scalevec.analysis.compare` returned, at least one; their difference is arm
             minus reference, in nats/token for a loss.
     """
     first = comparisons[0]
+    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
     unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
     head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
-    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "at these sizes", "with scale")
-    predicted = predictions_summary(comparisons)
-    most_lines = MOST_LINES - 3 - len(predicted)
-    shown, names = comparisons[:most_lines], _short_names(comparisons[:most_lines])
-    while len(shown) > 1 and len(shown) + len(names) > most_lines:
-        shown, names = shown[:-1], _short_names(shown[:-1])
-    rows = shortened_in([header, *map(_row, shown)], names)
-    lines = [shortened_in(head, names), *aligned(rows, n_left=len(header)), *shortened_in(predicted, names)]
-    changes = list(_changes(shown, names))
-    room = max(0, MOST_LINES - len(lines) - len(names) - 1)
-    rest = "the rest of this, " if len(changes) > room or len(shown) < len(comparisons) else ""
-    more = f"With --verbose: {rest}differences per rung, multipliers, laws."
-    return "\n".join([*lines, *changes[:room], *footnotes(names), more])
+    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict", "scope")
+    rows = shortened_in([header, *map(_row, comparisons)], names)
+    answers = [line for comparison in comparisons for line in _lines(comparison, names)]
+    table = [*shortened_in([head], names), *aligned(rows, n_left=len(header))]
+    more = "With --verbose: each size, multipliers, laws, what the figures rest on."
+    predicted = shortened_in(predictions_summary(comparisons), names)
+    return "\n".join([*answers, "", *table, *predicted, *footnotes(names), more])
 
 
-def _short_names(comparisons: Sequence[Comparison]) -> Mapping[str, str]:
-    return short_names([comparisons[0].reference, *(comparison.arm for comparison in comparisons)])
+def _lines(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """The four lines of one arm, below its name."""
+    yield from shortened_in([comparison.arm], names)
+    for label, line in comparison.lines.items():
+        text = shortened_in(line.text, names)
+        lead = f"  {label + ':':{_LABEL}}"
+        yield from textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:
@@ -53,13 +51,5 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
         span(difference.interval) if difference.interval else _NONE,
         _NONE if p is None else p_value(p),
         comparison.interim or comparison.verdict,
-        comparison.scaling,
+        comparison.scope.text,
     )
-
-
-def _changes(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
-    """What came after each verdict and what would change it, in lines of the table's width."""
-    for comparison in comparisons:
-        words = " ".join([*exploratory_sentence(comparison.plan), comparison.would_change])
-        text = shortened_in(f"{comparison.arm}: {words}", names)
-        yield from textwrap.wrap(text, _WIDTH, subsequent_indent="  ")

@@ -9,13 +9,16 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.design import DesignMatrix, require_identifiable
 from scalevec.analysis.solver.flat_optimum import NARROW, equal_optima
+from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
 from scalevec.analysis.solver.newton import Solution, flat_directions, rounding, solve
 from scalevec.analysis.solver.objective import Problem
+from scalevec.analysis.solver.starts import scaled
 
 PointsOfArm = tuple[Mapping[str, FloatArray], FloatArray]
 """One arm's variables (name -> [points]) and losses [points]."""
+MOST_KEPT = 256
+_KEPT: dict[tuple[object, ...], "FittedLaw"] = {}
 AGREEMENT = 1e-6
 """A start agrees with the best when its objective is at most this fraction above."""
 
@@ -31,7 +34,7 @@ class FittedLaw:
     ``equal_optima`` fit as well as the best (:mod:`flat_optimum`); no rows where it is the only one.
     """
 
-    points: DesignMatrix
+    points: Points
     y: FloatArray
     options: AnalysisOptions
     solution: Solution
@@ -136,27 +139,43 @@ class FittedLaw:
         ]
 
 
-def fit_identified(points: DesignMatrix, y: FloatArray, options: AnalysisOptions, arm: str) -> FittedLaw:
+def fit_identified(points: Points, y: FloatArray, options: AnalysisOptions, arm: str) -> FittedLaw:
     """:func:`fit_points`; raises :class:`DataError` where the points of ``arm`` leave a parameter free."""
     require_identifiable(points, arm, options.x)
     return fit_points(points, y, options)
 
 
-def fit_points(points: DesignMatrix, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
-    """Fit from all starts of :meth:`DesignMatrix.starts`, by the loss function that suits the points."""
+def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
+    """Fit from the best starts (:mod:`starts`), by the loss function that suits the points.
+
+    The latest fits are kept: a comparison, its hold-outs, tables and figures ask for the same ones.
+    """
     options = options.with_loss(seeds_repeat=points.seeds_repeat)
-    points = points.scaled(y, options)
+    law, criterion = points.law, (options.loss, options.delta, options.residual)
+    arrays = [y, points.weights, points.groups, *points.variables.values()]
+    data = [None if array is None else array.tobytes() for array in arrays]
+    key = (law.name, law.written.text, *law.given, *points.variables, *points.per_arm, *criterion, *data)
+    if key not in _KEPT:
+        _KEPT[key] = _fit(points, y, options)
+        while len(_KEPT) > MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+    return replace(_KEPT[key], options=options)
+
+
+def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
+    points = scaled(points, y, options)
     problem = points.problem(y, None, options)
     solution = solve(problem, points.starts(problem)).best_first()
-    equal = equal_optima(problem, solution)
+    # Least squares have a point as their optimum.
+    equal = solution.rows(np.arange(0)) if options.loss == "l2" else equal_optima(problem, solution)
     if len(equal.theta):
         solution = solution.led_by(equal.rows(np.arange(1)))
     return FittedLaw(points, y, options, solution, equal)
 
 
 def coefficients(law: Law) -> tuple[str, ...]:
-    """What arms keep for themselves in a joint fit: the coefficients of the power terms."""
-    return law.per_arm or tuple(term.coefficient for term in law.terms if term.variable)
+    """What arms keep for themselves in a joint fit: the coefficients in which the law is linear."""
+    return law.per_arm or tuple(name for name in law.linear if name != law.floor)
 
 
 def joint_fit(
@@ -164,23 +183,34 @@ def joint_fit(
     law: Law,
     options: AnalysisOptions,
     weights: Sequence[FloatArray | None] = (None,),
+    per_arm: Sequence[str] | None = None,
 ) -> FittedLaw:
-    """Fit all arms at once; each keeps :func:`coefficients`; ``weights`` are of each arm's points.
+    """Fit all arms at once; each keeps ``per_arm`` (by default :func:`coefficients`) for itself.
 
-    Raises :class:`DataError` if not identified.
+    ``weights`` are of each arm's points. Raises :class:`DataError` if not identified.
     """
+    points = joint_points(arms, law, weights, per_arm)
+    # What leaves a parameter free says more than a number of points, where both are so.
+    require_identifiable(replace(points, groups=None, per_arm=()), "all", options.x)
+    if points.n_points < len(points.free):
+        n_free = len(points.free)
+        raise DataError(f"{points.n_points} points for {n_free} parameters of a joint {law.name} fit")
+    return fit_points(points, np.concatenate([y for _, y in arms]), options)
+
+
+def joint_points(
+    arms: Sequence[PointsOfArm],
+    law: Law,
+    weights: Sequence[FloatArray | None] = (None,),
+    per_arm: Sequence[str] | None = None,
+) -> Points:
+    """Return the points of :func:`joint_fit`. Raises :class:`DataError` for fewer than two arms."""
     if len(arms) < 2:
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
-    if not law.terms:
-        raise DataError("a formula is fitted to each arm alone")
     names = arms[0][0].keys()
     variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in names}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
     given = [of_arm for of_arm in weights if of_arm is not None]
-    weighed = np.concatenate(given) if given else None
-    points = DesignMatrix(law, variables, groups=groups, per_arm=coefficients(law), weights=weighed)
-    # What leaves a parameter free says more than a number of points, where both are so.
-    require_identifiable(points, "all", options.x)
-    if len(groups) < len(points.free):
-        raise DataError(f"{len(groups)} points for {len(points.free)} parameters of a joint {law.name} fit")
-    return fit_points(points, np.concatenate([y for _, y in arms]), options)
+    separate = coefficients(law) if per_arm is None else tuple(per_arm)
+    pooled = points_of(law, variables, np.concatenate(given) if given else None)
+    return replace(pooled, groups=groups, per_arm=separate)

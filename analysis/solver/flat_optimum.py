@@ -53,11 +53,10 @@ NARROW = 1e-7
 def equal_optima(problem: Problem, best: Solution) -> Solution:
     """The optima that equal the first row of ``best``: the one to choose, then those reached and farthest.
 
-    No rows where the optimum is a point, or where the parameters differ by less than what is shown.
+    No rows where the optimum is a point, or where the parameters differ by less than what is shown; of
+    least squares it is never asked.
     """
     none = best.rows(np.arange(0))
-    if np.isinf(problem.delta):
-        return none
     # L1 is Huber at its smallest delta.
     smooth = replace(problem, delta=problem.delta or L1_DELTAS[-1])
     limit = best.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(problem.size[0])

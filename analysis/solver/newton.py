@@ -1,4 +1,4 @@
-"""Batched damped Newton for laws that are sums of power terms: many starts or replicates at once.
+"""Batched damped Newton for the fit of a law: many starts or replicates at once.
 
 The loss of a residual is Huber's (r^2/2 inside ``delta``, delta (|r| - delta/2) outside); least squares is
 Huber with delta infinite, L1 its limit at small delta. Few residuals lie inside a small delta, so the
@@ -161,12 +161,12 @@ def _minimised(block: Block, theta: FloatArray, iterations: int) -> FloatArray:
         trial = evaluate(block, state.theta + step)
         # Armijo's condition with the usual 1e-4 (Nocedal & Wright, Numerical Optimization, section 3.1).
         accept = (slope < 0) & (trial.objective <= state.objective + 1e-4 * slope)
-        state = trial if accept.all() else state.replaced(trial, accept)
+        state = trial if accept.all() else state.replaced(trial, accept, block.problem)
         damping = np.where(accept, np.maximum(damping * LESS_DAMPING, 1e-12), damping * MORE_DAMPING)
         if done.any():
             # A row that is done has taken this last step too, which costs nothing more.
             result[left[done]] = state.theta[done]
-            left, damping, state = left[~done], damping[~done], state.kept(~done)
+            left, damping, state = left[~done], damping[~done], state.kept(~done, block.problem)
             block.keep(~done)
             if not len(left):
                 return result

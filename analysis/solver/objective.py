@@ -1,19 +1,20 @@
-"""Objective, gradient and curvature of a fit, for many parameter vectors at once, as matrix products.
+"""Objective, gradient and curvature of a fit, for many parameter vectors at once.
 
-With ``z_t = X_t theta + offset_t`` for each term t and shares ``p = softmax(z)`` over the terms, every sum
-over points that Newton's method needs is an elementwise product [rows, points] times a fixed matrix of
-products of X, so no loop runs over replicates or points.
+What is fitted is a formula whose logarithm is compared with that of y. Its value and derivatives are those of
+its steps, each an array [rows, points], so no loop runs over replicates or points.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.formula.steps import FormulaSteps
+from scalevec.analysis.laws import computed
 
 Rows = npt.NDArray[np.intp]
 
@@ -34,81 +35,102 @@ class Pull:
         return Pull(self.quantity, self.target[which], self.strength[which])
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is fitted. design [terms, points, k], offset [terms, points], y [1 or rows, points].
+@dataclass(frozen=True, eq=False)
+class Derivatives:
+    """The steps of f by theta: its value, its first and its nonzero second derivatives.
 
-    The prediction is ``ln f = logsumexp_t(design_t theta + offset_t)``, times exp(theta[power]) where
-    ``power`` names a column (whose design is zero). ``log`` says whether residuals are of ln y or of y;
-    weights [1 or rows, points] count copies. ``delta`` is Huber's: infinite is least squares, 0 is L1;
-    ``ridge/2 r^2`` is added to the loss of each residual.
+    ``names`` are (parameter, arm) of the columns of theta, ``places`` their steps.
     """
 
-    design: FloatArray
-    offset: FloatArray
+    steps: FormulaSteps
+    names: tuple[tuple[str, int], ...]
+    places: tuple[int, ...]
+    value: int
+    first: tuple[int, ...]
+    second: Mapping[tuple[int, int], int]
+
+    @cached_property
+    def of_value(self) -> list[int]:
+        """The steps of the value."""
+        return self.steps.needed(self.value)
+
+    @cached_property
+    def of_first(self) -> list[int]:
+        """The steps of the value and the first derivatives."""
+        return self.steps.needed(self.value, *self.first)
+
+    @cached_property
+    def of_all(self) -> list[int]:
+        """The steps of the value and all derivatives."""
+        return self.steps.needed(self.value, *self.first, *self.second.values())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fitted: ``by_theta`` is the law by theta, ``known`` its steps of columns alone.
+
+    y [1 or rows, points]; weights [1 or rows, points] count copies. ``log`` says whether residuals are of
+    ln y or of y. ``delta`` is Huber's: infinite is least squares, 0 is L1; ``ridge/2 r^2`` is added to the
+    loss of each residual.
+    """
+
+    by_theta: Derivatives
+    known: Mapping[int, Any]
     y: FloatArray
     weights: FloatArray
     delta: float
     log: bool = True
-    power: int | None = None
     ridge: float = 0.0
     pull: Pull | None = None
-
-    @cached_property
-    def products(self) -> dict[tuple[int, int], FloatArray]:
-        """X_t X_u^T + X_u X_t^T of each pair of terms t < u, and X_t X_t^T of each term [points, k k]."""
-        n, k = self.size
-        pairs = combinations_with_replacement(range(len(self.design)), 2)
-        outer = {(t, u): self.design[t][:, :, None] * self.design[u][:, None, :] for t, u in pairs}
-        return {
-            (t, u): (both if t == u else both + both.swapaxes(1, 2)).reshape(n, k * k)
-            for (t, u), both in outer.items()
-        }
 
     @property
     def size(self) -> tuple[int, int]:
         """Points and parameters."""
-        return self.design.shape[1], self.design.shape[2]
+        return self.y.shape[1], len(self.by_theta.names)
 
-    def prediction(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The shares of the terms [terms, rows, points] and ln f [rows, points] at ``theta`` [rows, k]."""
-        logs = theta @ np.swapaxes(self.design, 1, 2) + self.offset[:, None]
-        # Shifted by the largest term, no exponential overflows.
-        top = np.max(logs, axis=0)
-        shares = np.exp(logs - top)
-        total = np.sum(shares, axis=0)
-        shares /= total
-        return shares, self._power(theta) * (top + np.log(total))
+    def steps_at(self, theta: FloatArray) -> dict[int, Any]:
+        """The steps that are known at ``theta`` [rows, k] before any is computed."""
+        columns = zip(self.by_theta.places, theta.T[:, :, None], strict=True)
+        return {**self.known, **dict(columns)}
 
-    def _power(self, theta: FloatArray) -> FloatArray | float:
-        """The outer power [rows, 1]; one where the law has none."""
-        return 1.0 if self.power is None else np.exp(theta[:, [self.power]])
+    def prediction(self, steps: dict[int, Any]) -> FloatArray:
+        """ln f [rows, points], computed into ``steps``; nan where f is not above zero."""
+        by_theta = self.by_theta
+        computed(by_theta.steps, by_theta.of_value, steps, {})
+        with np.errstate(all="ignore"):
+            return np.asarray(np.log(steps[by_theta.value]))
 
-    def gradient(self, state: "State", weight: FloatArray) -> FloatArray:
-        """sum of ``weight`` x d ln f over the points [rows, k]."""
-        weights = state.shares * (weight * self._power(state.theta))
-        gradient: FloatArray = np.sum(weights @ self.design, axis=0)
-        if self.power is not None:
-            gradient[:, self.power] = np.einsum("bn,bn->b", weight, state.log_f)
-        return gradient
+    def system(
+        self, state: "State", first: FloatArray, outer: FloatArray, second: FloatArray | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sums over the points, with d for derivatives of ln f by theta.
 
-    def second(self, state: "State", outer: FloatArray, second: FloatArray) -> FloatArray:
-        """sum over the points of ``outer`` x (d ln f)(d ln f)^T + ``second`` x d2 ln f [rows, k, k]."""
-        # d2 ln f = s (sum_t p_t x_t x_t^T - g g^T) with g = sum_t p_t x_t and s the outer power.
-        s, shares, k = self._power(state.theta), state.shares, self.size[1]
-        linear = second * s
-        product = outer * s * s - linear
-        total = np.zeros((len(state.theta), k * k))
-        for (t, u), products in self.products.items():
-            weight = shares[t] * shares[u] * product
-            total += (weight + linear * shares[t] if t == u else weight) @ products
-        matrix = total.reshape(-1, k, k)
-        if (q := self.power) is not None:
-            # By theta[q] the slope is ln f, and the second derivatives are s g and ln f.
-            crossed = self.gradient(state, outer * state.log_f + second)
-            matrix[:, q, :] = matrix[:, :, q] = crossed
-            matrix[:, q, q] = np.einsum("bn,bn->b", outer * state.log_f + second, state.log_f)
-        return matrix
+        ``first`` x d [rows, k]; ``outer`` x d d^T + ``second`` x d2 [rows, k, k], where None is none.
+        """
+        by_theta, steps = self.by_theta, state.steps
+        computed(by_theta.steps, by_theta.of_first if second is None else by_theta.of_all, steps, {})
+        n, k = self.size
+        slopes = np.empty((len(state.theta), k, n))
+        with np.errstate(all="ignore"):
+            inverse = 1.0 / steps[by_theta.value]
+            for column, index in enumerate(by_theta.first):
+                np.multiply(steps[index], inverse, out=slopes[:, column])
+            gradient = (slopes @ first[..., None])[..., 0]
+            # d2 ln f = d2 f / f - (d ln f)(d ln f)^T.
+            weight = outer if second is None else outer - second
+            matrix = (slopes * weight[:, None]) @ slopes.swapaxes(1, 2)
+            if second is not None:
+                linear = second * inverse
+                for (i, j), index in by_theta.second.items():
+                    values = steps[index]
+                    # A step of parameters alone [rows, 1], or of columns alone, is not spread out first.
+                    part = np.einsum("bn,bn->b", linear, np.broadcast_to(values, linear.shape))
+                    matrix[:, i, j] += part
+                    if i != j:
+                        matrix[:, j, i] += part
+        # A row that overflows has a gradient that is no number, and so no step: any matrix will do.
+        matrix[~np.isfinite(matrix).all(axis=(1, 2))] = np.eye(k)
+        return gradient, matrix
 
 
 @dataclass
@@ -137,25 +159,30 @@ class Block:
 
 @dataclass
 class State:
-    """The prediction at theta [rows, k]: shares [terms, rows, points], ln f, residual and objective."""
+    """What is known at theta [rows, k]: ln f and residual [rows, points], and the objective [rows].
+
+    ``steps`` are those of the law that were computed for all rows.
+    """
 
     theta: FloatArray
-    shares: FloatArray
     log_f: FloatArray
     residual: FloatArray
     objective: FloatArray
+    steps: dict[int, Any] = field(default_factory=dict)
 
-    def replaced(self, other: "State", rows: BoolArray) -> "State":
+    def replaced(self, other: "State", rows: BoolArray, problem: Problem) -> "State":
         """This state with ``rows`` from ``other``."""
-        self.shares[:, rows] = other.shares[:, rows]
         for name in ("theta", "log_f", "residual", "objective"):
             getattr(self, name)[rows] = getattr(other, name)[rows]
+        self.steps = problem.steps_at(self.theta)
         return self
 
-    def kept(self, rows: BoolArray) -> "State":
+    def kept(self, rows: BoolArray, problem: Problem) -> "State":
         """The rows ``rows`` alone."""
-        shares = self.shares[:, rows]
-        return State(self.theta[rows], shares, self.log_f[rows], self.residual[rows], self.objective[rows])
+        theta = self.theta[rows]
+        return State(
+            theta, self.log_f[rows], self.residual[rows], self.objective[rows], problem.steps_at(theta)
+        )
 
 
 def huber(residual: FloatArray, delta: float) -> FloatArray:
@@ -172,7 +199,8 @@ def evaluate(block: Block, theta: FloatArray) -> State:
     """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
     problem = block.problem
     with np.errstate(over="ignore", invalid="ignore"):
-        shares, log_f = problem.prediction(theta)
+        steps = problem.steps_at(theta)
+        log_f = np.array(np.broadcast_to(problem.prediction(steps), (len(theta), problem.size[0])))
         residual = (log_f if problem.log else np.exp(log_f)) - block.y
         loss = huber(residual, problem.delta)
         if problem.ridge:
@@ -181,7 +209,7 @@ def evaluate(block: Block, theta: FloatArray) -> State:
         if block.pull is not None:
             distance = block.pull.quantity(theta)[0] - block.pull.target
             value = value + 0.5 * block.pull.strength * distance**2
-    return State(theta.copy(), shares, log_f, residual, np.where(np.isfinite(value), value, np.inf))
+    return State(theta.copy(), log_f, residual, np.where(np.isfinite(value), value, np.inf), steps)
 
 
 @dataclass(frozen=True)
@@ -222,23 +250,19 @@ def newton_system(block: Block, state: State, damping: FloatArray) -> tuple[Floa
     """Gradient [rows, k], and Hessian plus ``damping`` [rows] times the majoriser [rows, k, k]."""
     weights = _weights(block, state)
     damped = weights.outer + damping[:, None] * weights.major
-    gradient = block.problem.gradient(state, weights.first)
-    matrix = block.problem.second(state, damped, weights.first)
-    return _pulled(block, state, gradient, matrix)
+    return _pulled(block, state, *block.problem.system(state, weights.first, damped, weights.first))
 
 
 def curvature(block: Block, state: State, edge: float) -> FloatArray:
     """Hessian [rows, k, k] in which residuals within ``edge`` of delta (a fraction) count as beyond it."""
     weights = _weights(block, state, edge)
-    return block.problem.second(state, weights.outer, weights.first)
+    return block.problem.system(state, weights.first, weights.outer, weights.first)[1]
 
 
 def majorised_system(block: Block, state: State) -> tuple[FloatArray, FloatArray]:
     """Gradient [rows, k] and the undamped IRLS majoriser [rows, k, k]."""
     weights = _weights(block, state)
-    gradient = block.problem.gradient(state, weights.first)
-    matrix = block.problem.second(state, weights.major, np.zeros_like(weights.major))
-    return _pulled(block, state, gradient, matrix)
+    return _pulled(block, state, *block.problem.system(state, weights.first, weights.major, None))
 
 
 def _pulled(

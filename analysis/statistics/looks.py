@@ -1,12 +1,10 @@
 """Looks at a growing sample: boundaries that spend one alpha over all of them.
 
 A test repeated at each look at its full level finds something more often than it should; the boundaries of a
-group sequential design share the level out. The spending function is that of Lan and DeMets (1983) of O'Brien
-and Fleming's type: ``4 - 4 Phi(z_{1 - alpha/4} / sqrt(t))`` is spent by the share ``t`` of the last look's
-sample, two-sided. A design that goes on until it is decided spends ``alpha t^1.5`` (Kim and DeMets 1987),
-which ends more of them early. The boundaries follow from it by recursive integration over the statistic's
-path (Armitage, McPherson and Rowe 1969). Here a p-value is compared with the boundary's own (nominal) p,
-whatever t distribution it came from (Jennison and Turnbull 2000, section 3.8).
+group sequential design share the level out. ``alpha t^1.5`` is spent by the share ``t`` of the last look's
+sample, two-sided (Kim and DeMets 1987). The boundaries follow from it by recursive integration over the
+statistic's path (Armitage, McPherson and Rowe 1969). Here a p-value is compared with the boundary's own
+(nominal) p, whatever t distribution it came from (Jennison and Turnbull 2000, section 3.8).
 """
 
 from collections.abc import Sequence
@@ -29,31 +27,25 @@ FUTILE = 0.10
 """An arm ends where a claim at the last look, were the difference so far the true one, is less likely."""
 
 
-def spent(share: float, alpha: float, until: Until = "last") -> float:
+def spent(share: float, alpha: float) -> float:
     """The part of the two-sided ``alpha`` that is spent by ``share`` (0 to 1) of the last look's sample."""
-    from scipy.special import ndtr, ndtri
-
-    if until == "decided":
-        return float(alpha * share**1.5)
-    # 4 (1 - Phi(x)), from the lower tail so that no digit is lost.
-    return float(4 * ndtr(ndtri(alpha / 4) / np.sqrt(share)))
+    return float(alpha * share**1.5)
 
 
 @cache
-def nominal(looks: tuple[int, ...], alpha: float, until: Until = "last") -> tuple[float, ...]:
+def nominal(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     """Return the two-sided p-value to be undercut at each look, for ``alpha`` over all of them.
 
     Args:
         looks: Sizes of the sample at the looks, increasing; only their ratios to the last count.
         alpha: The two-sided level of the whole design, between 0 and 1.
-        until: How far the design goes on, which decides how alpha is spent.
     """
     from scipy.special import ndtr
 
-    return tuple(float(2 * ndtr(-bound)) for bound in boundaries(looks, alpha, until))
+    return tuple(float(2 * ndtr(-bound)) for bound in boundaries(looks, alpha))
 
 
-def boundaries(looks: Sequence[int], alpha: float, until: Until = "last") -> list[float]:
+def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
     """Return the boundary of |z| at each look; arguments as for :func:`nominal`."""
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -63,7 +55,7 @@ def boundaries(looks: Sequence[int], alpha: float, until: Until = "last") -> lis
     at, density = np.zeros(1), np.ones(1)  # where the path may be so far: weights times its density
     for number, share in enumerate(shares):
         before = shares[number - 1] if number else 0.0
-        to_spend = (spent(share, alpha, until) - (spent(before, alpha, until) if number else 0.0)) / 2
+        to_spend = (spent(share, alpha) - spent(before, alpha)) / 2
         step, scale = np.sqrt(share - before), np.sqrt(share)
 
         def too_much(
@@ -120,11 +112,7 @@ class Look:
 
     def level(self, level: float) -> float:
         """The level of this look's interval, so that those of all looks hold together with ``level``."""
-        return 1 - nominal(self.looks, 1 - level, self.until)[self.number]
-
-    def sequential_p(self, p: float) -> float | None:
-        """``p``, found at this look alone, as :func:`sequential_p`."""
-        return sequential_p(self.looks, [*[None] * self.number, p], self.until)
+        return 1 - nominal(self.looks, 1 - level)[self.number]
 
 
 def chance_of_a_claim(look: Look, p: float, alpha: float, margin: float | None = None) -> float:
@@ -142,7 +130,7 @@ def chance_of_a_claim(look: Look, p: float, alpha: float, margin: float | None =
     from scipy.special import ndtr, ndtri
 
     share = look.size / look.looks[-1]
-    different, equal = (-ndtri(nominal(look.looks, of, look.until)[-1] / 2) for of in (alpha, 2 * alpha))
+    different, equal = (-ndtri(nominal(look.looks, of)[-1] / 2) for of in (alpha, 2 * alpha))
     at_the_end, left = -float(ndtri(p / 2)) / np.sqrt(share), np.sqrt(1 - share)
     chance = ndtr((at_the_end - different) / left) + ndtr((-at_the_end - different) / left)
     if margin is not None and (inside := margin / np.sqrt(share) - equal) > 0:
@@ -150,9 +138,7 @@ def chance_of_a_claim(look: Look, p: float, alpha: float, margin: float | None =
     return float(chance)
 
 
-def sequential_p(
-    looks: tuple[int, ...], p_values: Sequence[float | None], until: Until = "last"
-) -> float | None:
+def sequential_p(looks: tuple[int, ...], p_values: Sequence[float | None]) -> float | None:
     """Return the smallest alpha at which one of the first looks undercuts its nominal p-value.
 
     With it Holm's correction stays valid over several arms (Liu and Anderson 2008).
@@ -160,7 +146,6 @@ def sequential_p(
     Args:
         looks: All declared looks.
         p_values: The two-sided p-values at the looks so far; None where there is no noise figure.
-        until: How far the design goes on, which decides how alpha is spent.
     """
     from scipy.optimize import brentq
 
@@ -169,7 +154,7 @@ def sequential_p(
         return None
 
     def margin(log_alpha: float) -> float:
-        bounds = nominal(looks, float(np.exp(log_alpha)), until)
+        bounds = nominal(looks, float(np.exp(log_alpha)))
         return max(bounds[number] - p for number, p in seen)
 
     low, high = np.log(_SMALLEST_ALPHA), np.log(1 - 1e-9)

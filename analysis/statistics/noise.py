@@ -8,11 +8,13 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.design import DesignMatrix
-from scalevec.analysis.solver.newton import solve
+from scalevec.analysis.solver.best_fit import fit_points
+from scalevec.analysis.solver.law_points import points_of
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
+FEWEST_SIZES = 4
+"""A law with a floor has three parameters: fewer sizes cannot tell whether it is needed."""
 HIGH_FLOOR = 0.9
 """The high irreducible loss that is tried, as a share of the lowest loss seen."""
 NO_NOISE = 1e-12
@@ -127,7 +129,7 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
     candidates = [(seeds.sd**2, seeds.df)] if seeds.df else []
     if residual_df > 0:
         candidates.append((best / residual_df, residual_df))
-    if distinct < 4 or not candidates:
+    if distinct < FEWEST_SIZES or not candidates:
         return FloorProfile(0.0, 0.0, float("inf"), False)
     variance, df = max(candidates)
     # Data that lie on the law exactly leave no variance to divide by.
@@ -142,8 +144,8 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
 
 def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
     """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
-    points = DesignMatrix(law_named("power-floor"), {"x": x}, floor)
-    problem = points.problem(loss, None, AnalysisOptions(loss="l2"))
+    law = law_named("power-floor")
+    law = law if floor is None else law.holding(E=floor)
     # The solver's objective is half the sum of squares.
-    least = 2.0 * float(solve(problem, points.starts(problem)).objective.min())
+    least = 2.0 * fit_points(points_of(law, {"x": x}), loss, AnalysisOptions(loss="l2")).objective
     return least if floor is not None else min(least, _squares(x, loss, 0.0))

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
-from scalevec.analysis.statistics.planned import planned_halves
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, NO_NOISE, are_copies, t_quantile
 from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import PairedSample
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8
 """With one seed per rung, the spread between this many rungs or more is the noise: the weaker interval."""
-MANY_BLOCKS = 63
+MANY_BLOCKS = 10
 """Degrees of freedom of a test split of 64 blocks."""
 
 
@@ -77,18 +76,41 @@ def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
     in a slope, and rungs are also found to share one by chance. There is none where whole seeds carry none.
     """
     weights = sample.weights(coefficients)
-    if sample.unit:
-        whole = _contrast(sample, weights)
-        if not whole.has_noise:
-            return whole
-        apart = _contrast(sample.with_rungs_apart(), weights)
-        return max(whole, apart, key=lambda estimate: estimate.half_width)
-    return _contrast(sample, weights)
+    if not sample.unit:
+        return _contrast(sample, weights)
+    whole = _over_seeds(sample, weights)
+    if not whole.df:
+        return Estimate(float(weights @ sample.values), float("nan"), 0, sample.unit)
+    seeds = _with_split(sample, weights, [whole], sample.unit)
+    return max(seeds, _contrast(sample.with_rungs_apart(), weights), key=lambda each: each.half_width)
+
+
+def _over_seeds(sample: PairedSample, weights: FloatArray) -> Error:
+    """The error of a sum with ``weights`` [pairs] where a seed's pairs of all cells are one cluster.
+
+    The bias-reduced cluster variance CR2 with the degrees of freedom of Bell and McCaffrey (2002) in a model
+    of cell means: with the same seeds in every cell it is the t interval of the seeds' means. A seed has one
+    pair in a cell, which has 1 - 1/n of the noise around a mean of n.
+    """
+    seed = np.unique(sample.clusters, return_inverse=True)[1].ravel()
+    rest = sample.values - sample.means()[sample.index]
+    share = 1 - 1 / sample.counts[sample.index]
+    inflated = np.divide(weights, np.sqrt(share), out=np.zeros_like(weights), where=share > 0)
+    if np.max(np.abs(rest)) <= NO_NOISE * np.max(np.abs(sample.values)):
+        return Error(float("nan"), 0)
+    variance = float(np.sum(np.bincount(seed, inflated * rest) ** 2))
+    # Column s of the design is what seed s adds to the estimate, less what the cells' means take away.
+    design = inflated[:, None] * (seed[:, None] == np.arange(seed.max() + 1))
+    of_cell = np.zeros((len(sample.counts), design.shape[1]))
+    np.add.at(of_cell, sample.index, design)
+    design -= (of_cell / sample.counts[:, None])[sample.index]
+    squared = design.T @ design
+    return Error(float(np.sqrt(variance)), float(np.trace(squared) ** 2 / np.sum(squared**2)))
 
 
 def _contrast(sample: PairedSample, weights: FloatArray) -> Estimate:
     noise = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs)
-    between = (sample.unit or "seeds of clusters") if sample.dependent else ""
+    between = "seeds of clusters" if sample.dependent else ""
     if noise.df == 0:
         return Estimate(float(weights @ sample.values), float("nan"), 0, between)
     return _with_split(sample, weights, noise.errors(weights[None]), between)
@@ -191,19 +213,6 @@ def _around_the_line(means: FloatArray, coefficients: FloatArray) -> Error:
     return Error(float(np.sqrt(rest @ rest / df * of_unit)), df)
 
 
-def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:
-    """p-value of the F test that all cells share one mean; None where the design cannot tell."""
-    from scipy.special import fdtrc
-
-    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    noise = pooled_noise(values, cells)
-    if noise.df == 0 or len(counts) < 2 or are_copies(values, cells):
-        return None
-    means = np.bincount(index, values) / counts
-    between = float(np.sum(counts * (means - values.mean()) ** 2)) / (len(counts) - 1)
-    return float(fdtrc(len(counts) - 1, noise.df, between / noise.sd**2))
-
-
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's adjusted p-values; an arm without a p-value still counts in the family."""
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
@@ -241,48 +250,17 @@ def sign_p(n_worse: int, n_better: int) -> float:
     return min(1.0, 2.0 * float(bdtr(min(n_worse, n_better), total, 0.5)))
 
 
+def detectable(estimate: Estimate, level: float, power: float = 0.8) -> float | None:
+    """The difference that such a design finds with ``power``, by a test at ``level``; None without noise."""
+    if not estimate.has_noise:
+        return None
+    from scipy.special import stdtrit
+
+    return estimate.standard_error * (t_quantile(level, estimate.df) + float(stdtrit(estimate.df, power)))
+
+
 def limited_by_split(estimate: Estimate, level: float) -> bool:
     """Whether the test split's own error alone would leave zero inside the interval, whatever the seeds."""
     if estimate.split_error is None:
         return False
     return Error(estimate.split_error, MANY_BLOCKS).half(level) >= abs(estimate.value)
-
-
-def seeds_needed(estimate: Estimate, sample: PairedSample, level: float) -> int | None:
-    """Seeds for each cell at which the interval would exclude zero, were mean and noise of each rung to stay.
-
-    None where there is no noise figure or 100 seeds would not do.
-    """
-    if not estimate.has_noise or estimate.between:
-        return None
-    rungs = _noise_by_rung(sample)
-    split = Component(estimate.split_error**2, MANY_BLOCKS) if estimate.split_error else None
-
-    def excludes_zero(seeds: int) -> bool:
-        parts = [Component(part.variance / seeds, part.df * (seeds - 1)) for part in rungs]
-        return float(np.median(planned_halves(parts, level, split))) < abs(estimate.value)
-
-    few, enough = 1, 100
-    if not excludes_zero(enough):
-        return None
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (few, middle) if excludes_zero(middle) else (middle, enough)
-    return enough
-
-
-def _noise_by_rung(sample: PairedSample) -> list[Component]:
-    """Each rung's part of the mean's variance with one seed for each cell; ``df`` is its number of cells.
-
-    A rung that repeats no seed takes the noise of the others.
-    """
-    of_all, n_cells, parts = pooled_noise(sample.values, sample.cells), len(sample.counts), []
-    for rung in np.unique(sample.rungs):
-        here = sample.rungs == rung
-        of_rung, cells = (
-            pooled_noise(sample.values[here], sample.cells[here]),
-            len(np.unique(sample.cells[here])),
-        )
-        sd = of_rung.sd if of_rung.df else of_all.sd
-        parts.append(Component(sd**2 * cells / n_cells**2, cells))
-    return parts

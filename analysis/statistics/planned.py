@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component, Parts
+from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
 
 DRAWS = 2000
+Parts = tuple[FloatArray, FloatArray]
+"""The parts of a variance in several draws [draws, parts], with their degrees of freedom [parts]."""
 
 
 def planned_halves(rungs: Sequence[Component], level: float, split: Component | None = None) -> FloatArray:

@@ -29,10 +29,6 @@ class Component(NamedTuple):
     df: float
 
 
-Parts = tuple[FloatArray, npt.NDArray[Any]]
-"""The parts of a variance in several draws [draws, parts], with their degrees of freedom [parts]."""
-
-
 class Error(NamedTuple):
     """A standard error and its degrees of freedom."""
 
@@ -153,25 +149,6 @@ class RungNoise:
     def errors(self, weights: FloatArray) -> list[Error]:
         """By rung and pooled; the interval is the :func:`longer` one."""
         return [satterthwaite(self.components(weights)), satterthwaite([self.pooled(weights)])]
-
-    def of_each_side(self, weights: FloatArray) -> list[Parts]:
-        """The variances of :meth:`errors` for each side on its own, of which ``weights`` [points] are."""
-        repeated = {id(rung): number for number, rung in enumerate(rung for rung in self.rungs if rung.df)}
-        by_rung, pooled = np.zeros((self.shape[0], len(repeated))), np.zeros((self.shape[0], 1))
-        for rung in self.rungs:
-            table = rung.blocks.table(weights[rung.points])
-            sources = [rung] if rung.df else self._lenders
-            df = sum(source.df for source in sources)
-            for source in sources:
-                by_rung[:, repeated[id(source)]] += self._through_each(table, source) / df
-            pooled[:, 0] += sum(self._through_each(table, lender) for lender in self._lenders) / self.df
-        dfs = np.array([rung.df for rung in self.rungs if rung.df])
-        return [(by_rung, dfs), (pooled, np.array([self.df]))]
-
-    def _through_each(self, table: FloatArray, source: _Rung) -> FloatArray:
-        """As :func:`_through`, by side [sides], with a ``table`` [clusters, positions] of all sides."""
-        shared = source.residuals.reshape(len(source.residuals), self.shape[0], -1)[..., : table.shape[1]]
-        return np.asarray(np.sum((shared @ table.T) ** 2, axis=(0, 2)))
 
     def draws(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
         """Normal noise [draws, sides, points] with the covariance of each rung's whole clusters."""

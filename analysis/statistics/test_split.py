@@ -5,6 +5,7 @@ not shrink with seeds. Blocks are crossed with seeds and rungs: the variance ove
 taken over all pairs at once, is added to the variance over seeds (Owen 2007, "The pigeonhole bootstrap").
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,11 @@ from scalevec.analysis.data.tidy import BoolArray, FloatArray
 
 FEWEST_BLOCKS = 16
 """With fewer blocks of the test split there is no interval of its error."""
+
+
+def _width(n_blocks: int) -> int:
+    """Blocks of a batch beyond which two blocks count as unrelated: eight of 64."""
+    return round(math.sqrt(n_blocks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +52,29 @@ class SplitLosses:
     def covariance(self) -> FloatArray:
         """Of the differences [pairs, pairs]: weights on both sides of it give their :meth:`variance`."""
         without = self.without_each()
-        left_out = without[:, 1] - without[:, 0]
-        away = (left_out - left_out.mean(axis=0)) * (1 - self.shares)[:, None]
-        return np.asarray(len(away) / (len(away) - 1) * away.T @ away)
+        return np.asarray(self._long_run(without[:, 1] - without[:, 0]))
 
     def jackknife(self, left_out: FloatArray) -> tuple[float, int]:
         """The variance of a statistic from its values without one block at a time [blocks], and its df.
 
-        Blocks weigh as many tokens as they have (Busing, Meijer & van der Leeden 1999); for equal blocks it
-        is Tukey's jackknife, for a mean the variance between blocks over their number.
+        Blocks weigh as many tokens as they have (Busing, Meijer & van der Leeden 1999).
         """
-        n_blocks = len(left_out)
-        away = (left_out - left_out.mean()) * (1 - self.shares)
-        return float(n_blocks / (n_blocks - 1) * np.sum(away**2)), n_blocks - 1
+        n_blocks, width = len(left_out), _width(len(left_out))
+        # Overlapping batches of this width have 3/2 of the degrees of freedom of disjoint ones (Meketon &
+        # Schmeiser 1984).
+        return float(self._long_run(left_out[:, None])[0, 0]), round(1.5 * (n_blocks / width - 1))
+
+    def _long_run(self, left_out: FloatArray) -> FloatArray:
+        """The covariance [k, k] of statistics from their values without each block [blocks, k].
+
+        Neighbouring blocks of text are alike, so that their products count too, with the weights of Newey and
+        West (1987); the factor is what subtracting the mean takes from a batch of blocks.
+        """
+        n_blocks, width = len(left_out), _width(len(left_out))
+        away = (left_out - left_out.mean(axis=0)) * (1 - self.shares)[:, None]
+        apart = np.abs(np.subtract.outer(np.arange(n_blocks), np.arange(n_blocks)))
+        kernel = np.maximum(1 - apart / width, 0.0)
+        return np.asarray(n_blocks / (n_blocks - width) * away.T @ kernel @ away)
 
     def kept(self, keep: BoolArray) -> "SplitLosses":
         """The losses of the pairs where ``keep`` [pairs]."""

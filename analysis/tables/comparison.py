@@ -68,8 +68,8 @@ def _arm_rows(comparison: Comparison, trials: pd.DataFrame) -> list[tuple[str, .
         )
     overall = comparison.loss_difference
     mean = "none" if overall.mean is None else _difference(overall.mean, overall.interval)
-    verdict = comparison.interim or comparison.verdict
-    total = (comparison.arm, "all (mean)", *[""] * 5, mean, str(comparison.pairs), "")
+    verdict = comparison.interim or f"{comparison.verdict} ({comparison.scope.text})"
+    total = (comparison.arm, "mean that decides", *[""] * 5, mean, str(overall.n_pairs), "")
     return [*rows, (*total, verdict)]
 
 
@@ -92,7 +92,7 @@ def _notes(comparisons: Sequence[Comparison], vectors_known: bool) -> list[str]:
         f"Difference: arm minus {first.reference}, {' in '.join(loss_words(first.y, first.unit))}, paired; "
         "negative is better.",
         f"Intervals: {percent(first.level)}, t with the noise of each rung; by rung they are descriptive. "
-        "The mean gives each rung the same weight and speaks of these rungs.",
+        "The mean that decides gives each rung the same weight; a rung of one run is left out.",
         conventions(first.n_convention, first.c_convention, vectors_known=vectors_known),
         *filter(None, map(_absence, comparisons)),
     ]

@@ -7,7 +7,7 @@ import numpy as np
 
 from scalevec.analysis.comparison.differences import CellMean
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.cell_columns import VECTOR_NORMS
+from scalevec.analysis.data.tidy import VECTOR_NORMS
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count
 from scalevec.analysis.tables import phrases, strategies

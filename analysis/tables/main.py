@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalevec.analysis.comparison.arm_laws import held_out_difference
-from scalevec.analysis.comparison.growth import extrapolation_remark, without_extrapolated
+from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.multipliers import compute_laws_to_show
+from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning
 from scalevec.analysis.laws import formula_of
@@ -165,19 +164,19 @@ def _multipliers(
     reasons, remarks = [], []
     for setting, part in trials.lines():
         for arm in part.others:
-            laws, reason = compute_laws_to_show(part.pairs(arm), part.options)
+            of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
+            laws, held = of_arm.laws, of_arm.held
             if laws is None:
-                reasons.append((reason, arm))
+                reasons.append((of_arm.reason, arm))
             else:
                 compute = part.compute(arm)
-                held = held_out_difference(part.pairs(arm), part.options)
                 shown = [laws.multiplier("chosen", c, c) for c in compute.values()]
-                multipliers[arm] |= zip(compute, without_extrapolated(shown, held), strict=True)
+                multipliers[arm] |= zip(compute, noted(shown, held), strict=True)
                 remark = extrapolation_remark(shown, held)
                 remarks += [(remark, phrases.arm_at(setting, arm))] if remark else []
                 remarks += [
                     (warning, phrases.arm_at(setting, name))
-                    for name, law in zip((part.reference, arm), laws.fits, strict=True)
-                    for warning in equal_optima_warning(law.equal_parameters())
+                    for name, (law, number) in zip((part.reference, arm), laws.sides, strict=True)
+                    for warning in equal_optima_warning(law.equal_parameters(number))
                 ]
     return multipliers, [note.rstrip(".") for note in phrases.remark_notes(reasons)], remarks

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.analysis.data.file_kind import kind_of
+from scalevec.analysis.data.read import kind_of
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.other_files import require_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from scalevec.analysis.imports.imported import ImportedTable
+    from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,25 @@ AS_IT_IS = TableReading()
 
 def is_table(source: str) -> bool:
     """Whether ``source`` is standard input, or a file of a kind that holds a table."""
-    from scalevec.analysis.imports.given_tables import STANDARD_INPUT
+    from scalevec.orchestrator.sources.imports.given_tables import STANDARD_INPUT
 
     return source == STANDARD_INPUT or kind_of(Path(source))[0] != ""
 
 
 def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":
     """Return the rows of a table with our columns beside its own. Raises ``DataError``."""
-    from scalevec.analysis.imports.given_tables import read_given
-    from scalevec.analysis.imports.imported import as_read
+    from scalevec.orchestrator.sources.imports.given_tables import read_given
+    from scalevec.orchestrator.sources.imports.tidy_rows import as_read
 
     table = as_read(read_given(source), maps)
     say_columns(table)
     return table.rows
 
 
-def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
+def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str | None = None) -> "ImportedTable":
     """Return the rows of ``sources``. Raises ``DataError``."""
-    from scalevec.analysis.imports.given_tables import read_given
-    from scalevec.analysis.imports.imported import imported
+    from scalevec.orchestrator.sources.imports.given_tables import read_given
+    from scalevec.orchestrator.sources.imports.tidy_rows import imported
 
     for source in sources:
         require_table(source)
@@ -57,7 +57,7 @@ def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "na
 
 def say_columns(table: "ImportedTable") -> None:
     """Say on standard error what was taken for what, and what a person should know."""
-    from scalevec.analysis.imports.imported import mapping_lines
+    from scalevec.orchestrator.sources.imports.tidy_rows import mapping_lines
 
     for line in [*mapping_lines(table.columns, table.rows), *(f"note: {text}" for text in table.notes)]:
         note(line)

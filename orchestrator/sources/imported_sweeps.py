@@ -18,9 +18,9 @@ from scalevec.results.sweep_folder import SweepFolder, sweep_names
 if TYPE_CHECKING:
     import pandas as pd
 
-    from scalevec.analysis.imports.given_tables import GivenTable
-    from scalevec.analysis.imports.imported import ImportedTable
-    from scalevec.analysis.imports.tuned_rates import RateGrid
+    from scalevec.orchestrator.sources.imports.given_tables import GivenTable
+    from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
+    from scalevec.orchestrator.sources.imports.tuned_rates import RateGrid
     from scalevec.orchestrator.tuning.choices import Choice
 
 _OURS = ("trial_id", "sweep", "stage", "lr_status")
@@ -46,7 +46,7 @@ def with_trial_ids(rows: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def imported_runs(
-    table: "ImportedTable", histories: "Sequence[GivenTable]", given: Sequence[str], unit: str
+    table: "ImportedTable", histories: "Sequence[GivenTable]", given: Sequence[str], unit: str | None
 ) -> tuple[ImportedRuns, "ImportedTable | None"]:
     """What a sweep of the runs of ``table`` is, and what was taken for what of their histories, if any.
 
@@ -54,8 +54,8 @@ def imported_runs(
     """
     import pandas as pd
 
-    from scalevec.analysis.imports.histories import imported_curves
-    from scalevec.analysis.imports.tuned_rates import staged
+    from scalevec.orchestrator.sources.imports.histories import imported_curves
+    from scalevec.orchestrator.sources.imports.tuned_rates import staged
 
     rows, grids, notes = staged(with_trial_ids(table.rows))
     curves = imported_curves(histories, replace(table, rows=rows), given, unit) if histories else None
@@ -124,7 +124,7 @@ def keep_imported(folder: SweepFolder, runs: ImportedRuns) -> bool:
 
 def _require_same(folder: SweepFolder, runs: ImportedRuns) -> None:
     """Raise ``InvalidInputError`` where ``folder`` holds other runs, with their names."""
-    from scalevec.analysis.data.runs import shortened
+    from scalevec.analysis.formatting import shortened
 
     if not folder.is_imported():
         raise InvalidInputError(

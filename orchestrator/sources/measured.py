@@ -114,7 +114,7 @@ def with_vector_norms(source: Source, runs_dir: Path) -> Source:
     """
     import pandas as pd
 
-    from scalevec.analysis.data.cell_columns import VECTOR_NORMS
+    from scalevec.analysis.data.tidy import VECTOR_NORMS
 
     if source.folder is None:
         return source

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from scalevec.analysis.data.file_kind import head_of, kind_of, text_of
+from scalevec.analysis.data.read import head_of, kind_of, text_of
 from scalevec.orchestrator.errors import InvalidInputError
 
 _SCRIPT = "for a sweep over a script of your own: scalevec init --from own-trainer makes a sweep file for it"

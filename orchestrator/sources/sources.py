@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from scalevec.results.index.store import ResultsIndex
 
-VERDICTS, DROPPED, PREDICTIONS = "verdicts", "dropped", "predictions"
+VERDICTS, DROPPED, PREDICTIONS, DECLARED = "verdicts", "dropped", "predictions", "declared"
 """What a sweep's table brings along in ``attrs`` (``analysis.comparison.plan`` and ``.predictions``)."""
 Answer = TypeVar("Answer")
 REMEDY = (
@@ -62,7 +62,7 @@ def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -
     data = _opened_source(source, runs_dir, reading.maps)
     if reading.join is None:
         return data
-    from scalevec.analysis.data.joined import joined
+    from scalevec.orchestrator.sources.scores import joined
 
     rows = joined(data.rows, analysis.read_table(reading.join), str(reading.join))
     rows.attrs = data.rows.attrs
@@ -96,6 +96,8 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
         DROPPED: readable(folder.dropped, none, "dropped trials are not known"),
         PREDICTIONS: readable(folder.predictions, none, "what was predicted is left out"),
     }
+    question = readable(folder.question, None, "what was asked before the results is not known")
+    table.attrs |= {DECLARED: question} if question else {}
     return Source(folder.name, table, folder, compare_section(folder), problems)
 
 

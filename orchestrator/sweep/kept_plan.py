@@ -158,6 +158,25 @@ def keep_predictions(folder: SweepFolder, sweep: "Sweep", members: Members, runs
     folder.keep_predictions(predictions, [{"with_result": number} for number in known])
 
 
+def keep_question(
+    folder: SweepFolder, sweep: "Sweep", arms: Iterable[str], members: Members, runs_dir: Path
+) -> None:
+    """Keep what the sweep asks of its ``arms``, while none of the compared ``members`` has a result."""
+    compared = [entry for entry in members if entry["stage"] == "comparison" and entry["trial_id"]]
+    if any(_state(runs_dir, entry)[0] in RESULT_STATES for entry in compared):
+        return
+    options = sweep.compare.options()
+    folder.keep_question(
+        {
+            "reference": sweep.reference,
+            "arms": sorted(set(arms)),
+            "where": options.where,
+            "margin": options.margin,
+            "law": options.law,
+        }
+    )
+
+
 def _chosen(entries: Members, prediction: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Those of ``entries`` that a prediction speaks of, and why its expression is refused, if it is."""
     arms = (prediction["arm"], prediction["reference"])

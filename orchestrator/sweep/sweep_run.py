@@ -27,6 +27,7 @@ from scalevec.orchestrator.sweep.kept_plan import (
     dropped_trials,
     keep_members,
     keep_predictions,
+    keep_question,
     members_before,
     require_predicted,
     with_those_before,
@@ -151,6 +152,8 @@ class SweepRun:
         check_looks(self.folder, look_stages.declared(self), self.sweep.reference, members, self.runs_dir)
         looks = look_stages.keep_looks(self, partial(gpu_hours, self))
         keep_predictions(self.folder, self.sweep, members, self.runs_dir)
+        arms = [cell.arm for cell in self.cells]
+        keep_question(self.folder, self.sweep, arms, members, self.runs_dir)
         dropped = dropped_trials(self.folder, before, places, self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)

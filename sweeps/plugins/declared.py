@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from scalevec.analysis.registry import LawEntry, law_terms
+from scalevec.analysis.formula.formula import parsed
+from scalevec.analysis.registry import LawEntry
 from scalevec.model.fields import OptionSpec, Range
 from scalevec.model.optimization import RegisteredOptimizer, RegisteredSchedule
 from scalevec.model.strategies import Reparameterization
@@ -87,7 +88,7 @@ def _entry(plugin: Plugin, kind: str, call: ast.Call, function: ast.FunctionDef 
 
 
 def _law(name: str, formula: str, *, source: str) -> tuple[str, LawEntry]:
-    law_terms(formula)
+    parsed(formula)
     return name, LawEntry(formula, source)
 
 

@@ -6,7 +6,8 @@ An entry of the same module is replaced, one of any other is taken: a name means
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalevec.analysis.registry import LAWS, LawEntry, law_terms
+from scalevec.analysis.formula.formula import parsed
+from scalevec.analysis.registry import LAWS, LawEntry
 from scalevec.model.fields import OptionSpec
 from scalevec.model.optimization import OPTIMIZERS, OPTIONS, SCHEDULES
 from scalevec.model.strategies import CHOICES, REPARAMETERIZATIONS
@@ -62,7 +63,7 @@ def register_kept(entries: Sequence[Mapping[str, Any]]) -> None:
         for entry in entries:
             laws = {name: LawEntry(law["formula"], law["source"]) for name, law in entry["laws"].items()}
             for law in laws.values():
-                law_terms(law.formula)
+                parsed(law.formula)
             _add(entry["module"], "law", LAWS, laws)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PluginError(f"its laws cannot be used ({error})") from None

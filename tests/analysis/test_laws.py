@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.laws import Law, Term, law_named
-from scalevec.analysis.registry import LAWS, LawEntry
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.registry import LAWS
 
 PARAMETERS = {
     "E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28,
@@ -14,7 +14,7 @@ PARAMETERS = {
 @pytest.mark.parametrize("law", [law_named(name) for name in LAWS], ids=LAWS)
 def test_a_law_states_its_source_formula_and_units(law):
     assert "arXiv" in law.source
-    assert set(law.units) == set(law.parameters)
+    assert set(law.units("nats/token", "C")) == set(law.parameters)
     assert all(name in law.formula for name in law.parameters)
 
 
@@ -44,22 +44,15 @@ def test_the_formula_of_a_law_is_that_of_its_entry(name: str):
     assert law_named(name).formula.partition(" = ")[2] == LAWS[name].formula.partition(";")[0]
 
 
-def test_a_law_of_a_user_prints_its_terms():
-    terms = (Term("E"), Term("A", "N", "alpha"), Term("B", "D"), Term("G", "C", "a", rising=True))
-    assert Law("mine", terms, "here").formula == "L = E + A/N^alpha + B/D + G C^a"
+def test_a_coefficient_has_the_unit_of_the_table_times_that_of_its_variable():
+    units = {"E": "bits/byte", "A": "bits/byte x parameters", "B": "bits/byte x tokens^beta", "beta": "none"}
+    assert law_named("E + A/N + B/D^beta").units("bits/byte", "C") == units
 
 
-def test_a_law_with_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch):
-    law = Law("unique", (Term("A", "U", "alpha"),), "none")
-    monkeypatch.setitem(LAWS, "unique", LawEntry("A/U^alpha", "none", factory="somewhere:LAW"))
-    monkeypatch.setattr("scalevec.analysis.laws.load", lambda factory: law)
-    with pytest.raises(DataError, match="a variable of law unique is 'U'; allowed: C, D, N, x"):
-        law_named("unique")
-
-
-def test_a_variable_without_an_exponent_has_its_unit_once():
-    law = law_named("E + A/N")
-    assert law.units == {"E": "nats/token", "A": "nats/token x parameters"}
+def test_the_coefficients_of_power_terms_are_above_zero_and_the_constant_is_the_floor():
+    law = law_named("L0 + A/N^alpha + G C^a")
+    assert (law.positive, law.floor, law.logarithmic) == (("L0", "A", "G"), "L0", ("A", "G"))
+    assert law_named("a + b*log(N)").positive == ()
 
 
 def test_tokens_that_do_not_repeat_are_all_worth_their_number():

@@ -47,7 +47,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value):
 
 def test_keywords_stand_over_the_options_object(sweep):
     options = AnalysisOptions(bootstrap=0, level=0.9)
-    fitted = fit(sweep(), options, level=0.8)[0]
+    fitted = fit(sweep(), options, level=0.8)["baseline"]
     assert (fitted.level, fitted.n_bootstrap) == (0.8, 0)
 
 
@@ -66,8 +66,8 @@ def test_a_keyword_that_would_change_nothing_is_refused(sweep, function, name):
 
 def test_settings_that_a_fit_would_pool_are_named(sweep):
     table = sweep().assign(depth=lambda rows: rows.seed)
-    assert not any("depth" in warning for warning in fit(table, bootstrap=0)[0].warnings)
-    warnings = fit(table, bootstrap=0, settings=("depth",))[0].warnings
+    assert not any("depth" in warning for warning in fit(table, bootstrap=0)["baseline"].warnings)
+    warnings = fit(table, bootstrap=0, settings=("depth",))["baseline"].warnings
     assert "one law through several values of depth: choose one with where" in warnings
     with pytest.raises(DataError, match="no column 'width'"):
         fit(table, settings=("width",))
@@ -75,7 +75,8 @@ def test_settings_that_a_fit_would_pool_are_named(sweep):
 
 def test_the_same_options_serve_a_fit_and_a_comparison(sweep):
     options = AnalysisOptions(law="power-floor", bootstrap=0, where="n_params > 30000")
-    assert fit(sweep(), options)[0].where == compare(sweep(), reference="baseline", options=options)[0].where
+    [compared] = compare(sweep(), reference="baseline", options=options)
+    assert fit(sweep(), options)["baseline"].where == compared.where
 
 
 def test_options_and_registry_load_no_numpy():

@@ -48,6 +48,15 @@ def by_laws(table: pd.DataFrame) -> list[analysis.LawComparison]:
     return analysis.compare_by_laws(table, reference="baseline", cluster="run", **BOOTSTRAP)
 
 
+def drawn(table: pd.DataFrame, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    caption = analysis.draw(figure.subplots(), table, "differences", reference="baseline", **BOOTSTRAP)
+    figure.savefig(path, format="png")
+    path.write_bytes(path.read_bytes() + caption.encode())
+
+
 CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "compare": lambda t, _: analysis.compare(t, reference="baseline", **BOOTSTRAP),
     "compare_arms": lambda t, _: analysis.compare_arms(t, reference="baseline", options=OPTIONS),
@@ -59,15 +68,17 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
         analysis.compare(t, reference="baseline", cluster="run", **BOOTSTRAP)
     ),
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
+    "draw": lambda t, path: written(path, lambda to: drawn(t, to)),
     "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
-    "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP)],
+    "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP).values()],
     "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power"], OPTIONS),
-    "forecast_text": lambda t, _: list(map(analysis.forecast_text, analysis.predict(t, **BOOTSTRAP))),
+    "predictions_text": lambda t, _: [
+        analysis.predictions_text(fit, fit.ahead()) for fit in analysis.fit(t, **BOOTSTRAP).values()
+    ],
     "laws_comparison_text": lambda t, _: analysis.laws_comparison_text(by_laws(t)),
     "laws_table": lambda t, _: analysis.laws_table(by_laws(t)),
     "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], OPTIONS)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
-    "predict": lambda t, _: analysis.predict(t, cluster="run", **BOOTSTRAP),
     "profiles": lambda t, _: analysis.profiles(t).to_csv(),
     "read_table": lambda t, path: analysis.read_table(saved(t, path)).to_csv(),
     "render": lambda t, _: analysis.render(
@@ -80,7 +91,7 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
         path, lambda to: analysis.write_figures(t, to, reference="baseline", formats=["svg"], **BOOTSTRAP)
     ),
     "write_report": lambda t, path: written(
-        path, lambda to: analysis.write_report(to, t, name="r", reference="baseline", **BOOTSTRAP)
+        path, lambda to: analysis.write_report(t, to, name="r", reference="baseline", **BOOTSTRAP)
     ),
 }
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.exponents import shared_exponents
 from scalevec.analysis.comparison.by_laws.surfaces import Rows, Surface, estimated, surfaces_of
+from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line
 from scalevec.analysis.comparison.line_laws import LARGEST_FACTOR, Multiplier, described, reached
 from scalevec.analysis.data.tidy import FloatArray, parameters_of, require_column
 from scalevec.analysis.errors import DataError, nearest
@@ -48,13 +48,13 @@ class LawComparison:
 
     Attributes:
         basis: ``laws``; that of a comparison of pairs is ``pairs``.
+        at_sizes: What holds along the line: a ``code`` and its ``text``.
         tokens_per_parameter: That of the line.
         loss_difference: The mean difference of the laws over the line with its interval, degrees of freedom
             and p-values; ``note`` says why there is none.
         at: The difference at points of the line.
         compute_multipliers: How many times the arm's compute the reference needs for its loss, on the line.
         token_multipliers: The same in tokens at one size, for laws in N and D.
-        exponents: A joint fit that shares exponents and floor against separate ones.
         laws: The fitted laws; ``runs`` of each arm are what varies.
     """
 
@@ -64,13 +64,13 @@ class LawComparison:
     y: str
     level: float
     verdict: LawVerdict
+    at_sizes: Line
     sentence: str
     tokens_per_parameter: float
     loss_difference: dict[str, Any]
     at: tuple[LawDifference, ...]
     compute_multipliers: tuple[Multiplier, ...]
     token_multipliers: tuple[Multiplier, ...]
-    exponents: dict[str, Any]
     laws: tuple[dict[str, Any], ...]
     runs: dict[str, int]
     warnings: tuple[str, ...]
@@ -78,6 +78,7 @@ class LawComparison:
     seed: int
     cluster: str
     basis: Literal["laws"] = "laws"
+    schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -295,7 +296,7 @@ class ArmOnLine:
             f"{surface.data.arm}: {warning}"
             for surface in self.both
             for warning in fit_warnings(
-                surface.data.rows, self.options, surface.law, surface.number, repeated=False
+                surface.data.rows, self.options, surface.law, surface.number, lack=None
             )
         )
 
@@ -318,11 +319,11 @@ def _compared(
         y=options.y,
         level=options.level,
         verdict=verdict,
+        at_sizes=_along(at, verdict, bool(crossing)),
         sentence=_sentence(sides, verdict, of_mean, p_values[1]) + crossing,
         tokens_per_parameter=sides.ratio,
         loss_difference={**of_mean, "p_value": p_values[0], "p_holm": p_values[1]},
         at=at,
-        exponents=shared_exponents(sides.reference, sides.arm, options),
         laws=tuple(described(s.data.arm, ", ".join(law.variables), s.law, s.number) for s in sides.both),
         runs={surface.data.arm: len(surface.runs) for surface in sides.both},
         warnings=sides.warnings(),
@@ -332,6 +333,20 @@ def _compared(
         compute_multipliers=sides.multipliers(),
         token_multipliers=sides.multipliers(of_tokens=True),
     )
+
+
+def _along(at: Sequence[LawDifference], verdict: LawVerdict, crosses: bool) -> Line:
+    """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
+    where = f"N {count(at[0].at['N'])} to {count(at[-1].at['N'])}"
+    if crosses:
+        return Line("crosses", f"the laws cross on the line, {where}")
+    word = {"better": "lower", "worse": "higher"}.get(verdict)
+    if word is None:
+        code = "within_margin_on_average" if verdict == "equivalent" else "not_resolved"
+        return Line(code, f"{code.replace('_', ' ')}, {where}")
+    if all(point.interval and point.interval[0] * point.interval[1] > 0 for point in at):
+        return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
+    return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
 
 
 def _crossing(at: Sequence[LawDifference], mean: float) -> str:

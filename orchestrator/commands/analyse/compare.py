@@ -12,6 +12,8 @@ from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 
+MOST_CAVEATS = 5
+
 
 def compare(
     source: SourceName,
@@ -59,9 +61,11 @@ def compare(
 
         if verbose:
             return f"{analysis.comparison_text(comparisons)}\n\n{verdict_table(comparisons)}"
-        for warning in dict.fromkeys(text for comparison in comparisons for text in comparison.warnings):
-            note(f"caveat: {warning}")
-        return verdict_table(comparisons)
+        caveats = dict.fromkeys(text for comparison in comparisons for text in comparison.warnings)
+        shown = [f"caveat: {caveat}" for caveat in [*caveats][:MOST_CAVEATS]]
+        rest = len(caveats) - len(shown)
+        shown += [f"{rest} more caveats, with --verbose"] if rest else []
+        return "\n".join([verdict_table(comparisons), *shown])
 
     records = [*(pairs.to_dict() for pairs in comparisons), *(laws.to_dict() for laws in of_laws)]
     return Result(records, text, output=output)

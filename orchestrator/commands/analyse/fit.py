@@ -25,5 +25,5 @@ def fit(
     if len(laws) > 1:
         fits = analysis.fits_of_laws(data.rows, [of_law.law for of_law in options], options[0])
         return Result([fit.to_dict() for fit in fits], analysis.laws_text(fits), output=output)
-    fits = analysis.fit(data.rows, options[0])
-    return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)
+    of_arms = analysis.fit(data.rows, options[0])
+    return Result([fit.to_dict() for fit in of_arms.values()], of_arms.summary(), output=output)

@@ -30,25 +30,24 @@ def keep_verdicts(source: Source, reference: str, declared: AnalysisOptions) -> 
 
 
 def _new_verdicts(source: Source, reference: str, declared: AnalysisOptions) -> list[dict[str, Any]]:
-    from scalevec.analysis.comparison.compare import judged
     from scalevec.analysis.comparison.plan import is_due, pair_ids
     from scalevec.analysis.comparison.trials import compared_trials
-    from scalevec.analysis.comparison.verdict import decide
+    from scalevec.analysis.comparison.verdict import decide, evidence_of_all
 
     before = source.rows.attrs.get(VERDICTS, [])
     trials = compared_trials(source.rows, reference, declared)
-    due = [(paired, evidence) for paired, evidence in judged(trials) if is_due(paired, before, reference)]
+    due = [each for each in evidence_of_all(trials) if is_due(each.paired, before, reference)]
     verdicts = [
         {
             "at": utc_now(),
             "reference": reference,
-            "arm": paired.arm,
-            "verdict": decide(evidence)[0],
+            "arm": evidence.arm,
+            "verdict": decide(evidence).verdict,
             "loss_difference": asdict(evidence.difference),
             "level": declared.level,
             "margin": declared.margin,
-            "pairs": pair_ids(paired.pairs),
+            "pairs": pair_ids(evidence.pairs),
         }
-        for paired, evidence in due
+        for evidence in due
     ]
     return [record for record in verdicts if record["verdict"] != "invalid"]

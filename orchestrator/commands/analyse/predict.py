@@ -50,9 +50,25 @@ def predict(
     tables = [points_of(text, data.rows.columns) for text in at or []]
     tables += [_rungs(sweep, runs_dir)] if sweep else []
     options = with_given(data, analysis.AnalysisOptions(**meanings_of(data)), given)
-    forecasts = analysis.predict(data.rows, tables, flops or (), options)
-    text = "\n".join(map(analysis.forecast_text, forecasts))
-    return Result([forecast.to_dict() for forecast in forecasts], text, output=output)
+    records, texts = [], []
+    for fit in analysis.fit(data.rows, options).values():
+        points = [point for table in tables for point in fit.fitted.records(table)]
+        points = points or ([] if flops else fit.ahead())
+        budgets = fit.best(*flops) if flops else None
+        record = fit.to_dict() | {"points": points, "budgets": json_rows(budgets)}
+        records.append({name: value for name, value in record.items() if name != "predictions"})
+        texts.append(analysis.predictions_text(fit, points, budgets))
+    return Result(records, "\n".join(texts), output=output)
+
+
+def json_rows(table: "pd.DataFrame | None") -> list[dict[str, object]]:
+    """The rows of ``table`` as plain JSON values: no number is None."""
+    if table is None:
+        return []
+    return [
+        {str(name): None if value != value else value for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
 
 
 def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":

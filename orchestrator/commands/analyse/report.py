@@ -27,8 +27,8 @@ def report(
     home = data.folder or data.imported
     path = output or (home.report_path if home else Path(f"{data.name}-report.html"))
     analysis.write_report(
-        path,
         data.rows,
+        path,
         name=data.name,
         choices=choices_of(data),
         curves=training_curves(data, runs_dir),

@@ -17,7 +17,7 @@ from scalevec.orchestrator.progress import counted, note
 from scalevec.results.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
-    from scalevec.analysis.imports.imported import ImportedTable
+    from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
 
 Unit = Literal["nats", "bits", "perplexity", "bits-per-byte"]
 
@@ -32,7 +32,10 @@ def import_(
         ),
     ],
     maps: Maps = None,
-    unit: Annotated[Unit, typer.Option(help="Unit of the losses in the source.")] = "nats",
+    unit: Annotated[
+        Unit | None,
+        typer.Option(help="Unit of the losses in the source. Without it nats, unless they look otherwise."),
+    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -56,9 +59,9 @@ def import_(
     command that says it in full, go to standard error. What is ambiguous is refused. With --sweep the runs
     are kept in the runs directory with their curves, and grids of learning rates as tuning.
     """
-    from scalevec.analysis.imports.given_tables import is_tracker
-    from scalevec.analysis.imports.histories import split_maps
     from scalevec.orchestrator.sources.foreign import imported_tables
+    from scalevec.orchestrator.sources.imports.given_tables import is_tracker
+    from scalevec.orchestrator.sources.imports.histories import split_maps
 
     of_table, of_history = split_maps(maps or [])
     if sweep is None and (histories or of_history):
@@ -67,7 +70,7 @@ def import_(
         raise InvalidInputError("--output writes a table and --sweep a folder; give one of them")
     folder = None if sweep is None else _folder(runs_dir, sweep)
     table = imported_tables(sources, of_table, unit)
-    again = ["scalevec", "import", *sources, *_maps(table), "--unit", unit]
+    again = ["scalevec", "import", *sources, *_maps(table), "--unit", unit or "nats"]
     if folder is not None:
         files = list(histories or filter(is_tracker, sources))
         again += ["--sweep", folder.name, *(word for name in files for word in ("--history", name))]
@@ -93,7 +96,7 @@ def _as_rows(table: "ImportedTable", output: Output) -> Result:
 
 
 def _maps(table: "ImportedTable") -> list[str]:
-    from scalevec.analysis.imports.imported import repeated
+    from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
     return [word for text in repeated(table.columns) for word in ("--map", text)]
 
@@ -104,19 +107,21 @@ def _import_sweep(
     table: "ImportedTable",
     histories: Sequence[str],
     of_history: Sequence[str],
-    unit: str,
+    unit: str | None,
     again: Sequence[str],
 ) -> Result:
     """Keep the runs of ``table`` in ``folder``, with their curves and grids of rates."""
-    from scalevec.analysis.imports.given_tables import read_history
     from scalevec.orchestrator.sources.foreign import say_columns
     from scalevec.orchestrator.sources.imported_sweeps import digest_of, imported_runs, keep_imported
+    from scalevec.orchestrator.sources.imports.given_tables import read_given
     from scalevec.orchestrator.sources.other_files import require_table
 
     for name in histories:
         require_table(name)
 
-    runs, curves = imported_runs(table, [read_history(name) for name in histories], of_history, unit)
+    runs, curves = imported_runs(
+        table, [read_given(name, history=True) for name in histories], of_history, unit
+    )
     if curves is not None:
         say_columns(curves)
         again = [*again, *_maps(curves)]

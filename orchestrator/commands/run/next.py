@@ -1,6 +1,6 @@
-"""``scalevec next``: the trials whose addition would shorten an interval most."""
+"""``scalevec next``: what a verdict lacks, and the trials that would shorten an interval most."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scalevec.analysis.comparison.trials import ComparedTrials
+    from scalevec.analysis.comparison.verdict import Evidence
     from scalevec.analysis.power.next_trials import ExtendableSize, Purpose
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.expansion.trials import Cell
@@ -43,14 +44,21 @@ def next(
     executor: Executor = None,
     profile: ProfileName = None,
 ) -> Result:
-    """Choose the trials to add to a sweep: those that shorten an interval most per hour.
+    """Say what to do next: what the verdicts lack, then the trials that shorten an interval most.
 
     The noise is that of the sweep's pairs so far. For scaling and predictions a rung above the largest and,
     where tokens vary, budgets beside those of the sweep are weighed too.
     """
     from scalevec.analysis.comparison.trials import compared_trials
+    from scalevec.analysis.comparison.verdict import decide, evidence_of_all
     from scalevec.analysis.power.law_at_points import laws_at_points
-    from scalevec.analysis.power.next_trials import PURPOSES, halves_of_laws, halves_of_pairs, next_trials
+    from scalevec.analysis.power.next_trials import (
+        PURPOSES,
+        first_of,
+        halves_of_laws,
+        halves_of_pairs,
+        next_trials,
+    )
     from scalevec.orchestrator.commands.analyse.predict import points_of
     from scalevec.orchestrator.commands.run.plan import run_to_plan
     from scalevec.orchestrator.sources.sources import open_source
@@ -73,10 +81,30 @@ def next(
         sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in halves.now}
         of_what = "a pair, within rungs"
     chosen = next_trials(sizes, halves, hours, cast("Purpose", purpose), options.level)
+    family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
+    first = first_of(family, [_withheld(evidence) for evidence, _ in family])
     gpus = any(run.request(cell.rung).gpus for cell in run.cells)
     noise = joined([f"{sd:.2g} ({arm})" for arm, sd in sds.items()])
-    text = [chosen.text("GPU-hours" if gpus else "machine-hours"), f"noise: sd {noise} of {of_what}", AFTER]
-    return Result(chosen.to_dict() | {"noise": sds, "status": "after the plan"}, "\n".join(text))
+    text = [
+        *(f"first: {line.text}" for line in first),
+        chosen.text("GPU-hours" if gpus else "machine-hours"),
+        f"noise: sd {noise} of {of_what}",
+        AFTER,
+    ]
+    record = chosen.to_dict() | {"first": [asdict(line) for line in first]}
+    return Result(record | {"noise": sds, "status": "after the plan"}, "\n".join(text))
+
+
+def _withheld(evidence: "Evidence") -> str:
+    """Why the laws of an arm and its reference give no multiplier."""
+    from scalevec.analysis.comparison.arm_laws import held_out_difference, refuted
+
+    pairs = evidence.pairs
+    options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
+    names = {"reference": evidence.reference, "arm": evidence.arm}
+    if pairs.complete.empty:
+        return ""
+    return refuted(pairs, options, held_out_difference(pairs, options), names)
 
 
 def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":

@@ -6,9 +6,6 @@ import pytest
 
 from scalevec import analysis
 from scalevec.analysis import DataError
-from scalevec.analysis.comparison.by_laws.exponents import shared_exponents
-from scalevec.analysis.comparison.by_laws.surfaces import surfaces_of
-from scalevec.analysis.fits.arm_data import data_of_arms
 from scalevec.analysis.options import AnalysisOptions
 
 WIDTHS = np.geomspace(100, 1000, 112)
@@ -92,16 +89,6 @@ def test_a_run_that_arms_share_counts_as_one_and_its_noise_goes_out_of_the_diffe
     apart = other.assign(run="other " + other.run)
     lengths = [np.ptp(compared(table(base, rows))[0].loss_difference["interval"]) for rows in (other, apart)]
     assert lengths[0] < 0.1 * lengths[1]
-
-
-def test_common_exponents_are_tested_with_whole_runs():
-    def p(other: pd.DataFrame) -> float:
-        arms = data_of_arms(table(arm("base"), other), OPTIONS)
-        surfaces = surfaces_of(arms)
-        return shared_exponents(surfaces["base"], surfaces[other.arm[0]], OPTIONS)["p_value"]
-
-    assert p(arm("same")) > 0.05
-    assert p(arm("other", alpha=0.30, A=200.0)) < 0.05
 
 
 def test_each_arm_is_compared_as_it_can_be():

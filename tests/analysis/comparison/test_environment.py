@@ -33,7 +33,7 @@ def machine_cautions(table: pd.DataFrame) -> list[str]:
 def test_what_moves_a_loss_within_a_pair_is_a_caution(sweep, column, reference, arm, words):
     table = of_arm(sweep(), column, reference, arm)
     (caution,) = machine_cautions(table)
-    assert caution.startswith(words)
+    assert caution.startswith(f"unified: {words}")
     assert len(only(table).environments[column]) == 8
 
 

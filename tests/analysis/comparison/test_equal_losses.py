@@ -25,9 +25,9 @@ def test_equal_losses_in_all_pairs_name_the_field_that_changes_nothing(ignored):
     warning = (
         "arms baseline and none have equal losses in all 4 pairs: the script seems to ignore weight_decay"
     )
-    assert warning in comparison.warnings
-    assert f"has no verdict: {warning}." in comparison_text([comparison])
-    assert (comparison.verdict, comparison.scaling) == ("undecided", "cannot be told")
+    assert f"none: {warning}" in comparison.warnings
+    assert f"is undecided ({warning})" in comparison_text([comparison])
+    assert (comparison.verdict, comparison.with_scale.code) == ("undecided", "none")
 
 
 def test_one_pair_that_differs_in_the_last_digit_is_no_such_case(ignored):

@@ -41,7 +41,7 @@ def record_of(table: pd.DataFrame, **changes):
 def test_before_the_first_look_the_verdict_is_incomplete(sweep):
     comparison = only(with_seeds(sweep(seeds=(0, 1, 2, 3)), 1), looks=LOOKS)
     assert (comparison.verdict, comparison.interim) == ("incomplete", "interim: 4 of 16 pairs")
-    assert "Go on to 2 seeds" in comparison.would_change
+    assert "the next declared look is at 2 seeds" in comparison.reason.text
 
 
 def test_a_look_that_finds_nothing_says_to_go_on(sweep):
@@ -49,7 +49,7 @@ def test_a_look_that_finds_nothing_says_to_go_on(sweep):
     comparison = only(with_seeds(table, 2), looks=LOOKS)
     assert (comparison.verdict, comparison.interim) == ("incomplete", "interim: look at 2 of 4 seeds")
     assert comparison.loss_difference.interval is comparison.loss_difference.p_value is None
-    assert comparison.would_change.endswith("Go on to 3 seeds: that is the next declared look.")
+    assert comparison.reason.text.endswith("the next declared look is at 3 seeds")
 
 
 def test_seeds_that_are_not_planned_yet_are_the_next_look(sweep):
@@ -62,11 +62,11 @@ def test_a_clear_difference_is_final_at_an_early_look(sweep):
         with_seeds(sweep({"baseline": 0.0, "unified": -0.1}, seeds=(0, 1, 2, 3)), 2), looks=LOOKS
     )
     assert (comparison.verdict, comparison.pairs) == ("better", 8)
-    assert "Decided at the look at 2 seeds (declared: 2, 3, 4)" in comparison.sentence
+    assert comparison.claim_status.text == "decided at look 1 of 3 (2 seeds)"
 
 
 def test_an_early_look_asks_for_more_than_a_test_at_its_full_level(sweep):
-    table = with_seeds(sweep({"baseline": 0.0, "unified": -0.03}, seeds=(0, 1, 2, 3), noise=0.008), 2)
+    table = with_seeds(sweep({"baseline": 0.0, "unified": -0.017}, seeds=(0, 1, 2, 3), noise=0.008), 2)
     plain = only(table[table["seed"] < 2])
     assert plain.verdict == "better"
     assert only(table, looks=LOOKS).verdict == "incomplete"
@@ -87,8 +87,8 @@ def test_the_last_look_decides_with_an_interval_a_little_wider(sweep):
     last, plain = only(table, looks=LOOKS), only(table)
     assert last.verdict == "undecided"
     widths = [np.ptp(c.loss_difference.interval) for c in (last, plain)]
-    assert 1 < widths[0] / widths[1] < 1.1
-    assert "the last declared look has passed" in last.would_change
+    assert 1 < widths[0] / widths[1] < 1.25
+    assert last.reason.code == "looks_passed"
 
 
 def test_what_comes_after_the_deciding_look_is_exploratory(sweep):
@@ -138,7 +138,7 @@ def test_an_earlier_verdict_on_other_pairs_is_a_caution(sweep):
     table.attrs["verdicts"] = [record_of(table, pairs=gone, verdict="undecided")]
     (caution,) = [text for text in only(table).warnings if "earlier verdict" in text]
     assert caution.startswith(
-        "an earlier verdict (undecided, 2026-01-02) stood on 2 pairs, of which 1 are not"
+        "unified: an earlier verdict (undecided, 2026-01-02) stood on 2 pairs, of which 1 are not"
     )
 
 
@@ -148,6 +148,15 @@ def test_dropped_trials_are_named_with_why(sweep):
     table.attrs["dropped"] = [entry, {**entry, "arm": "other"}, "damaged"]
     comparison = only(table)
     assert comparison.plan["dropped"] == ["unified 55k, seed 7 (failed: out_of_memory)"]
-    assert comparison.sentence.endswith(
-        "Dropped by the sweep file: unified 55k, seed 7 (failed: out_of_memory)."
-    )
+    assert "dropped by the sweep file: unified 55k, seed 7 (failed: out_of_memory)" in comparison.facts
+
+
+def test_the_status_of_a_claim_says_whether_it_was_asked_before_the_results(sweep):
+    table = sweep()
+    assert only(table).claim_status.code == "no_plan"
+    asked = {"reference": "baseline", "arms": ["baseline", "unified"], "where": None, "margin": None}
+    table.attrs["declared"] = asked | {"law": "power"}
+    assert only(table).claim_status.text == "planned"
+    for changed in ({"where": "rung != '25k'"}, {"margin": 0.01}, {"law": "power-floor"}):
+        status = only(table, **changed).claim_status
+        assert (status.code, next(iter(changed)) in status.text) == ("chosen_after", True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scalevec.analysis import compare, comparison_text
+from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.report.predicted import predicted_table, predictions_summary
 from support import CHECKOUT
 
@@ -159,8 +160,11 @@ def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_ou
     for name in predict_rung.IDENTITIES:
         rows[name] = [f"{name} {number}" for number in range(len(rows))]
     worse = rows.assign(loss=rows["loss"].where(rows["rung"] != "150k", rows["loss"] + 0.5))
-    held, again = (predict_rung.prediction(each, "unified", "150k", "baseline") for each in (rows, worse))
-    (comparison,) = compare(rows, reference="baseline")
+    options = AnalysisOptions(law="power")
+    held, again = (
+        predict_rung.prediction(each, "unified", "150k", "baseline", options) for each in (rows, worse)
+    )
+    (comparison,) = compare(rows, reference="baseline", options=options)
     assert held == again
     assert held["rung"] == "150k"
     assert held["predicted"] == pytest.approx(comparison.hold_out["predicted"])

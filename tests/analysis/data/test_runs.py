@@ -29,7 +29,7 @@ def curves(n_runs: int = 5, n_points: int = 35) -> pd.DataFrame:
 
 
 def only(table: pd.DataFrame, **options):
-    (fitted,) = fit(table, **{"hold_out": "none", "bootstrap": 50, **options})
+    (fitted,) = fit(table, **{"hold_out": "none", "bootstrap": 50, **options}).values()
     return fitted
 
 
@@ -73,7 +73,7 @@ def test_rows_without_a_seed_that_differ_in_nothing_have_the_noise_of_the_residu
 def test_seeds_that_stand_twice_at_one_point_tell_nothing_apart():
     """By N alone, several token counts of a seed share a point."""
     table = pd.concat([ladder(), ladder().assign(n_tokens=lambda t: 2 * t.n_tokens)])
-    fitted = only(table.assign(run=range(24)), x="N")
+    fitted = only(table.assign(run=[f"r{number}" for number in range(24)]), x="N")
     assert fitted.intervals == {}
     assert "differ in n_tokens" in fitted.interval_note
 
@@ -109,6 +109,27 @@ def test_the_column_that_names_the_runs_of_checkpoints_is_suggested():
     assert only(table, law="chinchilla", cluster="model").interval_method == "cluster-t"
 
 
+ROWS = {
+    "a column that counts rows": {
+        "id": lambda t: range(len(t)),
+        "run_name": lambda t: "r" + t.n_params.astype(str),
+    },
+    "names of rows beside those of runs": {
+        "uuid": lambda t: [f"{number * 7919 % 1009:04x}" for number in range(len(t))],
+        "runName": lambda t: t.n_params.rank(method="dense").map("run {:g}".format),
+    },
+    "numbers of rows alone": {"run_id": lambda t: range(len(t))},
+    "names of points in even steps": {"name": lambda t: [f"point {number * 7}" for number in range(len(t))]},
+}
+
+
+@pytest.mark.parametrize("columns", ROWS.values(), ids=ROWS)
+def test_rows_along_one_run_are_no_runs_whatever_names_them(columns):
+    fitted = only(curves().assign(**columns), law="chinchilla")
+    assert (fitted.n_clusters, fitted.intervals) == (5, {})
+    assert "look like checkpoints of one run" in fitted.interval_note
+
+
 @pytest.mark.parametrize(
     "columns",
     [
@@ -139,14 +160,14 @@ def test_a_comparison_of_checkpoints_counts_their_runs():
     table["loss"] *= 1 + 0.001 * np.random.default_rng(1).normal(size=len(table))
     (counted,) = compare(table, reference="a", bootstrap=0)
     assert counted.loss_difference.df == 11
-    assert any("look like checkpoints of one run (4 rows per run" in warning for warning in counted.warnings)
+    assert any("the last of each run's checkpoints is compared" in fact for fact in counted.facts)
     assert compare(table, reference="a", bootstrap=0, cluster="row")[0].loss_difference.df == 47
 
 
 def test_a_range_under_a_factor_of_three_leaves_its_exponent_free():
     table = curves(6, 6).assign(n_params=lambda t: 1e8 * (t.n_params / 1e8) ** 0.1)
     warnings = only(table, law="chinchilla", cluster="row").warnings
-    assert any("N spans a factor of 1.26" in text and "leave alpha free" in text for text in warnings)
+    assert any("N spans a factor of 1.26" in text and "leave A and alpha free" in text for text in warnings)
     assert not any("D spans" in text for text in warnings)
 
 
@@ -162,7 +183,7 @@ def test_two_columns_of_one_name_are_refused():
 def test_lists_in_a_column_that_tells_rows_apart_are_refused(column: str, tmp_path: Path):
     table = curves(6, 4).assign(**{column: [[1, 2]] * 24})
     table.to_parquet(tmp_path / "t.parquet")
-    for call in (lambda: fit(table), lambda: read_table(tmp_path / "t.parquet")):
+    for call in (lambda: fit(table), lambda: fit(read_table(tmp_path / "t.parquet"))):
         with pytest.raises(DataError, match=f"column '{column}' holds lists"):
             call()
 
@@ -174,7 +195,7 @@ def test_a_wrong_law_in_two_variables_is_told_by_repeated_seeds(law: str):
     table["loss"] *= np.exp(0.02 * (np.log(table["n_params"] / 3e8)) ** 2)
     rng = np.random.default_rng(0)
     arms = [table.assign(arm=arm, loss=table.loss * np.exp(rng.normal(0, 5e-4, len(table)))) for arm in "ab"]
-    for fitted in fit(pd.concat(arms), law=law, bootstrap=0, hold_out="none"):
+    for fitted in fit(pd.concat(arms), law=law, bootstrap=0, hold_out="none").values():
         assert any("lack of fit" in warning for warning in fitted.warnings)
 
 

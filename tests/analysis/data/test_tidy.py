@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis.data import parquet_file
+from scalevec.analysis.data import read
 from scalevec.analysis.data.tidy import (
     checked,
     completed_rows,
@@ -15,6 +15,7 @@ from scalevec.analysis.data.tidy import (
     read_table,
     unit_warnings,
 )
+from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
 
 
@@ -49,10 +50,86 @@ def test_a_completed_trial_without_a_finite_loss_has_diverged(value: object):
     assert table["status"].tolist() == ["completed", "diverged"]
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "remedy"),
+    [
+        ("loss", 999.0, "Then write nan; or leave such rows out: --where 'loss < 999'"),
+        ("loss", 1e6, "--where 'loss < 1e+06'"),
+        ("loss", -1.0, "--where 'loss > 0'"),
+        ("loss", np.finfo(float).max, "--where 'loss < 1.79769e"),
+        ("n_tokens", 0.0, "Give the number, or leave such rows out: --where 'n_tokens > 0'"),
+    ],
+)
+def test_what_stands_for_a_number_that_is_not_known_is_asked_about_by_column(column, value, remedy):
+    table = pd.concat([small(), small().assign(**{column: value})], ignore_index=True)
+    with pytest.raises(DataError, match=rf"column '{column}', rows 3, 4: ") as refused:
+        checked(table)
+    assert remedy in str(refused.value)
+
+
+def test_a_loss_of_nines_beside_its_like_is_one():
+    assert len(checked(small().assign(loss=[99.0, 60.0]))) == 2
+
+
+def test_rows_are_counted_as_in_the_file_from_which_some_were_chosen():
+    table = pd.concat([small(), small().assign(loss=-1.0)], ignore_index=True)
+    with pytest.raises(DataError, match="column 'loss', row 4: -1"):
+        checked(select(table, "n_params > 1.5e6"))
+
+
+def test_rows_that_are_left_out_refuse_nothing():
+    table = small().astype({"loss": object})
+    table.loc[0, "loss"] = "three"
+    assert checked(select(table, "loss > 0"))["loss"].tolist() == [2.8]
+
+
+@pytest.mark.parametrize("seeds", [["1", 2.0], [1, 2], ["1.0", "2"], pd.array([1, 2], "Int64")])
+def test_a_seed_is_the_same_however_it_is_written(seeds: list[object]):
+    assert checked(small().assign(seed=seeds))["seed"].tolist() == [1, 2]
+
+
+def test_a_row_that_equals_another_counts_once_and_is_said():
+    table = checked(pd.concat([small(), small()], ignore_index=True).assign(arm="a"))
+    assert len(table) == 2
+    assert completed_rows(table)[1] == {"duplicate": 2}
+    assert any("2 rows equal to another" in warning for warning in unit_warnings(table))
+
+
+@pytest.mark.parametrize(("scale", "shown"), [(1e-3, "0.02"), (1e6, "2e+07")])
+def test_tokens_per_parameter_that_nobody_trains_are_said(scale: float, shown: str):
+    table = pd.DataFrame({"n_params": [1e10, 2e10], "n_tokens": [2e11 * scale, 4e11 * scale]})
+    [warning] = unit_warnings(table)
+    assert warning.startswith(f"{shown} tokens per parameter: is n_params or n_tokens in thousands")
+
+
+def test_losses_above_what_a_uniform_guess_has_are_asked_to_be_perplexities():
+    [warning] = unit_warnings(checked(small().assign(loss=[24.0, 3.1])))
+    assert "losses of up to 24 are no nats/token" in warning
+    assert "--unit perplexity" in warning
+
+
+def ladder(odd: float = 0.0) -> pd.DataFrame:
+    """Two arms at three sizes with three seeds each, one loss of which is off by a factor of ``1 + odd``."""
+    rows = [(arm, n, seed) for arm in "ab" for n in (1e6, 4e6, 16e6) for seed in range(3)]
+    table = pd.DataFrame(rows, columns=["arm", "n_params", "seed"])
+    table["n_tokens"] = 20 * table["n_params"]
+    noise = np.random.default_rng(0).normal(0, 0.002, len(table))
+    table["loss"] = 9 * table["n_params"] ** -0.07 * np.exp(noise)
+    table.loc[10, "loss"] *= 1 + odd
+    return table
+
+
+def test_the_row_that_alone_widens_the_scatter_is_named():
+    table = checked(ladder(odd=0.3))
+    [warning] = unit_warnings(table)
+    assert f"loss {table['loss'][10]:g} (arm b, n_params 1e+06, n_tokens 2e+07, seed 1)" in warning
+    assert unit_warnings(checked(ladder())) == []
+
+
 @pytest.mark.parametrize("value", [1e300, 1e-300])
 def test_a_value_whose_square_overflows_is_refused(value: float):
     with pytest.raises(
-        DataError, match=r"column 'loss', row 1: 1e.300; .* above zero, from 1e-100 to 1e\+100"
+        DataError, match=r"column .loss., rows 1, 2: 1e.300; .* above zero, from 1e-100 to 1e\+100"
     ):
         checked(small().assign(loss=value))
 
@@ -173,7 +250,7 @@ def test_a_column_that_was_the_index_of_a_table_is_a_column(tmp_path: Path):
 
 def test_a_small_file_of_too_many_rows_is_not_read(tmp_path: Path, monkeypatch):
     small().to_parquet(tmp_path / "points.parquet")
-    monkeypatch.setattr(parquet_file, "MOST_CELLS", 5)
+    monkeypatch.setattr(read, "MOST_CELLS", 5)
     with pytest.raises(DataError, match="has 6 cells; allowed: up to 5"):
         read_table(tmp_path / "points.parquet")
 

@@ -35,11 +35,11 @@ def test_trials_of_one_version_pair_and_nothing_is_said(table, version):
 
 def test_a_law_through_trials_of_both_versions_says_so(table):
     both = pd.concat([table, table[table["seed"] == 0].assign(identity_version=np.nan)])
-    (warning,) = [text for text in fit(both, bootstrap=0)[0].warnings if "identity versions" in text]
+    (warning,) = [text for text in fit(both, bootstrap=0)["baseline"].warnings if "identity versions" in text]
     assert "(4 of version 1 and 12 of version 2)" in warning
     assert "--where 'identity_version == 2'" in warning
-    assert fit(both, bootstrap=0, where="identity_version == 2")[0].n_points == 12
-    assert not any("identity" in text for text in fit(table, bootstrap=0)[0].warnings)
+    assert fit(both, bootstrap=0, where="identity_version == 2")["baseline"].n_points == 12
+    assert not any("identity" in text for text in fit(table, bootstrap=0)["baseline"].warnings)
 
 
 @pytest.mark.parametrize("version", ["two", 1.5, np.inf, -1])

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.analysis.data.where import select
+from scalevec.analysis.data.where import computed, select
 from scalevec.analysis.errors import DataError
 
 TABLE = pd.DataFrame(
@@ -29,7 +29,7 @@ TABLE = pd.DataFrame(
     ],
 )
 def test_an_expression_selects_rows(expression: str, rows: list[int]):
-    pd.testing.assert_frame_equal(select(TABLE, expression), TABLE.iloc[rows].reset_index(drop=True))
+    pd.testing.assert_frame_equal(select(TABLE, expression), TABLE.iloc[rows])
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,14 @@ def test_any_text_selects_rows_or_is_refused_with_a_message(text: str):
 def test_a_missing_value_of_a_nullable_column_compares_as_false():
     table = pd.DataFrame({"seed": pd.array([0, 1, None], "Int64"), "arm": pd.array(["a", None, "b"], "str")})
     assert select(table, "seed >= 0")["seed"].tolist() == [0, 1]
-    assert select(table, "arm == 'b'").index.tolist() == [0]
+    assert select(table, "arm == 'b'").index.tolist() == [2]
+
+
+def test_a_word_among_numbers_is_none_of_them():
+    table = pd.DataFrame({"loss": ["3.1", "three", None, "2.9"]})
+    assert select(table, "loss > 0").index.tolist() == [0, 3]
+    assert select(table, "loss * 2 in (6.2, 1)").index.tolist() == [0]
+
+
+def test_what_is_computed_from_a_word_is_that_word():
+    assert computed(pd.DataFrame({"a": ["1", "two", "3"]}), "a * 2").tolist() == [2, "two", 6]

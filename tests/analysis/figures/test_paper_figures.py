@@ -9,7 +9,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
+from scalevec import analysis
 from scalevec.analysis import FIGURES, DataError, write_figures
 from scalevec.analysis.figures import figure_input
 from scalevec.analysis.figures.panels import legend_below
@@ -80,7 +83,7 @@ def test_every_figure_can_be_drawn(all_drawn):
 
 
 def test_a_figure_is_the_same_bytes_every_time_in_every_format(results, everything, tmp_path):
-    only = ["differences", "vectors-mean"]
+    only = ["differences", "statistics"]
     first, second = (draw(results, tmp_path / name, only=only, **everything) for name in ("a", "b"))
     assert {path.suffix for path in first.paths} == {".pdf", ".svg", ".png"}
     for item, other in zip(first.paths, second.paths, strict=True):
@@ -189,7 +192,9 @@ def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_ar
     sweep, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(figure_input, "pairs_or_laws", None)
-    table = sweep().assign(seed=lambda rows: rows["seed"] + 10 * (rows["arm"] != "baseline"))
+    table = sweep().assign(
+        rung=lambda rows: rows["rung"] + (rows["arm"] != "baseline").map({True: " wider", False: ""})
+    )
     drawn = draw(table, tmp_path, formats=["svg"])
     assert drawn.left_out["differences"].startswith("no arm has a trial in common with 'baseline': a pair")
     assert "loss" in {path.stem for path in drawn.paths}
@@ -272,9 +277,9 @@ def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path)
     recorded = many[["trial_id", "arm", "rung", "seed"]].assign(
         tokens=100, key="sv/final/mean", value=1.0, low=1.0, high=1.0
     )
-    drawn = draw(many, tmp_path, formats=["svg"], only=["multipliers", "vectors-mean"], statistics=recorded)
+    drawn = draw(many, tmp_path, formats=["svg"], only=["multipliers", "statistics"], statistics=recorded)
     names = [path.stem for path in drawn.paths]
-    assert names == ["multipliers-1", "multipliers-2", *(f"vectors-mean-{page}" for page in range(1, 5))]
+    assert names == ["multipliers-1", "multipliers-2", *(f"statistics-{page}" for page in range(1, 5))]
     pages = [path.read_text(encoding="utf-8") for path in drawn.paths[:2]]
     assert [sum(f"<!-- o{n} -->" in page for n in range(13)) for page in pages] == [7, 6]
 
@@ -300,9 +305,30 @@ def test_two_rungs_make_no_line_of_multipliers(sweep, tmp_path):
         draw(rows, tmp_path, only=["multipliers"])
 
 
-def test_theory_shows_what_was_measured_and_not_how_it_was_computed(results, everything, tmp_path):
-    draw(results, tmp_path, formats=["svg"], only=["theory"], **everything)
+def test_statistics_show_what_was_recorded_and_not_how_it_was_computed(results, everything, tmp_path):
+    draw(results, tmp_path, formats=["svg"], only=["statistics"], **everything)
     # Text is drawn as paths; the comment before each says what it is.
-    text = (tmp_path / "theory.svg").read_text(encoding="utf-8")
+    text = (tmp_path / "statistics.svg").read_text(encoding="utf-8")
     assert "<!-- sharpness -->" in text
+    assert "<!-- near zero -->" in text
     assert "residual" not in text
+
+
+def test_one_arm_alone_has_figures(results, everything, tmp_path):
+    alone = results[results["arm"] == "baseline"]
+    drawn = draw(alone, tmp_path, formats=["svg"], **everything)
+    assert {"loss", "statistics"} <= {path.stem for path in drawn.paths}
+    assert "differences" in drawn.left_out
+
+
+def test_a_figure_is_drawn_on_axes_of_ones_own_in_ones_own_colours(results, everything):
+    axes = Figure().subplots()
+    caption = analysis.draw(axes, results, "differences", reference="baseline", palette={"none": "#123456"})
+    assert caption
+    colours = {to_hex(artist.get_color()) for artist in axes.lines}
+    assert "#123456" in colours
+
+
+def test_too_few_axes_are_refused_with_the_number_of_panels(results, everything):
+    with pytest.raises(DataError, match=r"the figure has \d x \d panels, and 1 axes are given"):
+        analysis.draw(Figure().subplots(), results, "statistics", reference="baseline", **everything)

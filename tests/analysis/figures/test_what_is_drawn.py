@@ -4,12 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.law_curves import draw_loss
 from scalevec.analysis.figures.next_rungs import draw_hold_outs
-from scalevec.analysis.figures.run_statistics import draw_vector_near_zero
 from scalevec.analysis.figures.style import PAPER
 from scalevec.analysis.figures.training_curves import draw_curves
 from scalevec.analysis.options import AnalysisOptions
@@ -67,32 +65,6 @@ def test_errors_at_the_only_rung_that_is_predicted_stand_arm_by_arm(sweep):
     assert [len(line.get_xdata()) for line in axes.lines[1:]] == [1, 1]
     (page,) = drawn(draw_hold_outs, sweep())
     assert page.axes[0].get_xlabel() == "C of the predicted rung"
-
-
-def recorded(table: pd.DataFrame, shares: dict[tuple[str, str], float]) -> pd.DataFrame:
-    """The share of entries near zero of each arm and kind of vectors, at the largest rung."""
-    largest = table[table["rung"] == "150k"].drop_duplicates("arm").set_index("arm")["trial_id"]
-    return pd.DataFrame(
-        {"trial_id": largest[arm], "arm": arm, "rung": "150k", "seed": 0, "tokens": tokens,
-         "key": f"sv/{kind}/near_zero", "value": share, "low": share, "high": share}
-        for (arm, kind), share in shares.items()
-        for tokens in (1024, 2048)
-    )  # fmt: skip
-
-
-def test_vectors_that_never_come_near_zero_are_named_not_drawn(sweep):
-    table = sweep().assign(trial_id=[f"t{number}" for number in range(16)])
-    shares = {("baseline", "final"): 0.0, ("unified", "final"): 0.0, ("unified", "value_output"): 0.4}
-    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0), statistics=recorded(table, shares))
-    with PAPER.style():
-        drawing = draw_vector_near_zero(data, PAPER)
-    (axes,) = drawing.pages[0].axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [[0.4, 0.4]]
-    assert "Never near zero, and not drawn: baseline; final." in drawing.caption
-    nowhere = recorded(table, dict.fromkeys(shares, 0.0))
-    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0), statistics=nowhere)
-    with PAPER.style(), pytest.raises(DataError, match="no scale vector had an entry near zero"):
-        draw_vector_near_zero(data, PAPER)
 
 
 @pytest.mark.parametrize(("width", "inches"), [("page", 6.9), ("column", 3.3)])

@@ -24,14 +24,14 @@ def isoflops(noise: float = 0.0) -> pd.DataFrame:
 
 
 def test_the_exponent_of_the_optimal_size_is_recovered():
-    (fitted,) = fit(isoflops(), law="isoflop")
+    (fitted,) = fit(isoflops(), law="isoflop").values()
     assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.003)
     assert fitted.formula == "N* = G C^a"
     assert len(fitted.optima) == 5
 
 
 def test_noise_opens_an_interval_that_holds_the_truth():
-    (fitted,) = fit(isoflops(5e-4), law="isoflop")
+    (fitted,) = fit(isoflops(5e-4), law="isoflop").values()
     low, high = fitted.intervals["a"]
     assert low < EXPONENT < high
     assert fitted.n_points == 5
@@ -39,14 +39,14 @@ def test_noise_opens_an_interval_that_holds_the_truth():
 
 
 def test_the_largest_budget_is_held_out():
-    (fitted,) = fit(isoflops(), law="isoflop", bootstrap=0)
+    (fitted,) = fit(isoflops(), law="isoflop", bootstrap=0).values()
     assert abs(fitted.hold_out["relative_error"]) < 0.02
 
 
 def test_a_column_of_budgets_names_the_cells():
     table = isoflops().assign(budget=lambda t: np.repeat(range(5), 9))
     table["n_tokens"] *= np.exp(np.random.default_rng(0).normal(0, 0.1, len(table)))
-    (fitted,) = fit(table, law="isoflop", bootstrap=0)
+    (fitted,) = fit(table, law="isoflop", bootstrap=0).values()
     assert [optimum.n_points for optimum in fitted.optima] == [9] * 5
 
 
@@ -66,12 +66,12 @@ def curves() -> pd.DataFrame:
 
 
 def test_the_envelope_of_training_curves_has_the_exponent_of_the_law():
-    (fitted,) = fit(curves(), law="envelope")
+    (fitted,) = fit(curves(), law="envelope").values()
     assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.01)
 
 
 def test_the_smallest_and_largest_size_of_an_envelope_are_censored():
-    (fitted,) = fit(curves(), law="envelope", bootstrap=0)
+    (fitted,) = fit(curves(), law="envelope", bootstrap=0).values()
     censored = " ".join(optimum.censored for optimum in fitted.optima)
     assert "N 1e+07 is at the edge" in censored
     assert "N 1e+10 is at the edge" in censored
@@ -90,7 +90,9 @@ def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
     sizes = best * np.tile(np.geomspace(0.2, 5, 9), 6)
     tokens = budgets / 6 / sizes / (1 + 6e6 / sizes)
     table = pd.DataFrame({"n_params": sizes, "n_tokens": tokens, "flops": budgets})
-    (fitted,) = fit(table.assign(loss=2.5 + 0.05 * np.log(sizes / best) ** 2), law="isoflop", bootstrap=0)
+    (fitted,) = fit(
+        table.assign(loss=2.5 + 0.05 * np.log(sizes / best) ** 2), law="isoflop", bootstrap=0
+    ).values()
     assert fitted.parameters["a"] == pytest.approx(truth, rel=1e-9)
     assert [optimum.budget for optimum in fitted.optima] == pytest.approx(
         [1e18, 3e18, 1e19, 3e19, 1e20, 3e20]
@@ -106,6 +108,6 @@ def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
 
 def test_six_nd_holds_where_flops_are_of_single_rows():
     table = isoflops()
-    (plain,) = fit(table, law="isoflop", bootstrap=0)
-    (with_flops,) = fit(table.assign(flops=range(1, len(table) + 1)), law="isoflop", bootstrap=0)
+    (plain,) = fit(table, law="isoflop", bootstrap=0).values()
+    (with_flops,) = fit(table.assign(flops=range(1, len(table) + 1)), law="isoflop", bootstrap=0).values()
     assert plain.parameters == with_flops.parameters

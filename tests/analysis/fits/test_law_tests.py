@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scalevec.analysis.fits.law_tests import SIGNIFICANT, lack_of_fit
+from scalevec.analysis.fits.hold_out import SIGNIFICANT, lack_of_fit
 
 X = np.repeat(np.geomspace(1e15, 1e18, 5), 3)
 

@@ -53,7 +53,7 @@ def pages(tmp_path_factory, sweep, diverge, choice) -> dict[str, Path]:
             if number:
                 patch.setattr(html, "page_figures", lambda *_: {})
             common = {"name": case, "reference": "baseline", "bootstrap": 100, "facts": facts}
-            write_report(folder / f"{number}.html", table, choices=[] if number else choices, **common)
+            write_report(table, folder / f"{number}.html", choices=[] if number else choices, **common)
     return {case: folder / f"{number}.html" for number, case in enumerate(CASES)}
 
 

@@ -22,7 +22,8 @@ def test_all_pairs_with_a_result_are_complete(sweep):
 
 def test_arms_without_a_pair_are_named_beside_those_that_have_one(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "apart": -0.02})
-    table["seed"] += 10 * (table["arm"] == "apart")
+    apart = table["arm"] == "apart"
+    table["rung"] += apart.map({True: " wider", False: ""})
     assert state(table).endswith("(8 pairs). Without pairs, compared by laws: apart.")
 
 

@@ -9,8 +9,8 @@ from scalevec.analysis.fits.fit import fit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.design import DesignMatrix
 from scalevec.analysis.solver.flat_optimum import equal_optima
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import objective, solve
 
 PLANTED = {"power": {"A": 40.0, "alpha": 0.1}, "power-floor": {"E": 1.0, "A": 60.0, "alpha": 0.12}}
@@ -28,7 +28,7 @@ def two_seeds(law: str, random_seed: int, n_rungs: int = 6) -> tuple[np.ndarray,
 
 
 def best(law: str, x: np.ndarray, y: np.ndarray, options: AnalysisOptions = OPTIONS):
-    return fit_points(DesignMatrix(law_named(law), {"x": x}), y, options)
+    return fit_points(points_of(law_named(law), {"x": x}), y, options)
 
 
 def rows(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
@@ -36,7 +36,7 @@ def rows(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
 
 
 def warnings(table: pd.DataFrame, **options: str) -> list[str]:
-    [fitted] = fit(table, bootstrap=0, hold_out="none", **{"loss": "huber", **options})
+    [fitted] = fit(table, bootstrap=0, hold_out="none", **{"loss": "huber", **options}).values()
     return [warning for warning in fitted.warnings if NOT_UNIQUE in warning]
 
 
@@ -134,7 +134,7 @@ def test_a_law_with_a_floor_has_the_same_choice_and_range_for_permuted_rows(rand
         rows = table if order is None else table.sample(frac=1, random_state=order)
         variables = {"N": rows["n_params"].to_numpy(), "D": rows["n_tokens"].to_numpy()}
         results.append(
-            fit_points(DesignMatrix(law_named("chinchilla"), variables), rows["loss"].to_numpy(), OPTIONS)
+            fit_points(points_of(law_named("chinchilla"), variables), rows["loss"].to_numpy(), OPTIONS)
         )
     first, *others = results
     low, high = first.equal_parameters()["E"]
@@ -153,7 +153,7 @@ def test_a_hold_out_that_a_law_without_a_unique_optimum_predicts_says_so():
     n_params = np.sqrt(np.append(x, np.full(3, 4e15)) / 96)
     table = pd.DataFrame({"n_params": n_params, "n_tokens": 16 * n_params, "loss": np.append(y, held)})
     table["seed"] = [0, 1] * 6 + [0, 1, 2]
-    [fitted] = fit(table, loss="huber", bootstrap=0)
+    [fitted] = fit(table, loss="huber", bootstrap=0).values()
     words = "the law that predicts the hold-out is not unique: others, with other values of A and alpha, fit"
     assert [warning for warning in fitted.warnings if "not unique" in warning] == [f"{words} equally well"]
     assert fitted.hold_out["equal_parameters"].keys() == {"A", "alpha"}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,14 +7,12 @@ from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import (
     contrast,
     equivalence_p,
-    heterogeneity,
     holm,
     overall,
-    seeds_needed,
     sign_p,
     slope,
 )
-from scalevec.analysis.statistics.sample import PairedSample
+from scalevec.analysis.statistics.sample import WHOLE_SEEDS, PairedSample
 
 DIFFERENCES = np.array([1.0, 3.0, 4.0, 8.0])
 CELLS = np.array([0, 0, 1, 1])
@@ -151,6 +151,24 @@ def test_the_slope_of_cell_means_is_recovered_with_its_standard_error():
     assert estimate.standard_error == pytest.approx(np.sqrt(1 + 4))
 
 
+def test_whole_seeds_are_what_varies_where_rungs_share_them():
+    # Seed 0 has 1 and 2, seed 1 has 3 and 6: their means 1.5 and 4.5.
+    values, cells, seeds = np.array([1.0, 3.0, 2.0, 6.0]), CELLS, np.array([0, 1, 0, 1])
+    estimate = overall(replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS))
+    assert (estimate.value, estimate.df) == (3.0, pytest.approx(1))
+    assert estimate.standard_error == pytest.approx(1.5)
+
+
+def test_seeds_that_some_rungs_lack_have_their_part_in_the_variance():
+    cells, seeds = np.repeat(np.arange(3), [5, 5, 2]), np.array([*range(5), *range(5), 0, 1])
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(400):
+        values = rng.normal(0, 1, 5)[seeds] + rng.normal(0, 0.5, 12)
+        low, high = overall(replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS)).interval(0.95)
+        covered += low < 0 < high
+    assert covered / 400 > 0.92
+
+
 def test_there_is_no_slope_at_one_size():
     assert slope_of(DIFFERENCES, CELLS, np.full(4, 11.0)) is None
 
@@ -172,35 +190,6 @@ def test_equivalence_is_two_one_sided_tests():
 def test_the_sign_test_is_exact():
     assert sign_p(6, 0) == pytest.approx(2 / 64)
     assert sign_p(5, 1) == pytest.approx(2 * 7 / 64)
-
-
-def test_cells_that_differ_are_found_heterogeneous():
-    rng = np.random.default_rng(0)
-    cells = np.repeat(np.arange(4), 3)
-    noise = rng.normal(0, 0.01, 12)
-    assert heterogeneity(noise, cells) > 0.05
-    assert heterogeneity(noise + 0.05 * cells, cells) < 0.001
-
-
-def test_more_seeds_are_asked_for_a_smaller_difference():
-    asked = []
-    for mean in (0.02, 0.005):
-        values, cells = np.array([mean - 0.01, mean + 0.01] * 4), np.repeat(np.arange(4), 2)
-        sample = PairedSample.of(values, cells)
-        asked.append(seeds_needed(overall(sample), sample, 0.95))
-    assert asked[0] < asked[1]
-
-
-def test_seeds_are_asked_for_by_the_noise_of_each_rung():
-    """One rung with all of the noise has one degree of freedom for it, whatever the pooled noise says."""
-    cells, spread = np.repeat(np.arange(4), 2), np.tile([-1.0, 1.0], 4)
-    even, uneven = 0.01 * spread, np.repeat([0.02, 1e-4, 1e-4, 1e-4], 2) * spread
-    assert np.sum(even**2) == pytest.approx(np.sum(uneven**2), rel=1e-3)
-    asked = []
-    for noise in (even, uneven):
-        sample = PairedSample.of(0.012 + noise, cells)
-        asked.append(seeds_needed(overall(sample), sample, 0.95))
-    assert asked[0] < asked[1]
 
 
 @pytest.mark.parametrize(("n_rungs", "n_seeds"), [(4, 2), (4, 3)])

@@ -20,13 +20,26 @@ def sample(common: float = 0.2, n_blocks: int = 32, tokens: np.ndarray | None = 
     return replace(PairedSample.of(values, CELLS), split=SplitLosses(losses, counts))
 
 
-def test_the_test_split_adds_the_variance_between_blocks_over_their_number():
-    pairs = sample()
-    by_block = pairs.split.differences.mean(axis=0)
-    estimate = overall(pairs)
-    assert estimate.split_error == pytest.approx(by_block.std(ddof=1) / 32**0.5)
+def test_the_test_split_adds_its_error_to_that_of_the_seeds():
+    estimate = overall(sample())
     parts = np.hypot(estimate.seeds_error, estimate.split_error)
     assert estimate.standard_error == pytest.approx(parts)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+def test_its_error_is_that_of_the_mean_over_blocks_which_may_be_like_their_neighbours(alike):
+    rng, n_blocks = np.random.default_rng(1), 64
+    noise = rng.normal(size=(400, n_blocks + 50))
+    for block in range(1, n_blocks + 50):
+        noise[:, block] += alike * noise[:, block - 1]
+    texts = noise[:, 50:]
+    variances = [
+        SplitLosses(np.stack([np.zeros((1, n_blocks)), text[None]]), np.ones(n_blocks)).variance(np.ones(1))[
+            0
+        ]
+        for text in texts
+    ]
+    assert np.mean(variances) == pytest.approx(texts.mean(axis=1).var(), rel=0.3)
 
 
 def test_more_pairs_do_not_reduce_it():

@@ -42,13 +42,13 @@ def source(sweep):
 
 
 @pytest.fixture
-def beside_a_grid_of_rates(sweep):
-    """Every arm has one rate that is fixed, the reference 0.01; ``swept`` has 0.01 and 0.02."""
+def beside_two_precisions(sweep):
+    """Every arm has one precision, the reference float32; ``both`` has bfloat16 too."""
 
-    def make(effects: dict[str, float], rates: dict[str, float]) -> pd.DataFrame:
-        rows = sweep({"baseline": 0.0, "swept": 0.01, **effects}, noise=1e-3)
-        rows = rows.assign(lr_status="fixed", learning_rate=rows["arm"].map(rates).fillna(0.01))
-        again = rows[rows["arm"] == "swept"]
-        return pd.concat([rows, again.assign(learning_rate=0.02, loss=again["loss"] + 0.1)])
+    def make(effects: dict[str, float], others: dict[str, str]) -> pd.DataFrame:
+        rows = sweep({"baseline": 0.0, "both": 0.01, **effects}, noise=1e-3)
+        rows = rows.assign(precision=[others.get(arm, "float32") for arm in rows["arm"]])
+        again = rows[rows["arm"] == "both"]
+        return pd.concat([rows, again.assign(precision="bfloat16", loss=again["loss"] + 0.1)])
 
     return make

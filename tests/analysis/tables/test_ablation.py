@@ -68,27 +68,27 @@ def test_no_arm_below_the_reference_is_bold(source):
     assert any("No arm lies below the reference" in note for note in table_shown.notes)
 
 
-def test_an_arm_at_another_rate_than_the_reference_is_ranked_beside_a_grid_of_rates(beside_a_grid_of_rates):
-    rows = beside_a_grid_of_rates({"unified": -0.03}, {"unified": 0.02})
+def test_an_arm_at_another_precision_is_ranked(beside_two_precisions):
+    rows = beside_two_precisions({"unified": -0.03}, {"unified": "bfloat16"})
     table_shown = shown(rows, "ablation")
     ((row, position),) = table_shown.best
     assert (table_shown.rows[row][0], table_shown.columns[position]) == ("unified", "all")
     notes = " ".join(table_shown.notes)
     assert "No arm lies below the reference" not in notes
     assert "Not over all cells" not in notes
-    assert "Differences of unified: to baseline at another learning rate, shown in the cells" in notes
-    # Paired with swept, unified would be compared at 0.02, and the row of swept is at 0.01.
+    assert "Differences of unified: to baseline at another precision, shown in the cells" in notes
+    # Paired with both, unified would be compared in bfloat16, and the row of both is in float32.
     assert "the next" not in notes
 
 
-def test_arms_at_the_rate_of_the_reference_are_told_apart_beside_a_grid_of_rates(beside_a_grid_of_rates):
-    notes = " ".join(shown(beside_a_grid_of_rates({"unified": -0.03}, {}), "ablation").notes)
-    assert "unified is separated from the next, swept: −0.04" in notes
-    assert "another learning rate" not in notes
+def test_arms_at_one_precision_are_told_apart(beside_two_precisions):
+    notes = " ".join(shown(beside_two_precisions({"unified": -0.03}, {}), "ablation").notes)
+    assert "unified is separated from the next, both: −0.04" in notes
+    assert "another precision" not in notes
 
 
-def test_an_arm_that_lacks_a_cell_is_not_ranked_beside_a_grid_of_rates(beside_a_grid_of_rates):
-    rows = beside_a_grid_of_rates({"unified": -0.03}, {"unified": 0.02})
+def test_an_arm_that_lacks_a_cell_is_not_ranked_beside_two_precisions(beside_two_precisions):
+    rows = beside_two_precisions({"unified": -0.03}, {"unified": "bfloat16"})
     table_shown = shown(rows[~((rows["arm"] == "unified") & (rows["rung"] == "150k"))], "ablation")
     assert table_shown.best == frozenset()
     assert "Not over all cells, so not to be ranked beside the others: unified." in table_shown.notes

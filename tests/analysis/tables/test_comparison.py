@@ -19,12 +19,12 @@ def test_a_regenerated_table_is_the_same_bytes(sweep, form: str):
 
 def test_a_table_has_a_row_for_each_rung_and_one_for_all(sweep):
     table = shown(sweep)
-    assert [row[1] for row in table.rows] == ["25k", "55k", "83k", "150k", "all (mean)"]
+    assert [row[1] for row in table.rows] == ["25k", "55k", "83k", "150k", "mean that decides"]
     first = dict(zip(table.columns, table.rows[0], strict=True))
     assert first["N"] == "25,088"
     assert first["epochs"] == "0.50"
     assert first["learning rate"] == "0.016, tuned"
-    assert table.rows[-1][-1] == "better"
+    assert table.rows[-1][-1] == "better (25k to 150k)"
 
 
 def test_a_row_shows_the_rate_of_its_own_setting(sweep):

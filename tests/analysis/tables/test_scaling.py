@@ -6,9 +6,9 @@ from scalevec import analysis
 
 
 def test_scaling_is_what_fit_and_compare_say(source):
-    rows = source({"baseline": 0.0, "unified": -0.03})
+    rows = source({"baseline": 0.0, "unified": -0.03}, random_seed=1)
     got = {record["arm"]: record for record in records(shown(rows, "scaling"))}
-    for fit in analysis.fit(rows, bootstrap=20):
+    for fit in analysis.fit(rows, bootstrap=20).values():
         assert float(got[fit.arm]["alpha"]) == fit.parameters["alpha"]
         assert float(got[fit.arm]["alpha_low"]) == fit.intervals["alpha"][0]
         assert float(got[fit.arm]["hold_out_relative_error"]) == fit.hold_out["relative_error"]
@@ -21,3 +21,12 @@ def test_scaling_takes_any_law(source):
     table_shown = shown(source({"baseline": 0.0, "unified": -0.03}), "scaling", law="power-floor", x="N")
     assert "E" in table_shown.columns
     assert "L = E + A/N^alpha" in table_shown.groups
+
+
+def test_scaling_has_the_errors_on_the_next_rungs(source):
+    rows = source({"baseline": 0.0, "unified": -0.03})
+    steps = [step for step in analysis.rolling(rows, analysis.AnalysisOptions()) if step["arm"] == "baseline"]
+    [record] = [record for record in records(shown(rows, "scaling")) if record["arm"] == "baseline"]
+    for step in steps:
+        kept = record[f"error_of_the_law_of_{step['rungs']}_rungs"]
+        assert kept == ("" if "reason" in step else str(step["relative_error"]))

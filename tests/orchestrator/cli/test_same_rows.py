@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalevec.analysis.data.tidy import checked, read_table
+from scalevec.analysis.errors import DataError
 
 HEADER = ["arm", "seed", "n_params", "n_tokens", "loss"]
 LOSSES = {"a": ("3.51", "3.52", "3.52", "3.53"), "b": ("3.44", "3.45", "3.43", "3.44")}
@@ -104,6 +110,49 @@ def test_an_import_counts_the_same_runs(name, tmp_path, command):
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["status"].tolist() == ["completed"] * 5 + ["diverged"] + ["completed"] * 2
     assert table["loss"].sum() == pytest.approx(14.08 + 10.31)
+
+
+CELLS = {
+    "loss": ["3.1", "2.9", "nan", "", "-1", "1e400", "three", " 3.2"],
+    "n_params": ["1e6", "2000000", "4M", ""],
+    "n_tokens": ["2e7", "40000000", "9" * 400],
+    "seed": ["0", "1", "1.0", "a", ""],
+    "arm": ["a", "b", "None", "1.0", ""],
+}
+
+
+def meaning(path: Path) -> object:
+    """What an analysis takes the rows of a file for, or the message that refuses them."""
+    try:
+        table = checked(read_table(path))
+    except DataError as error:
+        return str(error).replace(str(path), "FILE")
+    plain = table.astype(object).where(table.notna(), None)
+    return [{name: row[name] for name in sorted(row)} for row in plain.to_dict("records")]
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.lists(st.fixed_dictionaries({name: st.sampled_from(CELLS[name]) for name in CELLS}), min_size=1))
+def test_the_same_cells_mean_the_same_in_every_form(cells: list[dict[str, str]]):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        frame = pd.DataFrame(cells, dtype=object)
+        for suffix, mark in ((".csv", ","), (".tsv", "\t"), (".csv.gz", ",")):
+            frame.to_csv(folder / f"t{suffix}", index=False, sep=mark)
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cells))
+        frame.to_parquet(folder / "t.parquet")
+        meanings = [meaning(path) for path in sorted(folder.iterdir())]
+    assert all(each == meanings[0] for each in meanings), meanings
+
+
+def test_rows_that_where_leaves_out_are_not_looked_at(tmp_path, command):
+    table = pd.DataFrame(rows("three"), columns=HEADER).assign(state="finished")
+    table.loc[5, "state"] = "out of memory"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    where = ("--where", "seed != 1", "--map", "n_tokens=n_params*20", "--map", "loss=loss*1")
+    answer = command("compare", "t.csv", "--reference", "a", "--json", *where)
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)[0]["pairs"] == 3
 
 
 def test_rows_that_only_a_formula_needs_are_read_by_every_door(tmp_path, command):

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from tests.simulations import simulated
 
-from scalevec.analysis import predict
+from scalevec.analysis import fit
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.power.law_at_points import LawAtPoints, laws_at_points
 from scalevec.analysis.power.next_trials import (
@@ -109,8 +110,9 @@ def laws():
     rows = pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "seed": np.tile([0, 1], 16)})
     point = pd.DataFrame({"N": [1.28e8], "D": [2.56e9]})
     options = AnalysisOptions(law="chinchilla", cluster="row", bootstrap=400)
-    [forecast] = predict(rows, point, options=options)
-    return laws_at_points(rows, [point], options), forecast.points[0]
+    draws = {name: values.to_numpy() for name, values in fit(rows, options).only.draws.items()}
+    drawn = law_named("chinchilla").predict(draws, {"N": np.array([1.28e8]), "D": np.array([2.56e9])})
+    return laws_at_points(rows, [point], options), drawn
 
 
 def corners(**hours: float) -> list[ExtendableSize]:
@@ -124,11 +126,10 @@ def chosen_for_laws(laws: Sequence[LawAtPoints], hours: float, **costs: float) -
     return next_trials(sizes, halves_of_laws(sizes, laws, 0.95), hours, "prediction")
 
 
-def test_the_interval_before_is_that_of_predict(laws):
-    designs, point = laws
-    chosen = chosen_for_laws(designs, 1.0, far=1.0)
-    low, high = point.confidence
-    assert chosen.before == pytest.approx((high - low) / 2, rel=0.2)
+def test_the_interval_before_is_that_of_the_bootstrap(laws):
+    designs, drawn = laws
+    # t with 16 degrees of freedom: two seeds in each of 16 cells.
+    assert chosen_for_laws(designs, 1.0, far=1.0).before == pytest.approx(2.12 * drawn.std(), rel=0.2)
 
 
 def test_a_prediction_is_helped_most_where_its_point_is_near(laws):

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalevec.analysis.imports.tensorboard import history_in_events
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.errors import Exit, InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.observers import trial_logs as module
 from scalevec.orchestrator.observers.trial_logs import LoggedTrial, TrialLogs, log_named
+from scalevec.orchestrator.sources.imports.tracker_files import history_in_events
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.ladders import shape
 

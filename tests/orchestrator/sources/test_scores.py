@@ -3,7 +3,7 @@
 import pandas as pd
 
 from scalevec.analysis import read_table
-from scalevec.analysis.data.joined import joined
+from scalevec.orchestrator.sources.scores import joined
 
 TABLE = pd.DataFrame(
     {

@@ -1,0 +1,177 @@
+"""An answer in words: what holds at the sizes that were run, and one sentence with its figures."""
+
+from collections.abc import Sequence
+
+from scalevec.analysis.comparison.differences import ONE_SIDED, Part
+from scalevec.analysis.comparison.fairness import Line
+from scalevec.analysis.comparison.independence import assumptions
+from scalevec.analysis.comparison.verdict import Decision, Evidence
+from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, UNPAIRED, varying
+from scalevec.analysis.formatting import (
+    degrees,
+    is_loss,
+    joined,
+    p_value,
+    percent,
+    plural,
+    signed,
+    span,
+    unit_of,
+)
+from scalevec.analysis.statistics.paired import detectable
+
+_MOST_NAMED = 4
+
+
+def at_sizes(evidence: Evidence, decision: Decision) -> Line:
+    """Line 1: what holds at the sizes that were run."""
+    if decision.verdict == "incomplete":
+        return Line("withheld", "withheld until the plan is done")
+    if evidence.pairs.same_trials:
+        return Line("same_trials", "the same trials: identical by construction")
+    if not evidence.sizes:
+        return Line("none", _diverged(evidence) or "no pair has two results")
+    line, one_run = _of_sizes(evidence, decision), [size for size in evidence.sizes if size.one_run]
+    asides = [_diverged(evidence)]
+    if one_run and len(one_run) < len(evidence.sizes):
+        asides.append(f"one run at {_named(one_run)} ({signed(one_run[-1].mean)})")
+    text = "; ".join(filter(None, [line.text, *asides]))
+    return Line(
+        "diverged" if decision.verdict == "worse" and line.code == "not_resolved" else line.code, text
+    )
+
+
+def _of_sizes(evidence: Evidence, decision: Decision) -> Line:
+    known = [size for size in evidence.judged if not size.one_run]
+    every = [size for size in evidence.sizes if not size.one_run]
+    lower, higher = (evidence.differing(every, sign) for sign in (-1, 1))
+    mean = evidence.difference.mean or 0.0
+    word, opposite = ("lower", higher) if mean < 0 else ("higher", lower)
+    margin = evidence.options.margin
+    if decision.verdict == "equivalent":
+        beside = f"; {word} by {abs(mean):.4f}" if evidence.is_significant else ""
+        inside = evidence.unbounded
+        where = "every size" if len(inside) == len(evidence.sizes) > 1 else _named(inside)
+        return Line("within_margin", f"within {margin:g} at {where}{beside}")
+    # A setting, or the largest size alone, may say the opposite where Holm over the sizes does not.
+    against = list(opposite) or evidence.differing(every[-1:], 1 if mean < 0 else -1, alone=True)
+    other = "higher" if mean < 0 else "lower"
+    settings = evidence.differing(evidence.settings, 1 if mean < 0 else -1)
+    if evidence.is_significant and (against or settings):
+        exception = f"at {_named(against, every)}" if against else f"with {_named(settings)}"
+        return Line("crosses", f"{word} on average; {other} {exception}")
+    if lower and higher:
+        return Line("crosses", f"lower at {_named(lower, every)}; higher at {_named(higher, every)}")
+    if evidence.is_significant and len(known) == 1:
+        return Line(word, f"{word} at {known[0].name}{_over_settings(evidence)}")
+    same = evidence.differing(known, -1 if mean < 0 else 1, alone=True)
+    if evidence.is_significant and known and len(same) == len(known):
+        where = _all(known) if len(known) == len(evidence.sizes) else _named(known)
+        return Line(f"{word}_at_all", f"{word} at {where}")
+    some = lower or higher
+    if evidence.is_significant:
+        beside = f"; by itself at {_named(some)}" if some else ""
+        return Line(
+            f"{word}_on_average", f"{word} on average over {plural(len(evidence.judged), 'size')}{beside}"
+        )
+    if some:
+        word = "lower" if lower else "higher"
+        return Line(f"{word}_at_some", f"{word} at {_named(some, every)}; not resolved on average")
+    mean_p = evidence.equivalence.get("mean_p")
+    if mean_p is not None and mean_p < ONE_SIDED and not evidence.paired.one_sided:
+        return Line("within_margin_on_average", f"within {margin:g} on average only")
+    if evidence.paired.one_sided:
+        name = evidence.reference if mean < 0 else evidence.arm
+        return Line("bounded", f"not judged: the loss of {name} is only a bound")
+    seen = detectable(evidence.estimate, evidence.needed) if evidence.estimate else None
+    return Line(
+        "not_resolved", f"not resolved ({f'this design sees {seen:.2g}' if seen else 'no noise figure'})"
+    )
+
+
+def _named(parts: Sequence[Part], every: Sequence[Part] = ()) -> str:
+    """The names of ``parts``, and which of them is the largest of ``every`` size."""
+    names = [part.name for part in parts]
+    shown = joined(names) if len(names) <= _MOST_NAMED else f"{len(names)} sizes, {names[0]} to {names[-1]}"
+    is_largest = len(every) > 1 and bool(parts) and parts[-1] is every[-1]
+    return f"{shown}, the largest" if is_largest else shown
+
+
+def _all(parts: Sequence[Part]) -> str:
+    return f"{'both' if len(parts) == 2 else f'all {len(parts)}'} sizes"
+
+
+def _over_settings(evidence: Evidence) -> str:
+    complete = evidence.pairs.complete
+    names = varying(complete, evidence.pairs.settings)
+    counts = [plural(complete[name].nunique(), name.replace("_", " ")) for name in names]
+    return f", over {joined(counts)}" if counts else ""
+
+
+def _diverged(evidence: Evidence) -> str:
+    """At which sizes one side alone diverged, in how many of the planned pairs."""
+    table, told = evidence.pairs.table, []
+    planned = table[table["kind"] != UNPAIRED].groupby("rung").size().to_dict()
+    for kind, name in ((ARM_DIVERGED, ""), (REFERENCE_DIVERGED, f"{evidence.reference} ")):
+        counts = table[table["kind"] == kind].groupby("rung", sort=False).size()
+        where = [f"{rung} ({number} of {planned[rung]})" for rung, number in counts.items()]
+        told += [f"{name}diverged at {joined(where)}"] if where else []
+    return "; ".join(told)
+
+
+def sentence(evidence: Evidence, decision: Decision, line: Line) -> str:
+    """The verdict with what holds at the sizes, the mean and its figures."""
+    arm, reference = evidence.arm, evidence.reference
+    opening = {
+        "better": f"{arm} is better than {reference}",
+        "worse": f"{arm} is worse than {reference}",
+        "equivalent": f"{arm} and {reference} are equivalent",
+        "undecided": f"{arm} against {reference} is undecided",
+        "incomplete": f"{arm} against {reference} is incomplete, interim: {evidence.paired.progress}",
+        "invalid": f"{arm} against {reference} has no verdict",
+    }[decision.verdict]
+    if decision.verdict == "incomplete":
+        missing = f". Missing: {decision.reason.text}" if decision.reason else ""
+        return f"{opening}{_so_far(evidence)}{missing}."
+    reason = f" ({decision.reason.text})" if decision.reason and decision.reason.code != "noise" else ""
+    size = "" if evidence.estimate is None or evidence.pairs.same_trials else f". {_mean(evidence)}"
+    return f"{opening}{reason}: {line.text}{size}."
+
+
+def _so_far(evidence: Evidence) -> str:
+    """The estimate of the pairs that have a result, which is no claim."""
+    estimate = evidence.estimate
+    if estimate is None:
+        return ""
+    error = f"standard error {estimate.standard_error:.4f}" if estimate.has_noise else "no noise figure"
+    return f". So far {_value(evidence)} ({error}); no claim before the plan is done"
+
+
+def _value(evidence: Evidence) -> str:
+    y = evidence.options.y
+    unit = f" {name}" if (name := unit_of(y, evidence.options.unit)) else ""
+    of_what = "" if is_loss(y) and y == "loss" else f"{y} "
+    return f"{of_what}mean difference {signed(evidence.difference.mean or 0.0)}{unit}"
+
+
+def _mean(evidence: Evidence) -> str:
+    """The mean difference with its interval, pairs and degrees of freedom."""
+    estimate, interval = evidence.estimate, evidence.difference.interval
+    value = _value(evidence)
+    start = value[0].upper() + value[1:]
+    if estimate is None or interval is None:
+        return f"{start}, without a noise figure"
+    basis = {
+        "rungs": ["from the spread between rungs: one seed each"],
+        "clusters": ["from the spread between clusters"],
+        "seeds of clusters": ["from whole clusters"],
+        "whole seeds": ["from whole seeds"],
+    }.get(estimate.between, [])
+    facts = [
+        f"{percent(evidence.options.level)} interval {span(interval)}",
+        plural(int(evidence.paired.keep.sum()), "pair"),
+        " ".join([degrees(estimate.df), *basis]),
+        f"Holm p {p_value(evidence.difference.p_holm)}",
+        *assumptions(evidence.pairs, estimate),
+    ]
+    return f"{start} ({'; '.join(facts)})"

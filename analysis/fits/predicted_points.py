@@ -1,0 +1,329 @@
+"""What a fitted law says of points that nobody ran, and the error that it is known to make there.
+
+The interval of the law has two parts, added in quadrature: the noise of the runs, and the law's own error,
+which is that of its rolling hold-outs at the same distance from their data. It reaches as far as the other
+laws that fit. Beyond the data nothing is said by a law that is refuted or whose exponent may be zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.tidy import FloatArray, parameters_of
+from scalevec.analysis.data.values import SMALLEST_NUMBER
+from scalevec.analysis.errors import DataError, nearest, require_choice
+from scalevec.analysis.fits.arm_data import ArmData, arm_data, fitted_laws
+from scalevec.analysis.fits.fit_warnings import lack_of
+from scalevec.analysis.fits.hold_out import DRAWS, LackOfFit, hold_out, refutation, rolling_hold_outs
+from scalevec.analysis.fits.intervals import NoInterval, Replicates
+from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, prediction_profile
+from scalevec.analysis.formatting import joined
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import VARIABLES, AnalysisOptions
+from scalevec.analysis.solver.best_fit import FittedLaw
+from scalevec.analysis.statistics.noise import t_quantile
+
+FACTORS = {"at the largest C": 1.0, "at twice the largest C": 2.0, "at ten times the largest C": 10.0}
+"""Where a law is asked if nobody says where."""
+COLUMNS = {"N": "n_params", "D": "n_tokens", "C": "flops"}
+"""The columns of a table of points beside N, D and C themselves."""
+ALTERNATIVES = (("power", "power-floor"), ("chinchilla", "gadre", "kaplan"))
+"""Laws of the same variables, whose range the interval of each covers as far as they fit."""
+LAST_STEPS = 2
+"""Of the rolling hold-outs the last so many count: earlier ones are of laws of few rungs."""
+NEAR = 0.15
+"""Decades beyond the data (twice the compute along a line) from which on the law has the whole of that error;
+beyond one decade it has as many times that as there are decades."""
+RECORD = ("value", "low", "high", "run_low", "run_high", "decades", "beyond", "note")
+Uncertainty = Replicates | ProfileIntervals | NoInterval
+Kind = Literal["law", "run"]
+PointTable = pd.DataFrame | Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class FittedArm:
+    """The law of an arm (its ``number`` among the ``arms`` of a joint fit) and where its intervals come from.
+
+    ``held`` is its hold-out, ``lack`` its lack of fit.
+    """
+
+    arms: tuple[ArmData, ...]
+    law: FittedLaw
+    number: int
+    uncertainty: Uncertainty
+    held: Mapping[str, Any] = field(default_factory=dict)
+    lack: LackOfFit | None = None
+
+    @property
+    def refuted(self) -> str:
+        """What speaks against the law, as a sentence; empty where nothing does."""
+        return refutation(self.held, self.lack)
+
+    @property
+    def data(self) -> ArmData:
+        """The data of the arm."""
+        return self.arms[self.number]
+
+    def values(self, theta: FloatArray, columns: Mapping[str, FloatArray]) -> FloatArray:
+        """The laws ``theta`` [rows, parameters] at points, name -> [points]: [rows, points]."""
+        rows = {
+            name: values[:, None] for name, values in self.law.points.parameters(theta, self.number).items()
+        }
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(
+                self.law.points.law.predict(rows, {name: of[None] for name, of in columns.items()}),
+                (len(theta), len(next(iter(columns.values())))),
+            )
+
+    def shown(self, variable: str) -> str:
+        """The name of a variable of the law in the table."""
+        return self.data.options.x if variable == "x" else variable
+
+    @cached_property
+    def seen(self) -> dict[str, FloatArray]:
+        """The variables of the points that were fitted."""
+        points = self.data.points.variables
+        return {self.shown(name): values for name, values in points.items()}
+
+    def line(self, factors: Mapping[str, float]) -> pd.DataFrame:
+        """Points at ``factors`` of the largest compute, by name, at the tokens per parameter of that run.
+
+        None for a law over other columns, which have no larger compute.
+        """
+        if not self.seen.keys() <= VARIABLES.keys():
+            return pd.DataFrame()
+        largest = int(np.argmax(np.sum([np.log(values) for values in self.seen.values()], axis=0)))
+        table = pd.DataFrame({"rung": list(factors)})
+        for name, values in self.seen.items():
+            power = 1.0 if name == "C" else 0.5
+            table[name] = [values[largest] * factor**power for factor in factors.values()]
+        return table
+
+    @property
+    def axis(self) -> tuple[str, FloatArray]:
+        """What a law is drawn against, N, D or C, and its values at the points that were fitted."""
+        if len(self.seen) == 1:
+            return next(iter(self.seen.items()))
+        return "C", self.seen["C"] if "C" in self.seen else 6 * self.seen["N"] * self.seen["D"]
+
+    def records(self, points: PointTable) -> list[dict[str, Any]]:
+        """The law at points with both intervals as plain JSON values."""
+        law, run = self.predict(points), self.predict(points, "run")
+        law["run_low"], law["run_high"] = run["low"], run["high"]
+        names = [self.shown(name) for name in self.law.points.law.variables]
+        return [
+            {
+                "name": row.get("point", ""),
+                "at": {name: row[name] for name in names},
+                **{name: None if row[name] != row[name] else row[name] for name in RECORD},
+            }
+            for row in law.to_dict("records")
+        ]
+
+    def predict(self, points: PointTable | None = None, interval: Kind = "law") -> pd.DataFrame:
+        """The law at each point; see :meth:`Fit.predict`."""
+        require_choice("interval", interval, ("law", "run"))
+        table = self.line(FACTORS) if points is None else _table(points)
+        if points is None and table.empty:
+            raise DataError(f"law {self.data.options.law} has no larger compute; give points")
+        table = table.reset_index(drop=True)
+        columns = points_of_table(table, self.data.options)
+        values = self.values(self.law.theta[None], columns)[0]
+        if not np.all((values > 0) & (values < np.inf)):
+            row = int(np.flatnonzero(~((values > 0) & (values < np.inf)))[0])
+            at = ", ".join(f"{self.shown(name)} = {of_all[row]:g}" for name, of_all in columns.items())
+            raise DataError(f"arm {self.data.arm!r}: the law is {values[row]:g} at {at}, which is no loss")
+        result = pd.DataFrame({"point": table["rung"].astype(str)} if "rung" in table else {}, table.index)
+        for name, of_all in columns.items():
+            result[self.shown(name)] = of_all
+        beyond = decades_beyond(self.seen, result)
+        farthest = beyond.abs().idxmax(axis=1).astype(str)
+        result["value"], result["low"], result["high"] = values, np.nan, np.nan
+        result["decades"] = [
+            of_point[name] for (_, of_point), name in zip(beyond.iterrows(), farthest, strict=True)
+        ]
+        result["beyond"] = farthest.where(result["decades"] != 0, "")
+        distance = beyond[list(self.seen)].abs().max(axis=1).to_numpy()
+        low, high = self._ends(columns, values, distance, interval)
+        result["low"], result["high"] = low, high
+        result["note"] = [self._note(is_far, ends) for is_far, ends in zip(distance > 0, low, strict=True)]
+        result.loc[result["note"] != "", ["low", "high"]] = np.nan
+        if self.silent:
+            result.loc[distance > 0, "value"] = np.nan
+        return result
+
+    @cached_property
+    def silent(self) -> str:
+        """Why the law says nothing beyond its data, as a sentence; empty where it does."""
+        law, parameters = self.law.points.law, self.law.parameters(self.number)
+        bounds = self.uncertainty.parameters(self.law, self.data.options.level, self.number)[0]
+        for term in law.written.terms if self.data.options.y == "loss" and not self.data.optima else ():
+            if not term.exponent or term.rising:
+                continue
+            low = bounds.get(term.exponent, (parameters[term.exponent],))[0]
+            if low <= 0:
+                verb = "is" if parameters[term.exponent] <= 0 else "may be"
+                return (
+                    f"withheld: {term.exponent} {verb} zero or below, so that the loss does not fall with "
+                    f"{self.shown(term.variable)}"
+                )
+        return f"withheld: {self.refuted}" if self.refuted else ""
+
+    def _note(self, is_far: bool, low: float) -> str:
+        """Why a point has no interval, empty where it has one."""
+        if is_far and self.silent:
+            return self.silent
+        if self.refuted:
+            return f"no interval: {self.refuted}"
+        if isinstance(self.uncertainty, NoInterval):
+            return self.uncertainty.reason
+        if is_far and self.law_error is None:
+            return "no interval: too few rungs to hold one out, so that the law's own error is not known"
+        return "" if np.isfinite(low) else "no interval: the noise leaves it open"
+
+    def _ends(
+        self, columns: Mapping[str, FloatArray], values: FloatArray, distance: FloatArray, interval: Kind
+    ) -> tuple[FloatArray, FloatArray]:
+        """The ends of the intervals [points]; nan where there is none."""
+        nothing = np.full(len(values), np.nan)
+        if isinstance(self.uncertainty, NoInterval) or (interval == "run" and self.data.optima):
+            return nothing, nothing
+        level = self.data.options.level
+        with np.errstate(all="ignore"):
+            if isinstance(self.uncertainty, ProfileIntervals):
+                at = [{name: float(of[row]) for name, of in columns.items()} for row in range(len(values))]
+                ends = [prediction_profile(self.law, point, level, self.number).interval for point in at]
+                low, high = np.array([span or (np.nan, np.nan) for span in ends]).T
+                below, above, run = np.log(values / low), np.log(high / values), self.run_half(values)
+            else:
+                drawn = self.values(self.uncertainty.solution.theta, columns)
+                t = t_quantile(level, self.uncertainty.df)
+                below = above = t * np.std(np.log(drawn), axis=0)
+                run = self.run_half(values)
+            error = (self.law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)
+            more = np.hypot(error, run if interval == "run" else 0.0)
+            logs = np.log(np.stack([values, *self._alternatives(columns)]))
+            logs = np.where((distance > 0) & np.isfinite(logs), logs, np.log(values))
+            low = np.exp(logs.min(axis=0) - np.hypot(below, more))
+            high = np.exp(logs.max(axis=0) + np.hypot(above, more))
+        return low, high
+
+    def run_half(self, values: FloatArray) -> FloatArray:
+        """Half the interval of a run's own noise, on the logarithm [points]."""
+        df = len(self.law.y) - self.law.theta.size
+        sd = float(np.std(self.law.residuals()))
+        if isinstance(self.uncertainty, Replicates):
+            sd, df = self.uncertainty.run_sd, int(self.uncertainty.df)
+        share = np.ones(len(values)) if self.law.options.residual == "log" else 1 / values
+        return np.asarray(t_quantile(self.data.options.level, df) * sd * share)
+
+    @cached_property
+    def law_error(self) -> float | None:
+        """The error of the law to a decade beyond its data, by its rolling hold-outs; None where unknown."""
+        options, rows = self.data.options, {data.arm: data.rows for data in self.arms}
+        if self.data.optima:
+            held_table, options = self.data.table_of_optima()
+            rows = {self.data.arm: held_table}
+        records = rolling_hold_outs(rows, options, LAST_STEPS)
+        errors = [
+            np.log1p(record["relative_error"])
+            for record in records
+            if record["arm"] == self.data.arm and record.get("relative_error", -1.0) > -1.0
+        ]
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+
+    @cached_property
+    def others(self) -> list["FittedArm"]:
+        """The other laws of the same variables that fit the arm, alone."""
+        options, name = self.data.options, self.law.points.law.name
+        family = next((laws for laws in ALTERNATIVES if name in laws), ())
+        laws: list[FittedArm] = []
+        for law in family if not self.refuted and options.law == name else ():
+            if law == name:
+                continue
+            try:
+                data = arm_data(self.data.rows, replace(options, law=law))
+                [fitted] = fitted_laws([data])
+            except DataError:
+                continue
+            held, lack = hold_out(data.rows, data.options, "largest", data.arm, DRAWS), lack_of(data, fitted)
+            is_tested = held.get("interval") is not None or lack is not None
+            if is_tested and fitted.optimal and not refutation(held, lack):
+                laws.append(FittedArm((data,), fitted, 0, NoInterval("")))
+        return laws
+
+    def _alternatives(self, columns: Mapping[str, FloatArray]) -> list[FloatArray]:
+        return [other.values(other.law.theta[None], columns)[0] for other in self.others]
+
+
+def _table(points: PointTable) -> pd.DataFrame:
+    if isinstance(points, pd.DataFrame):
+        return points
+    if not isinstance(points, Mapping):
+        raise DataError(f"points are {type(points).__name__}; allowed: a DataFrame or a dict")
+    return pd.DataFrame({name: np.atleast_1d(np.asarray(values)) for name, values in points.items()})
+
+
+def decades_beyond(seen: Mapping[str, FloatArray], at: pd.DataFrame) -> pd.DataFrame:
+    """By variable how many decades each point of ``at`` lies above the largest ``seen``, below the smallest.
+
+    C and D/N too where there are N and D; 0 within the range.
+    """
+    seen = dict(seen)
+    columns = {name: at[name].to_numpy(float) for name in seen}
+    for of in (seen, columns) if {"N", "D"} <= seen.keys() else ():
+        of |= {"C": 6 * of["N"] * of["D"], "D/N": of["D"] / of["N"]}
+    result = {}
+    for name, values in seen.items():
+        above, below = np.log10(columns[name] / values.max()), np.log10(columns[name] / values.min())
+        # What is rounded away is the rounding of sqrt(2)^2 and of text.
+        result[name] = np.round(np.maximum(above, 0.0) + np.minimum(below, 0.0), 9) + 0.0
+    return pd.DataFrame(result, index=at.index)
+
+
+def points_of_table(table: pd.DataFrame, options: AnalysisOptions) -> dict[str, FloatArray]:
+    """Return the law's variables at each row of ``table`` [rows].
+
+    N, D and C stand under these names or as ``n_params`` (counted as ``n_convention`` says), ``n_tokens``,
+    ``flops``; by 6ND any two of them give the third. Raises :class:`DataError` for what is missing, and for
+    values that are no finite numbers above zero.
+    """
+    if not len(table):
+        raise DataError("the table of points has no rows; at least one is needed")
+    return {
+        name: _column(table, options.x if name == "x" else name, options)
+        for name in law_named(options.law).variables
+    }
+
+
+def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
+    if name in table:
+        return _numbers(table, name)
+    if COLUMNS.get(name) in table:
+        numbers = _numbers(table, COLUMNS[name])
+        return numbers if name != "N" else parameters_of(table.assign(n_params=numbers), options.n_convention)
+    others = [other for other in VARIABLES if other != name]
+    known = [other for other in others if other in table or COLUMNS[other] in table]
+    if name in VARIABLES and len(known) == 2 and options.c_convention == "6nd":
+        first, second = (_column(table, other, options) for other in others)
+        return 6 * first * second if name == "C" else second / 6 / first
+    given = [str(column) for column in table.columns if column != "rung"]
+    raise DataError(
+        f"a point needs {name}, which law {options.law} reads; given: {joined(given) or 'nothing'}; "
+        f"{nearest(name, [*VARIABLES, *COLUMNS.values()]) if not given else f'add {name}=...'}"
+    )
+
+
+def _numbers(table: pd.DataFrame, name: str) -> FloatArray:
+    numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
+    bad = ~((numbers >= SMALLEST_NUMBER) & (numbers <= 1 / SMALLEST_NUMBER))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"point {row + 1}: {name} is {table[name].iloc[row]}; allowed: finite numbers above zero"
+        )
+    return numbers

@@ -1,0 +1,194 @@
+"""Which columns of a table from elsewhere are the loss, N, tokens, seed, state, ..., by their names."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from scalevec.analysis.data.values import REQUIRED
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import shortened
+
+MOST_PROBLEMS = 10
+_OF_A_RUN = re.compile(r"^((config|summary|params?|hparams?|metrics?|args|data|model)[./])+")
+_PARAMETERS = (
+    r"(n|num|total|model|non_?embedding|trainable)?_?(params|parameters|param(eter)?_count)"
+    r"(_(non_?embedding|total))?"
+)
+_TOKENS = r"(n|num|total|train|training)?_?(tokens|token_count)(_(seen|trained|total|consumed|processed))?"
+_HELD_OUT = r"(val|valid|validation|eval|test|heldout|held_out)"
+PATTERNS: Mapping[str, re.Pattern[str]] = {
+    target: re.compile(pattern)
+    for target, pattern in {
+        "steps": r"_?(global_|train_|max_)?steps?|(max_)?iter(ation)?s?",
+        "loss": rf"{_HELD_OUT}(_.*)?_loss(_final)?|(final_)?loss_{_HELD_OUT}",
+        "n_params": rf"{_PARAMETERS}|n",
+        "n_tokens": rf"{_TOKENS}|d",
+        "arm": r"arm|variant",
+        "rung": r"rung|model_size",
+        "seed": r"(random_|rng_|train_)?seed",
+        "status": r"state|status",
+        "run": r"(run_)?(id|uuid)|run",
+        "flops": r"((n|num|total|train|training)_?)?(flops?|compute)(_total)?|c",
+        "learning_rate": r"(max_|peak_)?(lr|learning_rate)",
+        "wall_s": r"_?runtime|wall_(s|time|clock)|duration(_s)?",
+        "optimizer": r"optim(izer)?(_name)?",
+        "schedule": r"(lr_)?schedule(r)?(_type)?",
+        "bytes_per_token": r"bytes_per_token",
+    }.items()
+}
+"""What a column is taken for, by its name in lower case with ``_`` for all other signs."""
+TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
+CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
+_LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
+_WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
+_STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
+_BATCH = re.compile(r"(global_|train_)?batch_size|batch_sequences")
+_LENGTH = re.compile(r"(sequence|seq|context|max_seq|block)_?(length|len|size)|n_ctx|max_length")
+_MULTIPLIES = re.compile(
+    r"(gradient_accumulation(_steps)?|grad_accum(_steps)?|world_size|num_devices|n_gpus?)"
+)
+_TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
+_PERPLEXITY = re.compile(r"(^|_)(ppl|perplexity)($|_)")
+
+
+@dataclass
+class Findings:
+    """What is found out about tables on their way."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, source: str, of_source: "Findings") -> None:
+        """Add what was found out about one source."""
+        if of_source.problems:
+            self.problems += [f"{source}:", *(f"  {problem}" for problem in of_source.problems)]
+        self.notes += [f"{source}: {note}" for note in of_source.notes]
+
+    def refuse(self) -> None:
+        """Raise :class:`DataError` with all problems, if there are any."""
+        if self.problems:
+            more = len(self.problems) - MOST_PROBLEMS
+            lines = [*self.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            raise DataError("\n".join(lines))
+
+
+def chart_series(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """The run and the metric of each column of a chart that W&B exported, without its bounds."""
+    charts = [(str(name), CHART.fullmatch(str(name))) for name in rows]
+    return {name: (chart["run"], chart["metric"]) for name, chart in charts if chart and not chart["bound"]}
+
+
+def refuse_charts(rows: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where ``rows`` are a chart that W&B exported: steps, with columns per run."""
+    series = chart_series(rows)
+    if any(f"{name}__MIN" in rows for name in series):
+        runs = shortened(sorted({run for run, _ in series.values()}))
+        raise DataError(
+            f"a chart that W&B exported, with columns per run ({runs}) and no row per run: export the table "
+            "of runs, and give the chart to import beside it as --history"
+        )
+
+
+def plain_name(column: str) -> str:
+    """``column`` in lower case, without the place where trackers keep it: ``config.n_embd`` is ``n_embd``."""
+    name = str(column).strip()
+    return re.sub(r"[^a-z0-9]+", "_", (_OF_A_RUN.sub("", name) or name).lower()).rstrip("_")
+
+
+def is_training_loss(expression: str) -> bool:
+    """Whether ``expression`` looks like the name of a loss on the text that a model was trained on."""
+    name = plain_name(expression.strip("`"))
+    return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
+
+
+def loss_notes(expression: str, unit: str | None) -> list[str]:
+    """What the name of a column of losses says against it."""
+    notes = []
+    if is_training_loss(expression):
+        notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
+    if unit != "perplexity" and _PERPLEXITY.search(plain_name(expression.strip("`"))):
+        notes.append(f"{expression} looks like a perplexity: scalevec import --unit perplexity takes it")
+    return notes
+
+
+def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) -> dict[str, str]:
+    """The expression of each column of ours: as it is ``given``, else by the names of ``rows``."""
+    # What tells the arms apart is no setting that the two sides of a pair must share.
+    of_arm = given.get("arm", "").strip("`")
+    names = {str(column): plain_name(str(column)) for column in rows.columns if column != of_arm}
+    letters = [column for column, name in names.items() if name in ("n", "d", "c")]
+    if len(letters) == 1 and letters[0].islower():  # as papers call N, D and C, or anything else
+        del names[letters[0]]
+    columns = dict(given)
+    for target, pattern in PATTERNS.items():
+        if target in given:
+            continue
+        candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
+        if target == "loss" and candidates and "loss" in names:
+            candidates.append("loss")
+        chosen = _the_one(candidates, rows, target)
+        if chosen is not None:
+            columns[target] = quoted(chosen)
+        elif len(candidates) > 1:
+            what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
+            (findings.problems if target in REQUIRED else findings.notes).append(what)
+        elif target in REQUIRED:
+            expression = _computed_from(target, names, columns)
+            if expression.startswith("="):
+                columns[target] = expression[1:]
+            else:
+                findings.problems.append(expression)
+    return columns
+
+
+def quoted(column: str) -> str:
+    """``column`` as an expression: in backticks unless it is a plain name."""
+    return column if column.isidentifier() else f"`{column}`"
+
+
+def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str | None:
+    """The only candidate, the one with our own name, or the first of several that hold the same."""
+    exact = [column for column in candidates if column == target != "loss"]
+    if exact or len(candidates) == 1:
+        return (exact or candidates)[0]
+    if candidates and all(rows[other].equals(rows[candidates[0]]) for other in candidates[1:]):
+        return candidates[0]
+    return None
+
+
+def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    """``=EXPRESSION`` for a needed column that no name tells, or the sentence that asks for it."""
+    if target == "n_params":
+        layers, width = _only(_LAYERS, names), _only(_WIDTH, names)
+        formula = "12 * layers * width * width"
+        known = f"=12 * {layers} * {width} * {width}" if layers and width else ""
+        return known or f"no column of parameters: --map n_params=COLUMN, or --map 'n_params={formula}'"
+    if target == "n_tokens":
+        return _tokens_of(names, columns)
+    if "loss" in names:
+        return "=loss"
+    training = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
+    if training:
+        return f"no loss of held-out text: --map loss=COLUMN; of training text may be {', '.join(training)}"
+    return "no column of losses: --map loss=COLUMN"
+
+
+def _tokens_of(names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    steps = columns.get("steps")
+    if steps and (per_step := _only(_STEP_TOKENS, names)):
+        return f"={steps} * {per_step}"
+    batch, length = _only(_BATCH, names), _only(_LENGTH, names)
+    if not (steps and batch and length):
+        return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
+    more = [column for column, name in names.items() if _MULTIPLIES.fullmatch(name)]
+    product = " * ".join([steps, batch, length, *map(quoted, more)])
+    if not more:
+        return f"={product}"
+    return f"tokens may be a product that {', '.join(more)} belong to or not: --map 'n_tokens={product}'"
+
+
+def _only(pattern: re.Pattern[str], names: Mapping[str, str]) -> str | None:
+    matching = [column for column, name in names.items() if pattern.fullmatch(name)]
+    return quoted(matching[0]) if len(matching) == 1 else None

@@ -1,0 +1,163 @@
+"""Runs that MLflow kept, read without it: a folder ``mlruns``, or the SQLite file of its database."""
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from scalevec.analysis.data.read import LARGEST_FILE_BYTES
+from scalevec.analysis.errors import DataError
+from scalevec.orchestrator.sources.imports.tracker_files import files_below, text_of
+
+Run = dict[str, Any]
+STATES: Mapping[Any, str] = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
+"""The numbers that a file store writes for what a database calls by name."""
+LARGEST_SMALL_BYTES = 65_536
+"""Of what describes a run, of a parameter, and of a cell or a row of a database."""
+MOST_ROWS = 2_000_000
+PATIENCE_S = 30.0
+"""How long a database may take to answer all questions."""
+VALUE = "CASE is_nan WHEN 1 THEN 'nan' ELSE value END"
+RUNS = """SELECT run_uuid, name, status, start_time, end_time FROM runs
+WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"""
+
+
+def runs_in_folder(folder: Path) -> Iterator[Run]:
+    """Every run below ``folder`` that was not deleted. Raises :class:`DataError`."""
+    for path in _descriptions(folder):
+        about = _yaml(path)
+        name = about.get("run_id") or about.get("run_uuid")
+        if ("run_id" in about or "run_uuid" in about) and about.get("lifecycle_stage", "active") == "active":
+            last = {metric: max(_points(kept)) for metric, kept in _entries(path.parent / "metrics")}
+            given = _entries(path.parent / "params")
+            params = {field: text_of(kept, LARGEST_SMALL_BYTES).strip() for field, kept in given}
+            step = max((step for step, _, _ in last.values()), default=None)
+            status = STATES.get(about.get("status"), about.get("status"))
+            times = about.get("start_time"), about.get("end_time")
+            values = {metric: value for metric, (_, _, value) in last.items()}
+            yield _record((name, about.get("run_name"), status, *times), step, params, values)
+
+
+def _descriptions(folder: Path) -> Iterator[Path]:
+    return (path for path in files_below(folder) if path.name == "meta.yaml")
+
+
+def _record(
+    about: tuple[Any, ...], step: int | None, params: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> Run:
+    name, title, status, start, end = about
+    known = all(isinstance(moment, int) and abs(moment) < 2**63 for moment in (start, end))
+    seconds = (end - start) / 1000 if known else None
+    return {
+        "run_id": name,
+        "run_name": title,
+        "status": status,
+        "duration_s": seconds,
+        "_step": step,
+        **{f"params.{key}": value for key, value in params.items()},
+        **{f"metrics.{key}": value for key, value in metrics.items()},
+    }
+
+
+def history_in_folder(folder: Path) -> Iterator[Run]:
+    """What every run below ``folder`` measured, a record per value. Raises :class:`DataError`."""
+    for path in _descriptions(folder):
+        for name, metric in _entries(path.parent / "metrics"):
+            for step, _, value in _points(metric):
+                yield {"run_id": path.parent.name, "_step": step, name: value}
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files below ``folder`` by the names that they stand for: ``val/loss`` is a file in a folder."""
+    if folder.is_symlink():
+        raise DataError(f"{folder} is a link, which an import does not follow")
+    return ((path.relative_to(folder).as_posix(), path) for path in files_below(folder))
+
+
+def _points(path: Path) -> list[tuple[int, int, float]]:
+    """Step, time and value of each line of a metric."""
+    lines = [line.split() for line in text_of(path).splitlines() if line.strip()]
+    try:
+        points = [(int(line[2]) if len(line) > 2 else 0, int(line[0]), float(line[1])) for line in lines]
+    except (ValueError, IndexError) as error:
+        raise DataError(f"{path}: lines of time, value and step are needed ({error})") from error
+    if not points:
+        raise DataError(f"{path}: lines of time, value and step are needed (none is there)")
+    return points
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    text = text_of(path, LARGEST_SMALL_BYTES)
+    try:
+        content = YAML(typ="safe", pure=True).load(text)
+    except (ValueError, TypeError, LookupError, RecursionError, AssertionError, YAMLError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    # A few lines with aliases may stand for any number of nested values.
+    plain = content.items() if isinstance(content, dict) else ()
+    return {name: value for name, value in plain if isinstance(value, str | int | float)}
+
+
+@contextmanager
+def _opened(path: Path, *tables: str) -> Iterator[sqlite3.Connection]:
+    """MLflow's SQLite file, which has these ``tables``. Raises :class:`DataError`."""
+    for beside in (path.with_name(f"{path.name}-{kind}") for kind in ("wal", "journal")):
+        is_empty = beside.is_file() and not beside.is_symlink() and not beside.stat().st_size
+        if (beside.is_symlink() or beside.exists()) and not is_empty:
+            raise DataError(
+                f"{beside}: changes that are not in the database yet; end MLflow, or copy with .backup"
+            )
+    # Immutable: nothing beside the file is opened, and nobody is waited for.
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_SMALL_BYTES)
+        database.set_progress_handler(lambda: time.monotonic() > deadline, 1_000)
+        database.execute("PRAGMA trusted_schema = OFF")
+        # A view, or a virtual table, may have no end.
+        plain = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
+        if lacking := sorted(set(tables) - {name for (name,) in database.execute(plain)}):
+            raise DataError(f"{path} is no database of MLflow: it has no table {', '.join(lacking)}")
+        yield database
+    except sqlite3.Error as error:
+        raise DataError(f"{path} is no database of MLflow, or takes too long: {error}") from error
+    finally:
+        database.close()
+
+
+def runs_in_database(path: Path) -> Iterator[Run]:
+    """Every run in MLflow's own SQLite file that was not deleted. Raises :class:`DataError`."""
+    metrics: dict[str, Run] = {}
+    params: dict[str, Run] = {}
+    with _opened(path, "runs", "params", "latest_metrics") as database:
+        for run, key, value in _rows(path, database, f"SELECT run_uuid, key, {VALUE} FROM latest_metrics"):
+            metrics.setdefault(run, {})[key] = value
+        for run, key, value in _rows(path, database, "SELECT run_uuid, key, value FROM params"):
+            params.setdefault(run, {})[key] = value
+        last = "SELECT run_uuid, max(step) FROM latest_metrics GROUP BY run_uuid"
+        steps = dict(_rows(path, database, last))
+        runs = list(_rows(path, database, RUNS))
+    for about in runs:
+        yield _record(about, steps.get(about[0]), params.get(about[0], {}), metrics.get(about[0], {}))
+
+
+def history_in_database(path: Path) -> Iterator[Run]:
+    """What every run measured, a record per value. Raises :class:`DataError`."""
+    with _opened(path, "metrics") as database:
+        question = f"SELECT run_uuid, step, key, {VALUE} FROM metrics"
+        for run, step, key, value in _rows(path, database, question):
+            yield {"run_id": run, "_step": step, key: value}
+
+
+def _rows(path: Path, database: sqlite3.Connection, question: str) -> Iterator[tuple[Any, ...]]:
+    size = 0
+    for number, row in enumerate(database.execute(question)):
+        size += sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+        if number >= MOST_ROWS or size > LARGEST_FILE_BYTES:
+            limits = f"{MOST_ROWS} rows and {LARGEST_FILE_BYTES} bytes of text"
+            raise DataError(f"{path} has a larger table than is read, {limits}; import a part of it")
+        yield row

@@ -1,0 +1,330 @@
+"""From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.runs import HAS_RESULT, plain_columns
+from scalevec.analysis.data.tidy import LARGEST_LOSS, STATUSES, UNREAD, check_values, parsed
+from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
+from scalevec.analysis.data.where import computed
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import shortened
+from scalevec.orchestrator.sources.imports.column_names import (
+    PATTERNS,
+    Findings,
+    guessed,
+    loss_notes,
+    quoted,
+    refuse_charts,
+)
+from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTable, named_by_file
+
+BITS_PER_NAT = 1 / math.log(2)
+APART = 1.35
+"""Losses at one N and tokens differ by no such factor, unless they are of two units or a run has failed."""
+SMALLEST_COUNT = 1e4
+"""Parameters; fewer beside many times more are in another unit, as millions beside plain counts."""
+_WHAT_RAN = ("run", "arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate")
+
+
+@dataclass(frozen=True)
+class ImportedTable:
+    """Tidy ``rows``; by source the expression of each of our columns; what a person should know."""
+
+    rows: pd.DataFrame
+    columns: Mapping[str, Mapping[str, str]]
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenRows:
+    """Rows as they were ``given``, whose columns and arithmetic on them are asked for by expressions."""
+
+    given: pd.DataFrame
+
+    @cached_property
+    def typed(self) -> pd.DataFrame:
+        """The same with numbers as such, read once."""
+        return typed(self.given)
+
+    def column(self, expression: str) -> str | None:
+        """The column that ``expression`` is the name of, with or without backticks."""
+        name = expression.strip()
+        return next((column for column in (name, name.strip("`")) if column in self.given.columns), None)
+
+    def cells(self, expression: str) -> "pd.Series[Any]":
+        """The cells of a column, or the value of an expression, a row each. Raises :class:`DataError`."""
+        column = self.column(expression)
+        return computed(self.typed, expression) if column is None else self.given[column]
+
+    def first_able(self, name: str, expressions: Sequence[str], findings: Findings) -> str:
+        """The first of ``expressions`` that has a value; where none has, the first one's problem is added."""
+        problems = []
+        for expression in expressions:
+            try:
+                self.cells(expression)
+            except DataError as error:
+                problems.append(str(error))
+            else:
+                return expression
+        findings.problems.append(f"--map {name}={expressions[0]}: {problems[0]}")
+        return expressions[0]
+
+
+def imported(
+    tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str | None = None
+) -> ImportedTable:
+    """Tidy rows of ``tables``, one below the other.
+
+    Args:
+        tables: As they were read; each has columns of its own.
+        given: ``NAME=EXPRESSION`` of our columns (``loss=val/loss``); of several for one name the first that
+            a table can compute counts. N and tokens that are given so are not doubted.
+        unit: Of the losses, ``nats``, ``bits``, ``perplexity`` or ``bits-per-byte``: they become nats/token,
+            bits per byte where a column ``bytes_per_token`` is known. None: nats, unless they look otherwise.
+
+    Returns:
+        The rows, with the columns that were found, and all others by the names that they had.
+
+    Raises:
+        DataError: What is ambiguous, missing or cannot be read, of each table, with rows.
+    """
+    wanted, findings, columns, parts = parsed_maps(given), Findings(), {}, []
+    tables, findings.notes = named_by_file(tables)
+    for table in tables:
+        of_table = Findings()
+        rows, columns[table.name] = _with_our_columns(table, wanted, of_table)
+        if not of_table.problems:
+            try:
+                part = _tidy(rows, columns[table.name]["loss"], wanted, unit, of_table)
+                label = f"{table.name} row" if len(tables) > 1 else "row"
+                parts.append(part.set_axis([f"{label} {number}" for number in part.index]))
+            except DataError as error:
+                of_table.problems.append(str(error))
+        findings.add(table.name, of_table)
+    findings.refuse()
+    common = [name for name in PATTERNS if all(name in part for part in parts)]
+    whole = _without_copies(pd.concat(parts), common, findings)
+    _check_units(whole, unit, findings)
+    findings.refuse()
+    return ImportedTable(whole.reset_index(drop=True), columns, findings.notes)
+
+
+def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
+    """The rows of one table with our columns beside its own, for commands that know its unit themselves.
+
+    Columns of our names are taken as they are, and no cell is refused: ``--where`` may leave its row out.
+    Where the loss, N or tokens are not found, the rows stay as they are: a formula may need none of them.
+    The index is that of the file, by which later messages count rows. Raises :class:`DataError`.
+    """
+    findings, wanted = Findings(), parsed_maps(given)
+    ours = {name: [quoted(name)] for name in PATTERNS if name in table.rows}
+    rows, columns = _with_our_columns(table, ours | wanted, findings, keep_all=True)
+    if any(name not in columns for name in REQUIRED):
+        rows.attrs[UNREAD] = "; ".join(findings.problems)
+        return ImportedTable(rows, {}, [])
+    findings.refuse()
+    words = set(rows["status"].dropna().map(str)) if columns.get("status") == "status" else {""}
+    if not words <= set(STATUSES):
+        rows = _with_result(rows, findings, is_told="status" in columns)
+    findings.notes += loss_notes(columns["loss"], None)
+    guesses = {name: text for name, text in columns.items() if name not in ours or name in wanted}
+    return ImportedTable(rows, {table.name: guesses} if guesses else {}, findings.notes)
+
+
+def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
+    """``NAME=EXPRESSION`` by name. Raises :class:`DataError`."""
+    wanted: dict[str, list[str]] = {}
+    for text in given:
+        name, _, expression = (part.strip() for part in text.partition("="))
+        if not name.isidentifier() or not expression:
+            raise DataError(
+                f"--map is {text!r}; allowed: NAME=COLUMN or NAME=EXPRESSION, as in loss=val/loss; names: "
+                f"{', '.join(PATTERNS)}"
+            )
+        wanted.setdefault(name, []).append(expression)
+    return wanted
+
+
+def _with_our_columns(
+    table: GivenTable, wanted: Mapping[str, Sequence[str]], findings: Findings, *, keep_all: bool = False
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The rows with our columns and the others, or no row where there are problems; the expressions of ours.
+
+    A column that became one of ours stays only to ``keep_all``, and then but for the arms': what tells them
+    apart is no setting of theirs.
+    """
+    refuse_charts(table.rows)
+    rows = GivenRows(table.rows.reset_index(drop=True))
+    columns = guessed(
+        rows.given, {name: rows.first_able(name, texts, findings) for name, texts in wanted.items()}, findings
+    )
+    if findings.problems and not keep_all:
+        return pd.DataFrame(), columns
+    taken = {name: rows.column(expression) for name, expression in columns.items()}
+    dropped = {column for name, column in taken.items() if column and (name == "arm" or not keep_all)}
+    others = rows.given[[column for column in rows.given if column not in dropped]]
+    clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
+    ours = {name: rows.cells(expression) for name, expression in columns.items()}
+    whole = typed(others.rename(columns=clashes).assign(**ours))
+    return whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]], columns
+
+
+def _tidy(
+    rows: pd.DataFrame, loss: str, wanted: Mapping[str, object], unit: str | None, findings: Findings
+) -> pd.DataFrame:
+    """Our columns of ``rows`` with numbers as such and losses in nats/token; rows without a result left out.
+
+    ``loss`` is the expression of the losses. The index holds the numbers of rows. Raises :class:`DataError`.
+    """
+    table = parsed(_with_result(rows, findings), REQUIRED)
+    # A perplexity of 1000 is one; of nats it stands for none.
+    check_values(table, REQUIRED[:2] if unit == "perplexity" else REQUIRED)
+    if "seed" in table and (missing := table["seed"].isna() & (table["status"] == "completed")).any():
+        findings.notes.append(f"rows {_listed(missing)} have no seed: they pair with no run")
+    for name in ("n_params", "n_tokens"):
+        small, most = table[name] < SMALLEST_COUNT, table[name].max()
+        if name not in wanted and small.any() and most >= SMALLEST_COUNT:
+            findings.problems.append(
+                f"{name} of rows {_listed(small)} is below {SMALLEST_COUNT:,.0f} beside {most:.4g}: "
+                f"of another unit? Give plain counts, or 10.6M; --map {name}=COLUMN takes them as they are"
+            )
+    findings.notes += loss_notes(loss, unit)
+    return table.assign(loss=_losses(table, unit, findings))
+
+
+def _with_result(rows: pd.DataFrame, findings: Findings, *, is_told: bool = True) -> pd.DataFrame:
+    """The runs with a result, and their ``status``; an unknown word stays as it is.
+
+    A run that ended without a finite loss has diverged. Of runs without a result nobody planned that they be
+    there: they leave no pair incomplete. Where no status ``is_told``, one is added only if some run diverged.
+    """
+    given = rows["status"] if "status" in rows else pd.Series("", rows.index, dtype=object)
+    given = given.map(lambda word: "completed" if is_blank(word) else str(word))
+    words = given.map(lambda word: status(word) or word).astype(object)
+    losses = numbers(rows["loss"].tolist(), "loss")
+    without = pd.Series([loss is not None and not math.isfinite(loss) for loss in losses], rows.index)
+    diverged = (words == "completed") & without
+    if diverged.any():
+        ended = "ended without a finite loss: diverged; leave them out if none was measured"
+        findings.notes.append(f"rows {_listed(diverged, 1)} {ended}")
+    elif not is_told:
+        return rows
+    words = words.mask(diverged, "diverged")
+    unfinished = words.isin(set(STATUSES) - HAS_RESULT)
+    for name, which in unfinished[unfinished].groupby(words):
+        findings.notes.append(f"left out: {len(which)} {name} (rows {_listed(which, 1)})")
+    return rows.assign(status=words)[~unfinished]
+
+
+def _losses(table: pd.DataFrame, unit: str | None, findings: Findings) -> "pd.Series[float]":
+    """The losses in nats/token where ``unit`` allows it; adds a problem where some cannot be in ``unit``."""
+    loss = table["loss"].where(table["status"] == "completed")
+    nats = in_nats(loss, unit, table)
+    if unit == "bits-per-byte" and "bytes_per_token" not in table:
+        findings.notes.append("losses stay in bits per byte; say so to fit and compare: --unit bits-per-byte")
+    if unit == "perplexity" and (bad := loss < 1).any():
+        findings.problems.append(f"loss of rows {_listed(bad)} is below 1, which no perplexity is")
+    if unit in (None, "bits") and (bad := nats > LARGEST_LOSS).any():
+        findings.problems.append(
+            f"loss of rows {_listed(bad)} is more than {LARGEST_LOSS:g} nats/token: a perplexity? --unit "
+            "perplexity takes it (of all rows); where a run diverged write nan; --unit nats takes it as it is"
+        )
+    return nats
+
+
+def in_nats(loss: "pd.Series[float]", unit: str | None, table: pd.DataFrame) -> "pd.Series[float]":
+    """``loss`` [rows] in nats/token; bits per byte stay where ``table`` [rows] has no ``bytes_per_token``."""
+    if unit == "perplexity":
+        return loss.where(loss >= 1).map(math.log, na_action="ignore")
+    if unit == "bits-per-byte":
+        return loss * math.log(2) * table["bytes_per_token"] if "bytes_per_token" in table else loss
+    return loss * math.log(2) if unit == "bits" else loss
+
+
+def _without_copies(rows: pd.DataFrame, common: Sequence[str], findings: Findings) -> pd.DataFrame:
+    """``rows`` with each run once; adds a problem where rows of one run differ. The index names the rows.
+
+    ``common`` are our columns that every source has: by them two sources tell that they have one run, if a
+    run or seed is among them. Where a column ``cluster`` names dependent rows, a run may have several.
+    """
+    what_ran = [name for name in common if name in _WHAT_RAN]
+    copies = rows.duplicated([name for name in plain_columns(rows) if name != SOURCE])
+    several = SOURCE in rows and rows[SOURCE].nunique() > 1
+    if several and {"run", "seed"} & set(what_ran):
+        copies |= rows[what_ran].notna().all(axis=1) & rows.duplicated(list(common))
+    if copies.any():
+        again = "in another source too, left out" if several else "equal to others in every column: left out"
+        findings.notes.append(f"{_named(copies)}: {again}")
+    kept = rows[~copies]
+    if "run" in kept:
+        of_row = ["run", "n_tokens"] if {"cluster", "n_tokens"} <= set(kept) else ["run"]
+        twice = kept["run"].notna() & kept["run"].ne("") & kept.duplicated(of_row, keep=False)
+        if twice.any():
+            names: Sequence[object] = kept.loc[twice, "run"].unique().tolist()
+            findings.problems.append(
+                f"{_named(twice)} are of the same runs ({shortened(names)}) and differ: one row per run is "
+                "needed, its last; checkpoints of runs are taken where a column says so (--map cluster=...), "
+                "and --map run=COLUMN names the runs by another column"
+            )
+    return kept
+
+
+def _check_units(table: pd.DataFrame, unit: str | None, findings: Findings) -> None:
+    """Add a problem where some losses look as if they were in another unit than others at their N and tokens.
+
+    A minority of higher losses may be of runs that failed to train: that is noted, unless they are higher by
+    as much as bits are than nats. The index of ``table`` names its rows.
+    """
+    completed = table[table["status"] == "completed"]
+    logs: pd.Series[float] = np.log(completed["loss"])
+    point = [name for name in ("n_params", "n_tokens", "corpus") if name in completed]
+    of_point = logs.groupby([completed[name] for name in point], dropna=False)
+    above = logs - of_point.transform("min")
+    split = of_point.transform("max") - of_point.transform("min") > math.log(APART)
+    higher = above[split] > math.log(APART)
+    if not split.any():
+        return
+    factor = float(above[split][higher].median())
+    is_minority = 2 * higher.sum() < len(logs)
+    as_bits = abs(factor - math.log(BITS_PER_NAT)) < math.log(1.03) and higher.sum() > 1
+    names = _named(higher if is_minority else ~higher)
+    words = f"losses at the same N and tokens differ by a factor of {math.exp(factor):.2f}"
+    if unit is None and (as_bits or not is_minority):
+        how = "as bits are to nats" if as_bits else "of another unit?"
+        remedy = "import what is in one unit with its --unit, or leave these rows out; --unit nats takes them"
+        findings.problems.append(f"{words}, {how} ({names}): {remedy} as they are")
+    else:
+        findings.notes.append(f"{words} ({names}): runs that failed to train? They count as they are")
+
+
+def _named(which: "pd.Series[bool]") -> str:
+    """The names of rows in an index, of which the end tells most: the beginning is a path."""
+    return shortened([str(name)[-40:] for name in which.index[which]])
+
+
+def _listed(which: "pd.Series[bool]", before: int = 0) -> str:
+    """The numbers of the rows that ``which`` tells; the first one is ``before`` less in its index."""
+    return shortened((which.index[which] + before).tolist())
+
+
+def repeated(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The options ``--map`` that choose the same columns again, each once."""
+    maps = (f"{name}={expression}" for of_table in columns.values() for name, expression in of_table.items())
+    return list(dict.fromkeys(maps))
+
+
+def mapping_lines(columns: Mapping[str, Mapping[str, str]], rows: pd.DataFrame) -> Iterator[str]:
+    """What was taken for what, by table, with the first value of each of our columns."""
+    for source, of_table in columns.items():
+        yield f"{source}:"
+        for name, expression in of_table.items():
+            first = rows.get(name, pd.Series(dtype=object)).dropna()
+            example = f"  (as in {first.iloc[0]})" if len(first) else ""
+            yield f"  {name:16} {expression}{example}"

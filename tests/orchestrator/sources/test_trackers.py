@@ -1,0 +1,101 @@
+"""Runs as MLflow and TensorBoard keep them."""
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from mlflow_runs import mlflow_database, mlflow_folder
+from scalevec.analysis.errors import DataError
+from scalevec.orchestrator.sources.imports.given_tables import read_given
+from scalevec.orchestrator.sources.imports.tidy_rows import imported
+
+
+def test_a_folder_of_mlflow_gives_the_last_value_of_each_metric(tmp_path):
+    folder = mlflow_folder(tmp_path, {"aa": ("2 3.1 100", "1 3.5 50"), "bb": ("1 3.4 50", "2 nan 100")})
+    rows = imported([read_given(str(folder))]).rows
+    assert rows["loss"].tolist()[0] == 3.1
+    assert rows["status"].tolist() == ["completed", "diverged"]
+    assert (
+        rows[["n_params", "n_tokens", "seed", "wall_s"]].to_numpy().tolist() == [[10.6e6, 2e9, 1, 60.0]] * 2
+    )
+    assert rows["run"].tolist() == ["aa", "bb"]
+
+
+def test_a_deleted_run_of_mlflow_is_left_alone_and_a_damaged_metric_is_named(tmp_path):
+    folder = mlflow_folder(tmp_path, {"aa": ("2 3.1 100",), "bb": ("2 3.0 100",)})
+    meta = folder / "1/bb/meta.yaml"
+    meta.write_text(meta.read_text().replace("active", "deleted"))
+    assert imported([read_given(str(folder))]).rows["run"].tolist() == ["aa"]
+    (folder / "1/aa/metrics/val/loss").write_text("not a metric\n")
+    with pytest.raises(DataError, match=r"metrics/val/loss: lines of time, value and step are needed"):
+        read_given(str(folder))
+
+
+def test_a_database_of_mlflow_is_read_without_being_changed(tmp_path):
+    path = mlflow_database(tmp_path / "mlflow.db")
+    before = path.read_bytes()
+    table = imported([read_given(str(path))])
+    assert table.rows[["run", "loss", "n_params", "n_tokens", "wall_s"]].to_numpy().tolist() == [
+        ["aa", 3.1, 10.6e6, 2e9, 60.0]
+    ]
+    assert any("1 failed" in note for note in table.notes)
+    assert path.read_bytes() == before
+
+
+def test_another_database_is_refused(tmp_path):
+    sqlite3.connect(tmp_path / "other.db").close()
+    with pytest.raises(DataError, match="no database of MLflow"):
+        read_given(str(tmp_path / "other.db"))
+
+
+def test_event_files_give_the_last_value_of_each_scalar_and_the_hyperparameters(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for seed in (0, 1):
+        writer = SummaryWriter(str(tmp_path / f"muon/{seed}"))
+        for step in range(3):
+            writer.add_scalar("val/loss", 3.5 - step / 4, step * 100, new_style=bool(seed))
+            writer.add_scalar("tokens", step * 1e9, step * 100)
+        writer.add_hparams({"n_params": 1e6, "seed": seed, "optimizer": "muon"}, {}, run_name=".")
+        writer.close()
+    rows = imported([read_given(str(tmp_path))], ["arm=hparams.optimizer"]).rows
+    assert rows["loss"].tolist() == [3.0, 3.0]
+    assert rows["n_tokens"].tolist() == [np.float32(2e9)] * 2
+    assert rows[["run", "seed", "arm"]].to_numpy().tolist() == [["muon/0", 0, "muon"], ["muon/1", 1, "muon"]]
+
+
+def test_a_folder_of_neither_has_no_runs(tmp_path):
+    with pytest.raises(DataError, match="has no rows or runs"):
+        read_given(str(tmp_path))
+
+
+def test_a_folder_of_mlflow_has_the_history_of_its_runs(tmp_path):
+    folder = mlflow_folder(tmp_path, {"aa": ("1 3.5 50", "2 3.1 100")})
+    rows = read_given(str(folder), history=True).rows
+    assert rows.loc[rows["val/loss"].notna(), ["run_id", "_step", "val/loss"]].to_numpy().tolist() == [
+        ["aa", 50, 3.5],
+        ["aa", 100, 3.1],
+    ]
+
+
+def test_a_database_of_mlflow_has_the_history_of_its_runs(tmp_path):
+    path = mlflow_database(tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE metrics (run_uuid, key, value, timestamp, step, is_nan)")
+        database.execute("INSERT INTO metrics VALUES ('aa', 'train_loss', 3.5, 1, 50, 0)")
+        database.commit()
+    assert read_given(str(path), history=True).rows.to_numpy().tolist() == [["aa", 50, 3.5]]
+
+
+def test_event_files_have_every_scalar(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "muon/0")) as writer:
+        for step in range(3):
+            writer.add_scalar("train/loss", 3.5 - step / 4, step * 100)
+    rows = read_given(str(tmp_path), history=True).rows
+    assert rows.to_numpy().tolist() == [["muon/0", 0, 3.5], ["muon/0", 100, 3.25], ["muon/0", 200, 3.0]]
