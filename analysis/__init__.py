@@ -27,7 +27,7 @@ True
 
 Compare arms: a verdict with its interval, and how many times the compute the baseline needs:
 
->>> comparison = analysis.compare(results, reference="baseline")[0]
+>>> comparison = analysis.compare(results, "baseline")["new"]
 >>> comparison.verdict
 'better'
 >>> middle = comparison.compute_multipliers[0]
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from scalevec.analysis.comparison.by_laws.pairs_or_laws import compare_arms as compare_arms
     from scalevec.analysis.comparison.compare import Comparison as Comparison
     from scalevec.analysis.comparison.compare import compare as compare
+    from scalevec.analysis.comparison.comparisons import Comparisons as Comparisons
     from scalevec.analysis.data.tidy import read_table as read_table
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
@@ -95,6 +96,7 @@ _NAMES_BY_MODULE = {
     "comparison.by_laws.law_comparison": "LawComparison compare_by_laws",
     "comparison.by_laws.pairs_or_laws": "compare_arms",
     "comparison.compare": "Comparison compare",
+    "comparison.comparisons": "Comparisons",
     "data.tidy": "read_table",
     "data.where": "select",
     "errors": "DataError",

@@ -129,7 +129,7 @@ def verdicts(runs_dir: Path, name: str, sweep: Sweep, rows: pd.DataFrame) -> str
         here = (moved["arm"] == row["arm"]) & (moved["rung"] == row["rung"])
         moved.loc[here & (moved["n_tokens"] == row["tokens"]), "loss"] += row["regret"]
     before, after = (
-        {result.arm: result.verdict for result in analysis.compare(t, reference=sweep.reference)}
+        {arm: result.verdict for arm, result in analysis.compare(t, sweep.reference).items()}
         for t in (table, moved)
     )
     return "no verdict changes" if before == after else f"verdicts change: {before} -> {after}"

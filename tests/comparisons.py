@@ -10,5 +10,4 @@ from scalevec.analysis.comparison.compare import Comparison
 
 def only(table: pd.DataFrame, **options: Any) -> Comparison:
     """The comparison of the one arm of ``table`` beside the baseline."""
-    (comparison,) = compare(table, reference="baseline", **{"bootstrap": 100, **options})
-    return comparison
+    return compare(table, reference="baseline", **{"bootstrap": 100, **options}).only

@@ -114,11 +114,10 @@ def question(sweep: str) -> dict[str, Any]:
 
 
 @cache
-def compared(sweep: str, where: str | None = None, reference: str = "") -> dict[str, Comparison]:
+def compared(sweep: str, where: str | None = None, reference: str = "") -> analysis.Comparisons:
     """The comparisons of ``sweep`` by arm, with ``reference`` or, without one, the sweep's own."""
     asked = question(sweep) | ({"reference": reference} if reference else {})
-    comparisons = analysis.compare(kept_rows(sweep), **asked, where=where)
-    return {each.arm: each for each in comparisons}
+    return analysis.compare(kept_rows(sweep), **asked, where=where)
 
 
 def _difference(claim: Claim) -> Reading:

@@ -50,8 +50,7 @@ def prediction(
     compared = compared[compared["arm"].isin([arm, reference])].reset_index(drop=True)
     # The law is chosen without the rows that stand in for the rung.
     options = with_default_law(options or AnalysisOptions(), compared[compared["rung"] != rung])
-    (comparison,) = analysis.compare(compared, reference=reference, options=options)
-    return comparison.hold_out
+    return analysis.compare(compared, reference, options)[arm].hold_out
 
 
 def with_rung_expected(rows: "pd.DataFrame", rung: str) -> "pd.DataFrame":

@@ -37,7 +37,7 @@ def with_block(text: str, new: str) -> str:
 def comparisons() -> list[Comparison]:
     """What ``scalevec compare`` says of the kept results."""
     table = analysis.read_table(KEPT / "results.csv")
-    return list(analysis.compare(table, reference=REFERENCE, margin=MARGIN))
+    return list(analysis.compare(table, REFERENCE, margin=MARGIN).values())
 
 
 def block() -> str:

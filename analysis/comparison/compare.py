@@ -9,6 +9,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison import cautions, environment
 from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, refuted
+from scalevec.analysis.comparison.comparisons import Comparisons
 from scalevec.analysis.comparison.differences import (
     LossDifference,
     Part,
@@ -192,11 +193,10 @@ class Comparison:
 
 def compare(
     results: pd.DataFrame,
-    *,
     reference: str,
     options: AnalysisOptions | None = None,
     **changes: Unpack[OptionChanges],
-) -> list[Comparison]:
+) -> Comparisons:
     """Compare every other arm with ``reference`` on paired comparison trials.
 
     Args:
@@ -207,13 +207,15 @@ def compare(
         **changes: Fields of the options that stand over ``options``.
 
     Returns:
-        One :class:`Comparison` per other arm, in the order of the table, with p-values corrected by Holm over
-        the arms. A column ``y`` is judged (by the margin too) only if its name starts with loss.
+        The :class:`Comparison` of each other arm by its name, in the order of the table, with p-values
+        corrected by Holm over the arms. A column ``y`` is judged (by the margin too) only if its name starts
+        with loss.
 
     Raises:
         DataError: A value, a column or a design that cannot be compared; the message says which.
     """
-    return compared(compared_trials(results, reference, chosen_options(options, changes)))
+    trials = compared_trials(results, reference, chosen_options(options, changes))
+    return Comparisons({comparison.arm: comparison for comparison in compared(trials)})
 
 
 def compared(trials: ComparedTrials) -> list[Comparison]:

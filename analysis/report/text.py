@@ -1,6 +1,6 @@
 """Comparisons as lines of text, each with the conventions that its numbers depend on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from scalevec.analysis.comparison.compare import Comparison
@@ -24,7 +24,7 @@ MOST_CELLS = 13
 """Cells that are listed one by one; with the line for the others they are at most 14."""
 
 
-def comparison_text(comparisons: Sequence[Comparison]) -> str:
+def comparison_text(comparisons: Iterable[Comparison]) -> str:
     """Each arm against the reference: the four lines, the sentence, sizes, multipliers, laws, warnings."""
     return "\n".join("\n  ".join([c.sentence, *_comparison_lines(c)]) for c in comparisons)
 

@@ -1,6 +1,6 @@
 """Each arm against the reference with its verdict, one row per rung: what the report shows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,9 @@ def build(trials: ComparedTrials) -> Table:
     return comparison_table(trials.rows, compared(trials))
 
 
-def comparison_table(results: pd.DataFrame, comparisons: Sequence[Comparison]) -> Table:
+def comparison_table(results: pd.DataFrame, comparisons: Iterable[Comparison]) -> Table:
     """Each arm against the reference by rung and over all: losses, difference (interval), pairs, rates."""
-    trials = comparison_rows(checked(results))
+    trials, comparisons = comparison_rows(checked(results)), list(comparisons)
     columns = (
         "arm",
         "rung",

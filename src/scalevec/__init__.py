@@ -13,8 +13,8 @@ From a table of results to a verdict (:func:`compare` documents the columns and 
 ...      "loss": 40 * size**-0.2 - 0.05 * (arm == "new") + sign * noise[arm][rung]}
 ...     for arm in noise for rung, size in enumerate(sizes) for seed, sign in ((0, 1), (1, -1))
 ... )
->>> [comparison] = scalevec.compare(results, reference="baseline")
->>> comparison.verdict
+>>> compared = scalevec.compare(results, "baseline")
+>>> compared["new"].verdict
 'better'
 
 From a folder of runs (``scalevec run quickstart`` fills one)::

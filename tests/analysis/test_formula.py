@@ -59,7 +59,7 @@ def test_arms_are_compared_by_a_formula_over_columns_with_a_hold_out_of_their_di
     law = "E + A/width^alpha + B/D^beta; positive E, A, B"
     compared = analysis.compare(
         pd.concat(arms, ignore_index=True), reference="a", law=law, bootstrap=0, cluster="row"
-    )[0]
+    ).only
     assert compared.hold_out["predicted"] == pytest.approx(compared.hold_out["observed"], rel=1e-4)
     assert compared.laws[0]["parameters"]["alpha"] == pytest.approx(0.34 / 0.3, rel=1e-6)
 

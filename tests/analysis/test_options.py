@@ -75,7 +75,7 @@ def test_settings_that_a_fit_would_pool_are_named(sweep):
 
 def test_the_same_options_serve_a_fit_and_a_comparison(sweep):
     options = AnalysisOptions(law="power-floor", bootstrap=0, where="n_params > 30000")
-    [compared] = compare(sweep(), reference="baseline", options=options)
+    compared = compare(sweep(), reference="baseline", options=options).only
     assert fit(sweep(), options)["baseline"].where == compared.where
 
 

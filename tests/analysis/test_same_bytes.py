@@ -62,10 +62,10 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "compare_arms": lambda t, _: analysis.compare_arms(t, reference="baseline", options=OPTIONS),
     "compare_by_laws": lambda t, _: by_laws(t),
     "comparison_table": lambda t, _: analysis.comparison_table(
-        t, analysis.compare(t, reference="baseline", **BOOTSTRAP)
+        t, analysis.compare(t, "baseline", **BOOTSTRAP).values()
     ),
     "comparison_text": lambda t, _: analysis.comparison_text(
-        analysis.compare(t, reference="baseline", cluster="run", **BOOTSTRAP)
+        analysis.compare(t, "baseline", cluster="run", **BOOTSTRAP).values()
     ),
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
     "draw": lambda t, path: written(path, lambda to: drawn(t, to)),

@@ -65,4 +65,4 @@ def pairs_or_laws(
     if len(chosen) == len(trials.others):
         return [], laws
     paired = results[~results["arm"].isin(chosen)]
-    return compare(paired, reference=trials.reference, options=trials.options), laws
+    return list(compare(paired, trials.reference, trials.options).values()), laws

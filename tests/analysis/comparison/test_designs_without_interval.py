@@ -52,7 +52,7 @@ def test_trunks_that_are_copies_carry_no_interval_either(sweep):
 
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_seeds_that_are_copies_carry_no_verdict(sweep, seeds: int):
-    (comparison,) = compare(copied(sweep(), seeds), reference="baseline", margin=0.1, bootstrap=20)
+    comparison = compare(copied(sweep(), seeds), reference="baseline", margin=0.1, bootstrap=20).only
     assert comparison.verdict == "undecided"
     difference = comparison.loss_difference
     assert (difference.interval, difference.p_value, difference.df) == (None, None, 0)

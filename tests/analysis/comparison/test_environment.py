@@ -7,8 +7,7 @@ from scalevec.analysis import compare
 
 
 def only(table: pd.DataFrame):
-    (comparison,) = compare(table, reference="baseline", bootstrap=0)
-    return comparison
+    return compare(table, reference="baseline", bootstrap=0).only
 
 
 def of_arm(table: pd.DataFrame, column: str, reference: str, arm: str, **others: str) -> pd.DataFrame:

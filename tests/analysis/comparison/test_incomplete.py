@@ -112,7 +112,7 @@ def test_a_row_of_a_foreign_table_without_its_counterpart_is_a_caution_and_no_pl
 def test_another_arm_that_is_incomplete_leaves_a_complete_one_its_verdict(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.1, "none": 0.04})
     table.loc[table.index[table["arm"] == "none"][0], ["status", "loss"]] = "pending", None
-    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0)}
+    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0).values()}
     assert verdicts == {"unified": "better", "none": "incomplete"}
 
 

@@ -19,7 +19,7 @@ def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep)
 
 def test_a_trial_without_its_pair_is_no_micro_batch_mismatch(sweep):
     table = sweep().assign(micro_batch=8)
-    (comparison,) = compare(table.iloc[:-1], reference="baseline", bootstrap=0)
+    comparison = compare(table.iloc[:-1], reference="baseline", bootstrap=0).only
     assert not any("micro-batch" in warning for warning in comparison.warnings)
 
 
@@ -53,7 +53,9 @@ def test_one_arm_of_several_without_a_common_rung_has_no_verdict(sweep):
     elsewhere = table["arm"] == "other"
     table.loc[elsewhere, "rung"] = "elsewhere"
     table.loc[table["arm"] == "unified", "loss"] -= 0.03
-    verdicts = {c.arm: (c.verdict, c.pairs) for c in compare(table, reference="baseline", bootstrap=50)}
+    verdicts = {
+        c.arm: (c.verdict, c.pairs) for c in compare(table, reference="baseline", bootstrap=50).values()
+    }
     assert verdicts["unified"][0] == "better"
     assert verdicts["other"] == ("invalid", 0)
 
@@ -183,7 +185,7 @@ def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
 def test_an_arm_without_a_pair_beside_others_has_no_law_and_no_verdict(sweep, law):
     table = sweep({"baseline": 0.0, "unified": -0.03, "other": 0.0})
     table.loc[table["arm"] == "other", "rung"] = "elsewhere"
-    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0, law=law)}
+    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0, law=law).values()}
     assert verdicts["other"] == "invalid"
 
 

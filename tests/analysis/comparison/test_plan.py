@@ -14,8 +14,7 @@ LOOKS = (2, 3, 4)
 def only(table: pd.DataFrame, **options):
     """The comparison of rows as a sweep has them, with the streams of their cells."""
     streamed = table.assign(stream=table["rung"] + table["seed"].astype(str))
-    (comparison,) = compare(streamed, reference="baseline", bootstrap=0, **options)
-    return comparison
+    return compare(streamed, reference="baseline", bootstrap=0, **options).only
 
 
 def with_seeds(table: pd.DataFrame, n_done: int) -> pd.DataFrame:

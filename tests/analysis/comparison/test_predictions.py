@@ -22,7 +22,7 @@ def judged(table, *lists, **options):
     """The predictions of the only comparison, the newest list first."""
     table = table.copy()
     table.attrs["predictions"] = list(lists)
-    (comparison,) = compare(table, reference="baseline", bootstrap=0, **options)
+    comparison = compare(table, reference="baseline", bootstrap=0, **options).only
     return comparison.predictions
 
 
@@ -101,7 +101,7 @@ def test_any_two_arms_may_be_predicted_and_each_prediction_stands_once(sweep):
             {"arm": "baseline", "reference": "none", "sign": "lower"},
         )
     ]
-    comparisons = {c.arm: c.predictions for c in compare(table, reference="baseline", bootstrap=0)}
+    comparisons = {c.arm: c.predictions for c in compare(table, reference="baseline", bootstrap=0).values()}
     assert [p.words for p in comparisons["unified"]] == ["unified lower than none"]
     assert [p.words for p in comparisons["none"]] == ["baseline lower than none"]
     assert {p.outcome for of_arm in comparisons.values() for p in of_arm} == {"came true"}
@@ -130,7 +130,7 @@ def test_a_list_that_was_replaced_stands_beside_the_one_that_stands(sweep):
 def test_a_prediction_that_no_trial_can_answer_says_why(sweep, prediction, reason):
     table = sweep()
     table.attrs["predictions"] = [kept(prediction | {"reference": "baseline"})]
-    (comparison,) = compare(table, reference="baseline", bootstrap=0)
+    comparison = compare(table, reference="baseline", bootstrap=0).only
     (prediction_shown,) = comparison.predictions
     assert (prediction_shown.outcome, prediction_shown.seen) == ("cannot be told", None)
     assert reason in prediction_shown.reason
@@ -139,7 +139,7 @@ def test_a_prediction_that_no_trial_can_answer_says_why(sweep, prediction, reaso
 def test_text_and_page_show_predicted_and_seen(sweep):
     table = sweep()
     table.attrs["predictions"] = [kept(LOWER)]
-    comparisons = compare(table, reference="baseline", bootstrap=0)
+    comparisons = list(compare(table, "baseline", bootstrap=0).values())
     (prediction,) = comparisons[0].predictions
     assert prediction.sentence in comparison_text(comparisons)
     assert predictions_summary(comparisons) == ["1 prediction: 1 came true."]
@@ -149,7 +149,7 @@ def test_text_and_page_show_predicted_and_seen(sweep):
 
 
 def test_without_predictions_nothing_is_shown(sweep):
-    comparisons = compare(sweep(), reference="baseline", bootstrap=0)
+    comparisons = list(compare(sweep(), "baseline", bootstrap=0).values())
     assert (predicted_table(comparisons), predictions_summary(comparisons)) == (None, [])
 
 
@@ -164,7 +164,7 @@ def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_ou
     held, again = (
         predict_rung.prediction(each, "unified", "150k", "baseline", options) for each in (rows, worse)
     )
-    (comparison,) = compare(rows, reference="baseline", options=options)
+    comparison = compare(rows, reference="baseline", options=options).only
     assert held == again
     assert held["rung"] == "150k"
     assert held["predicted"] == pytest.approx(comparison.hold_out["predicted"])

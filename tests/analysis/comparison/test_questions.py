@@ -109,7 +109,7 @@ def test_counts_that_look_like_millions_are_questioned_in_a_comparison(sweep):
 
 def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep):
     table = pd.concat([sweep(seeds=(0, 1, 2)), sweep({"other": 0.0})])
-    comparison = compare(table, reference="baseline", where="seed < 2 and arm != 'other'", bootstrap=0)[0]
+    comparison = compare(table, reference="baseline", where="seed < 2 and arm != 'other'", bootstrap=0).only
     assert comparison.where == "seed < 2 and arm != 'other'"
     assert comparison.excluded == {"where": 8}
     assert "rows: where seed < 2 and arm != 'other' (8 left out)" in comparison_text([comparison])
@@ -196,7 +196,7 @@ def test_what_a_law_in_two_variables_lacks_is_said_in_its_own_words(sweep):
 
 def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
-    for comparison in compare(table, reference="baseline", bootstrap=0, where="seed == 0"):
+    for comparison in compare(table, reference="baseline", bootstrap=0, where="seed == 0").values():
         assert (comparison.where, comparison.excluded) == ("seed == 0", {"where": 8})
 
 

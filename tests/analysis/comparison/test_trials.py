@@ -47,6 +47,6 @@ def test_a_table_shows_the_pairs_of_compare_beside_an_arm_that_ran_a_grid_of_rat
     both["loss_validation"] = both["loss"]
     shown = analysis.table(both, "main", reference="baseline", options=OPTIONS)
     of_arm = [record["difference"] for record in shown.records if record["arm"] == "unified"]
-    unified, _ = analysis.compare(both, reference="baseline", options=OPTIONS)
+    unified, _ = analysis.compare(both, reference="baseline", options=OPTIONS).values()
     expected = [cell.mean for cell in unified.by_rung]
     assert [difference for difference in of_arm if difference is not None] == pytest.approx(expected)

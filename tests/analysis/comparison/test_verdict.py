@@ -30,7 +30,8 @@ def equal_fixture(sweep) -> pd.DataFrame:
 def test_a_clear_gain_is_better_and_a_clear_loss_is_worse(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, seeds=(0, 1, 2))
     verdicts = {
-        c.arm: (c.verdict, c.at_sizes.text) for c in compare(table, reference="baseline", bootstrap=0)
+        c.arm: (c.verdict, c.at_sizes.text)
+        for c in compare(table, reference="baseline", bootstrap=0).values()
     }
     assert verdicts == {
         "none": ("worse", "higher at all 4 sizes"),
@@ -78,7 +79,7 @@ def test_an_undecided_arm_is_told_what_the_design_sees(sweep):
 def test_many_arms_raise_the_bar_for_each_those_that_where_leaves_out_too(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "a": 0.0, "b": 0.0})
     for where in (None, "arm in ['baseline', 'unified']"):
-        unified = compare(table, reference="baseline", bootstrap=0, where=where)[0]
+        unified = compare(table, reference="baseline", bootstrap=0, where=where).only
         assert unified.loss_difference.p_holm == pytest.approx(3 * unified.loss_difference.p_value)
 
 
@@ -136,7 +137,7 @@ def test_equivalence_needs_every_size_inside_the_margin_and_comes_before_better(
 
 def test_equivalence_is_corrected_over_the_arms(sweep):
     table = streamed(sweep({"baseline": 0.0, "a": 0.0, "b": 0.0}, seeds=(0, 1, 2), noise=0.001))
-    for comparison in compare(table, reference="baseline", margin=0.01, bootstrap=0):
+    for comparison in compare(table, reference="baseline", margin=0.01, bootstrap=0).values():
         assert comparison.equivalence["p_holm"] > comparison.equivalence["p_value"]
 
 

@@ -158,10 +158,10 @@ def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():
 def test_a_comparison_of_checkpoints_counts_their_runs():
     table = pd.concat([curves(12, 4).assign(arm="a"), curves(12, 4).assign(arm="b")])
     table["loss"] *= 1 + 0.001 * np.random.default_rng(1).normal(size=len(table))
-    (counted,) = compare(table, reference="a", bootstrap=0)
+    counted = compare(table, reference="a", bootstrap=0).only
     assert counted.loss_difference.df == 11
     assert any("the last of each run's checkpoints is compared" in fact for fact in counted.facts)
-    assert compare(table, reference="a", bootstrap=0, cluster="row")[0].loss_difference.df == 47
+    assert compare(table, reference="a", bootstrap=0, cluster="row").only.loss_difference.df == 47
 
 
 def test_a_range_under_a_factor_of_three_leaves_its_exponent_free():

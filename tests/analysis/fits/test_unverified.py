@@ -38,14 +38,14 @@ def test_replicates_without_an_optimum_are_left_out_and_counted(sweep, few_optim
 
 def test_replicates_of_a_multiplier_without_an_optimum_are_left_out_and_counted(sweep, few_optima):
     few_optima(40)
-    middle = compare(sweep(random_seed=1), reference="baseline", bootstrap=100)[0].compute_multipliers[0]
+    middle = compare(sweep(random_seed=1), reference="baseline", bootstrap=100).only.compute_multipliers[0]
     assert middle.interval is not None
     assert "2 of 100 bootstrap replicates are left out: no verified optimum" in middle.note
 
 
 def test_many_replicates_without_an_optimum_leave_no_interval_of_a_multiplier(sweep, few_optima):
     few_optima(10)
-    middle = compare(sweep(random_seed=1), reference="baseline", bootstrap=100)[0].compute_multipliers[0]
+    middle = compare(sweep(random_seed=1), reference="baseline", bootstrap=100).only.compute_multipliers[0]
     assert middle.interval is None
     assert "10 of 100 bootstrap replicates leave a parameter free" in middle.note
 
@@ -55,7 +55,7 @@ def test_a_multiplier_and_a_hold_out_from_no_optimum_say_so(sweep, few_optima):
     (fitted,) = fit(sweep({"baseline": 0.0}), bootstrap=0).values()
     assert not fitted.hold_out["optimal"]
     assert "the law that predicts the hold-out is not a verified optimum" in fitted.warnings
-    compared = compare(sweep(random_seed=1), reference="baseline", bootstrap=0)[0]
+    compared = compare(sweep(random_seed=1), reference="baseline", bootstrap=0).only
     assert "not from verified optima" in compared.compute_multipliers[0].note
 
 

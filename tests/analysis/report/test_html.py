@@ -227,7 +227,7 @@ def test_a_diverged_trial_is_on_the_page(tmp_path, sweep, diverge):
 def test_a_caveat_of_one_arm_stands_with_its_verdict_and_one_of_all_arms_below_them(tmp_path, sweep, diverge):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}).assign(device="simulated")
     table = diverge(table, "unified", "55k", 1)
-    none, unified = compare(table, reference="baseline")
+    none, unified = compare(table, reference="baseline").values()
     of_all = [caveat for caveat in unified.warnings if caveat in none.warnings]
     of_one = [caveat for caveat in unified.warnings if caveat not in none.warnings]
     verdicts, _, caveats = page(tmp_path / "r.html", table).text.partition(" Caveats ")
@@ -258,7 +258,7 @@ def test_options_that_differ_from_the_sweep_file_are_named_beside_the_verdict(tm
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_what_compare_with_its_options_computes(tmp_path, sweep):
     options = {"law": "power-floor", "where": "n_params > 3e4", "bootstrap": 20}
-    (comparison,) = compare(sweep(), reference="baseline", **options)
+    comparison = compare(sweep(), reference="baseline", **options).only
     assert comparison.sentence in page(tmp_path / "r.html", sweep(), **options).text
 
 

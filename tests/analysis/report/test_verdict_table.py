@@ -25,8 +25,7 @@ def comparison() -> analysis.Comparison:
         for seed in (0, 1)
         for arm, loss in (("baseline", loss), ("new", loss - 0.05))
     ]
-    [comparison] = analysis.compare(pd.DataFrame(rows), reference="baseline", bootstrap=50)
-    return comparison
+    return analysis.compare(pd.DataFrame(rows), reference="baseline", bootstrap=50).only
 
 
 def test_an_arm_has_four_lines_before_the_table(comparison):

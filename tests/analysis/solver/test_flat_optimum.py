@@ -158,7 +158,7 @@ def test_a_hold_out_that_a_law_without_a_unique_optimum_predicts_says_so():
     assert [warning for warning in fitted.warnings if "not unique" in warning] == [f"{words} equally well"]
     assert fitted.hold_out["equal_parameters"].keys() == {"A", "alpha"}
     of_arms = pd.concat([table.assign(arm="a"), table.assign(arm="b", loss=0.99 * table["loss"])])
-    [comparison] = compare(of_arms, reference="a", loss="huber", bootstrap=0)
+    comparison = compare(of_arms, reference="a", loss="huber", bootstrap=0).only
     expected = [f"{side}: {words} equally well" for side in ("reference", "arm")]
     assert comparison.hold_out["warnings"] == expected
     assert all(f"hold-out, {warning}" in comparison_text([comparison]) for warning in expected)

@@ -20,7 +20,7 @@ def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
     assert marks["product"]["OR"] == "product"
     compared = {
         comparison.arm: comparison.loss_difference
-        for comparison in analysis.compare(rows, reference="baseline", bootstrap=0)
+        for comparison in analysis.compare(rows, reference="baseline", bootstrap=0).values()
     }
     got = {record["arm"]: record for record in records(table_shown) if record["cell"] == "all"}
     for arm, difference in compared.items():

@@ -9,7 +9,7 @@ from scalevec.analysis import DataError, Table, compare, comparison_table, rende
 
 def shown(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03}).assign(learning_rate=0.016, epochs=0.5)
-    return comparison_table(table, compare(table, reference="baseline", bootstrap=20))
+    return comparison_table(table, compare(table, "baseline", bootstrap=20).values())
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv"])
@@ -33,7 +33,7 @@ def test_a_row_shows_the_rate_of_its_own_setting(sweep):
         for optimizer, rate in (("adamw", 0.016), ("muon", 0.5))
     ]
     trials = pd.concat(parts, ignore_index=True)
-    table = comparison_table(trials, compare(trials, reference="baseline", bootstrap=20))
+    table = comparison_table(trials, compare(trials, "baseline", bootstrap=20).values())
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows[:2]]
     assert [(row["rung"], row["learning rate"]) for row in rows] == [
         ("25k adamw", "0.016, tuned"),
@@ -49,7 +49,7 @@ def test_a_table_states_its_conventions(sweep):
 
 def test_a_diverged_trial_is_said_below_the_table(sweep, diverge):
     trials = diverge(sweep(), "unified", "55k", 1)
-    table = comparison_table(trials, compare(trials, reference="baseline", bootstrap=20))
+    table = comparison_table(trials, compare(trials, "baseline", bootstrap=20).values())
     assert "Without a difference, unified: diverged at 55k, seed 1." in table.notes
 
 

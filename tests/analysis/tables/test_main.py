@@ -56,7 +56,7 @@ def test_of_a_grid_of_rates_the_best_by_validation_is_shown(source):
 
 def test_main_agrees_with_compare(source):
     rows = source({"baseline": 0.0, "none": 0.04})
-    (compared,) = analysis.compare(rows, reference="baseline", bootstrap=0)
+    compared = analysis.compare(rows, reference="baseline", bootstrap=0).only
     got = [record for record in records(shown(rows, "main")) if record["arm"] == "none"]
     assert [float(record["difference"]) for record in got] == [cell.mean for cell in compared.by_rung]
     assert [float(record["difference_low"]) for record in got] == [c.interval[0] for c in compared.by_rung]
@@ -65,7 +65,7 @@ def test_main_agrees_with_compare(source):
 def test_the_multiplier_of_a_rung_is_that_of_its_compute(source):
     rows = source({"baseline": 0.0, "unified": -0.03}, noise=4e-3)
     # A difference that is one at all sizes lies on no power law: the hold-out would withhold the largest.
-    (compared,) = analysis.compare(rows, reference="baseline", bootstrap=20, hold_out="none")
+    compared = analysis.compare(rows, reference="baseline", bootstrap=20, hold_out="none").only
     shown_main = shown(rows, "main", hold_out="none")
     got = [record for record in records(shown_main) if record["arm"] == "unified"]
     largest = compared.compute_multipliers[1]

@@ -154,7 +154,7 @@ def test_sixty_runs_of_two_projects_with_the_usual_dirt_come_to_a_verdict_in_two
 
     table = by_hand(export)
     options = {"reference": "adamw", "n_convention": "as-given", "unit": "loss", "bootstrap": 200}
-    [theirs] = analysis.compare(table, **options)
+    theirs = analysis.compare(table, **options).only
     assert ours["verdict"] == theirs.verdict == "better"
     assert ours["pairs"] == theirs.pairs
     assert ours["loss_difference"]["interval"] == pytest.approx(theirs.loss_difference.interval, rel=1e-6)

@@ -302,7 +302,7 @@ def test_analysis_does_not_take_the_branches_of_a_trunk_for_independent(monkeypa
     rows = open_sweep("simulated", tmp_path / "runs").rows
     assert len(rows) == 12
     assert rows["cluster"].nunique() == 4
-    (comparison,) = compare(rows, reference="baseline", bootstrap=0)
+    comparison = compare(rows, reference="baseline", bootstrap=0).only
     # Two seeds at one rung, whatever the budgets.
     assert (comparison.pairs, round(comparison.loss_difference.df)) == (6, 1)
     fitted = fit(rows, law="power", bootstrap=20).only

@@ -60,7 +60,7 @@ def test_a_comparison_of_runs_that_chose_their_rate_says_so():
     parts = [runs(*cells, arm=arm, size=size) for arm in ("a", "b") for size in (1e6, 2e6, 4e6)]
     rows = pd.concat(parts, ignore_index=True)
     rows["loss"] += 0.01 * (rows["arm"] == "b") + 1e-3 * rows.index % 7 - rows["n_params"] * 1e-8
-    [comparison] = analysis.compare(staged(rows)[0], reference="a", bootstrap=20)
+    comparison = analysis.compare(staged(rows)[0], reference="a", bootstrap=20).only
     assert any("were chosen on seeds that are compared" in warning for warning in comparison.warnings)
 
 

@@ -297,5 +297,5 @@ def test_rates_that_the_reference_shares_are_said_beside_a_comparison(simulate):
         ("baseline", "large"): "carried",
         ("unified", "large"): "shared",
     }
-    (comparison,) = compare(open_sweep("simulated", run.runs_dir).rows, reference="baseline", bootstrap=0)
+    comparison = compare(open_sweep("simulated", run.runs_dir).rows, reference="baseline", bootstrap=0).only
     assert "learning rates were tuned for baseline alone and are shared by all arms" in comparison.warnings
