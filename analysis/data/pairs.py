@@ -302,13 +302,15 @@ def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
 
 
 def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
-    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key."""
+    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
     grid: list[str] = []
     for name in GRID_COLUMNS:
         twice = rows.duplicated(["arm", *cell_columns, *grid, "seed"], keep=False)
         if name not in rows.columns or name in cell_columns or not twice.any():
             continue
-        if rows.loc[twice, name].nunique() > 1:
+        by_tuning = name == "learning_rate" and "lr_status" in rows.columns
+        is_fixed = not by_tuning or (rows.loc[twice, "lr_status"] == "fixed").all()
+        if is_fixed and rows.loc[twice, name].nunique() > 1:
             grid.append(name)
     return grid
 

@@ -72,7 +72,7 @@ CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architec
 """With the further setting columns these name a cell; with the seed, a pair."""
 ARM_COLUMNS = ("optimizer", "schedule", "architecture")
 """Those of them that an arm may choose for itself; then they are no part of its cells."""
-GRID_COLUMNS = ("precision",)
+GRID_COLUMNS = ("learning_rate", "precision")
 """Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
 VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 """Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""

@@ -115,7 +115,7 @@ def test_a_failed_trial_that_the_file_drops_is_named_with_its_cause(tmp_path):
     simulated(tmp_path, seeds=[0, 1, 2], exclude=[{"rung": "small", "seed": 1, "arm": "unified"}])
     record = verdict_of(tmp_path)
     assert record["verdict"] != "incomplete"
-    assert "unified small, seed 1 (failed: out_of_memory)" in record["sentence"]
+    assert any("unified small, seed 1 (failed: out_of_memory)" in fact for fact in record["facts"])
 
 
 def test_a_place_that_comes_back_is_not_dropped_any_more(tmp_path):
