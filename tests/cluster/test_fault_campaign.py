@@ -61,6 +61,7 @@ def test_a_sweep_survives_faults_on_slurm(slurm_commands, folder, undisturbed, t
     campaign.assert_whole(expected)
 
 
+@pytest.mark.nightly
 def test_a_sweep_survives_faults_on_ray(ray_cluster, folder, undisturbed, text_files, monkeypatch):
     for name, value in ray_cluster.environment.items():
         monkeypatch.setenv(name, value)

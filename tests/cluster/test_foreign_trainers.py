@@ -9,7 +9,13 @@ pytestmark = pytest.mark.slow
 SLURM = "cluster: {executor: slurm, poll_s: 0.2, memory_gb: 1.5, time: 60}\n"
 
 
-@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.nightly), "slurm", "ray"])
+@pytest.fixture(
+    params=[
+        pytest.param("local", marks=pytest.mark.nightly),
+        "slurm",
+        pytest.param("ray", marks=pytest.mark.nightly),
+    ]
+)
 def options(request, tmp_path, monkeypatch) -> tuple[str, ...]:
     """Those of ``scalevec run`` for an executor whose daemons run."""
     if request.param == "local":

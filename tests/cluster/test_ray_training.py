@@ -140,6 +140,7 @@ def test_a_cluster_computes_what_this_machine_computes_and_says_nothing_of_itsel
     assert ".cc:" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_budgets_branch_off_their_trunk_on_a_cluster_as_on_this_machine(
     on_the_cluster, trunk_sweep, trunks_on_this_machine
 ):
@@ -151,6 +152,7 @@ def test_budgets_branch_off_their_trunk_on_a_cluster_as_on_this_machine(
     assert not states_left(on_the_cluster)
 
 
+@pytest.mark.nightly
 def test_a_killed_scheduler_takes_its_trials_along_and_the_next_one_goes_on(on_the_cluster, on_this_machine):
     first = start_held(on_the_cluster, "--profile", "cluster")
     wait_until(lambda: checkpoints(on_the_cluster) >= 2, first)
@@ -228,6 +230,7 @@ def test_a_killed_scheduler_takes_a_ray_of_its_own_along(own_ray):
     wait_until(lambda: not processes_that_name(own_ray / "runs"))
 
 
+@pytest.mark.nightly
 def test_a_lost_head_ends_the_run_with_the_command_to_go_on(own_ray, on_this_machine):
     process = start_held(own_ray, "--executor", "ray")
     wait_until(lambda: checkpoints(own_ray) > 0, process)

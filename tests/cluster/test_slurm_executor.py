@@ -409,6 +409,7 @@ def test_inside_another_job_the_variables_of_that_job_do_not_count(make_bench, m
     assert collect(executor, 1)[number].exit_code == 0
 
 
+@pytest.mark.nightly
 def test_a_time_limit_that_strikes_twice_is_survived(make_bench):
     """Limits are whole minutes, and the signal may come up to one minute early: not before the job is up.
 

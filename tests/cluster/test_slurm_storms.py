@@ -163,6 +163,7 @@ def drop_what_only_slurm_believes(campaign: Campaign, slurm: SlurmCluster) -> No
     slurm.run("scancel", "--state=RUNNING", "--user=root")
 
 
+@pytest.mark.nightly
 def test_each_job_is_requeued_three_times_while_the_scheduler_is_killed_five_times(
     slurm_commands, tmp_path, text_files, undisturbed
 ):

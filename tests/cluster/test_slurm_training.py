@@ -179,6 +179,7 @@ def test_budgets_branch_off_their_trunk_on_slurm_as_on_this_machine(
     assert not states_left(tmp_path)
 
 
+@pytest.mark.nightly
 def test_requeue_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
     process = start_held("plain")
     for job in jobs(slurm):
