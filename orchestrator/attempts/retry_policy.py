@@ -25,7 +25,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Decision:
+class Retry:
     """Whether to try ``again`` (with ``micro_batch`` sequences, 0 for all), and the cause if not."""
 
     again: bool
@@ -34,7 +34,7 @@ class Decision:
     reason: str = ""
 
 
-def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
+def decide(events: Sequence[Event], batch_sequences: int) -> Retry:
     """Return what follows the last of ``events``, which are those of one run directory.
 
     An interruption is tried again as long as checkpoints advance, an error once; out of memory halves the
@@ -46,16 +46,16 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
     cause = last.get("cause")
     if cause == "out_of_memory":
         if 1 in (micro_batch, batch_sequences // _world_size(events)):
-            return Decision(False, 1, "out_of_memory", "out of memory with a micro-batch of one sequence")
-        return Decision(True, (micro_batch or batch_sequences // _world_size(events)) // 2)
+            return Retry(False, 1, "out_of_memory", "out of memory with a micro-batch of one sequence")
+        return Retry(True, (micro_batch or batch_sequences // _world_size(events)) // 2)
     if cause == "error" and last.get("definite"):
-        return Decision(False, micro_batch, "error", str(last.get("error")))
+        return Retry(False, micro_batch, "error", str(last.get("error")))
     if cause == "error" and _repeated(events):
-        return Decision(False, micro_batch, "error", f"the same error twice: {last.get('error')}")
+        return Retry(False, micro_batch, "error", f"the same error twice: {last.get('error')}")
     if _faults_without_progress(events) >= ATTEMPTS_WITHOUT_PROGRESS:
         reason = f"{ATTEMPTS_WITHOUT_PROGRESS} attempts without a new checkpoint"
-        return Decision(False, micro_batch, cause, reason)
-    return Decision(True, micro_batch)
+        return Retry(False, micro_batch, cause, reason)
+    return Retry(True, micro_batch)
 
 
 def micro_batch_left(events: Sequence[Event], batch_sequences: int, asked: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import Retry, attempt_of, decide, was_called_off
 from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.executors.forked_workers import ForkServers
 from scalevec.orchestrator.executors.slurm.payload import Entry
@@ -287,7 +287,7 @@ class Bundle:
             attempt.record.write(code, "out_of_memory" if lacked else None)
 
 
-def _look_back(directory: RunDirectory, entry: Entry) -> Decision | None:
+def _look_back(directory: RunDirectory, entry: Entry) -> Retry | None:
     """After a restart: whether the trial must not be tried again.
 
     SLURM started this job again, so whatever it ran before is gone: its claim is ended, and if the worker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.orchestrator.attempts.retry_policy import Decision, decide, micro_batch_left
+from scalevec.orchestrator.attempts.retry_policy import Retry, decide, micro_batch_left
 
 SEQUENCES = 8
 
@@ -16,7 +16,7 @@ def fault(cause, **details):
 
 
 def test_an_interruption_is_tried_again():
-    assert decide([running(), fault("killed")], SEQUENCES) == Decision(True)
+    assert decide([running(), fault("killed")], SEQUENCES) == Retry(True)
 
 
 def test_three_interruptions_without_progress_are_the_end():

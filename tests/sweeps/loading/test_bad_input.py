@@ -199,7 +199,7 @@ CASES = {
     "an unknown law": (
         "law: power",
         "law: cubic",
-        "compare.law: 'cubic': unknown law (allowed: power, power-floor, ",
+        "compare.law: 'cubic': unknown law (allowed: auto, power, power-floor, ",
     ),
     "an exclusion that matches nothing": (
         "seed: [4, 5]}",

@@ -160,7 +160,7 @@ PROBLEMS = {
         ARMS.replace('"softplus"', '"or"'),
         "reparameterization 'or' is the name of one of scalevec",
     ),
-    "no law": (ARMS.replace("A/N^alpha", "A/Z^alpha"), "'A/Z^alpha' is no term like"),
+    "no law": (ARMS.replace("A/N^alpha", "A/N^"), "expected a number, a name"),
     "no Python": ("def (", "is no Python that can be read"),
     "nothing": ("", "declares none of optimizer, schedule, reparameterization, law"),
     "a word of ours": (ARMS.replace("kappa", "seeds"), "option 'seeds' means something else"),
