@@ -88,7 +88,7 @@ screenshots: $(VENV)/dev.stamp
 
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
 # paper-small leaves out the two that take hours each: whether output-norm vectors should decay, whether the gain grows.
-# Those go on from the rungs that are kept, and end with the rung UNTIL if one is given.
+# Sweeps go on from the rungs that are kept, and end with the rung UNTIL if one is given.
 paper-small paper-smoke: paper-%: $(VENV)/run.stamp
 	$(BIN)/python tools/paper.py $*
 
