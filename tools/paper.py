@@ -73,12 +73,14 @@ def main() -> int:
     parser.add_argument("size", choices=("small", "smoke"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TABLES))
     parser.add_argument("--until", metavar="RUNG", help="the last rung that is run now")
+    parser.add_argument("--jobs", default="0", help="trials at a time; 0: as many as the cores allow")
     asked = parser.parse_args()
     if unknown := set(asked.names) - TABLES.keys():
         parser.error(f"no small sweep is called {', '.join(sorted(unknown))}; there are: {', '.join(TABLES)}")
     if asked.until and (asked.size != "small" or not asked.names or set(asked.names) & set(AT_ONCE)):
         parser.error(f"--until is for small sweeps that are named, but not {' and '.join(AT_ONCE)}")
     make = partial(_small, until=asked.until) if asked.size == "small" else _smoke
+    make = partial(make, jobs=asked.jobs)
     left_out = LONG if asked.size == "small" else ()
     for name in asked.names or (name for name in TABLES if name not in left_out):
         began = time.monotonic()
@@ -89,16 +91,16 @@ def main() -> int:
     return 0
 
 
-def _small(name: str, until: str | None = None) -> int:
+def _small(name: str, jobs: str, until: str | None = None) -> int:
     path, kept = SMALL / f"{name}.yaml", KEPT / name
-    if name not in AT_ONCE and (code := rung_by_rung(path, kept, until)):
+    if name not in AT_ONCE and (code := rung_by_rung(path, kept, jobs, until)):
         return code
-    if not until and (code := _run(path, name)):
+    if not until and (code := _run(path, name, jobs)):
         return code
     return _write_outputs(path, name, kept, "svg,pdf,png")
 
 
-def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
+def rung_by_rung(path: Path, kept: Path, jobs: str, until: str | None = None) -> int:
     """Run the sweep at ``path`` from stage to stage of its rungs, from what is in ``kept`` on."""
     sweep = sweeps.load(path)
     rungs = [rung.name for rung in sweep.ladder]
@@ -109,7 +111,8 @@ def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
     restore(kept, folder)
     asked = rungs[: rungs.index(until) + 1 if until else None]
     for rung, stage in product(asked, (TUNING, COMPARISON)):
-        if code := _scalevec("run", str(path), "--where", f"rung == {rung!r} and stage == {stage!r}"):
+        where = f"rung == {rung!r} and stage == {stage!r}"
+        if code := _scalevec("run", str(path), "--jobs", jobs, "--where", where):
             return code
         keep(rung, folder, kept)
     return 0
@@ -144,18 +147,17 @@ def _copy_missing(source: Path, target: Path) -> None:
             write_atomic(target / path.name, path.read_bytes())
 
 
-def _smoke(name: str) -> int:
+def _smoke(name: str, jobs: str) -> int:
     fields = cut(yaml.safe_load((SMALL / f"{name}.yaml").read_text(encoding="utf-8")))
     SMOKE.mkdir(parents=True, exist_ok=True)
     path = SMOKE / f"{name}.yaml"
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
-    return _run(path, name) or _write_outputs(path, name, SMOKE / name, "svg", ("markdown",))
+    return _run(path, name, jobs) or _write_outputs(path, name, SMOKE / name, "svg", ("markdown",))
 
 
-def _run(path: Path, name: str) -> int:
+def _run(path: Path, name: str, jobs: str) -> int:
     """Train what is missing of the sweep at ``path``; where time is measured, trials run one by one."""
-    alone = ("--jobs", "1") if name == "overhead" else ()
-    return _scalevec("run", str(path), *alone)
+    return _scalevec("run", str(path), "--jobs", "1" if name == "overhead" else jobs)
 
 
 def _write_outputs(
