@@ -88,14 +88,15 @@ screenshots: $(VENV)/dev.stamp
 
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
 # paper-small leaves out the two that take hours each: whether output-norm vectors should decay, whether the gain grows.
-# Those go on from the rungs that are kept, and end with the rung UNTIL if one is given.
+# Sweeps go on from the rungs that are kept, and end with the rung UNTIL if one is given; JOBS is how
+# many trials are trained at a time.
 paper-small paper-smoke: paper-%: $(VENV)/run.stamp
 	$(BIN)/python tools/paper.py $*
 
 paper-decay paper-trend: paper-%: paper-small-%
 
 paper-small-%: $(VENV)/run.stamp
-	$(BIN)/python tools/paper.py small $* $(if $(UNTIL),--until $(UNTIL))
+	$(BIN)/python tools/paper.py small $* $(if $(UNTIL),--until $(UNTIL)) $(if $(JOBS),--jobs $(JOBS))
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py

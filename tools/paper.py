@@ -4,9 +4,10 @@
     python tools/paper.py smoke [NAME ...]    a cut of each, to see that all of it works, in runs/smoke
 
 Each NAME is a file of ``sweeps/small``; of the whole ones decay and trend are run only by name. What is
-trained already is not trained again: stop it and go on. Those two go rung by rung, first its tuning, then its
+trained already is not trained again: stop it and go on. Sweeps go rung by rung, first its tuning, then its
 comparison, and the trials of each of these stages that is finished are kept too: another machine goes on
-from there. All that is compared at a rung comes from one machine.
+from there. All that is compared at a rung comes from one machine. Only theory and overhead, which take
+minutes and record more than is kept of a trial, are trained in one go.
 """
 
 import argparse
@@ -44,7 +45,8 @@ FORMATS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 TABLES: dict[str, tuple[str, ...]] = {
     "removal": ("main",),
     "removal-tuned": ("main",),
-    "ablation": ("ablation",),
+    "steps": ("ablation",),
+    "attribution": ("main",),
     "main": ("main",),
     "mixture": ("main",),
     "optimizers": ("optimizers",),
@@ -58,6 +60,9 @@ TABLES: dict[str, tuple[str, ...]] = {
 LONG = ("decay", "trend")
 """Sweeps of hours, which are run when they are named: ``make paper-decay``, ``make paper-trend``."""
 
+AT_ONCE = ("overhead", "theory")
+"""Sweeps that do not go rung by rung."""
+
 Fields = dict[str, Any]
 Output = tuple[tuple[str, ...], Path | None]
 
@@ -67,13 +72,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("size", choices=("small", "smoke"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TABLES))
-    parser.add_argument("--until", metavar="RUNG", help="the last rung of a long sweep that is run now")
+    parser.add_argument("--until", metavar="RUNG", help="the last rung that is run now")
+    parser.add_argument("--jobs", default="0", help="trials at a time; 0: as many as the cores allow")
     asked = parser.parse_args()
     if unknown := set(asked.names) - TABLES.keys():
         parser.error(f"no small sweep is called {', '.join(sorted(unknown))}; there are: {', '.join(TABLES)}")
-    if asked.until and not (asked.size == "small" and asked.names and set(asked.names) <= set(LONG)):
-        parser.error(f"--until is for {' and '.join(LONG)}, which go rung by rung")
+    if asked.until and (asked.size != "small" or not asked.names or set(asked.names) & set(AT_ONCE)):
+        parser.error(f"--until is for small sweeps that are named, but not {' and '.join(AT_ONCE)}")
     make = partial(_small, until=asked.until) if asked.size == "small" else _smoke
+    make = partial(make, jobs=asked.jobs)
     left_out = LONG if asked.size == "small" else ()
     for name in asked.names or (name for name in TABLES if name not in left_out):
         began = time.monotonic()
@@ -84,16 +91,16 @@ def main() -> int:
     return 0
 
 
-def _small(name: str, until: str | None = None) -> int:
+def _small(name: str, jobs: str, until: str | None = None) -> int:
     path, kept = SMALL / f"{name}.yaml", KEPT / name
-    if name in LONG and (code := rung_by_rung(path, kept, until)):
+    if name not in AT_ONCE and (code := rung_by_rung(path, kept, jobs, until)):
         return code
-    if not until and (code := _run(path, name)):
+    if not until and (code := _run(path, name, jobs)):
         return code
     return _write_outputs(path, name, kept, "svg,pdf,png")
 
 
-def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
+def rung_by_rung(path: Path, kept: Path, jobs: str, until: str | None = None) -> int:
     """Run the sweep at ``path`` from stage to stage of its rungs, from what is in ``kept`` on."""
     sweep = sweeps.load(path)
     rungs = [rung.name for rung in sweep.ladder]
@@ -104,7 +111,8 @@ def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
     restore(kept, folder)
     asked = rungs[: rungs.index(until) + 1 if until else None]
     for rung, stage in product(asked, (TUNING, COMPARISON)):
-        if code := _scalevec("run", str(path), "--where", f"rung == {rung!r} and stage == {stage!r}"):
+        where = f"rung == {rung!r} and stage == {stage!r}"
+        if code := _scalevec("run", str(path), "--jobs", jobs, "--where", where):
             return code
         keep(rung, folder, kept)
     return 0
@@ -139,18 +147,17 @@ def _copy_missing(source: Path, target: Path) -> None:
             write_atomic(target / path.name, path.read_bytes())
 
 
-def _smoke(name: str) -> int:
+def _smoke(name: str, jobs: str) -> int:
     fields = cut(yaml.safe_load((SMALL / f"{name}.yaml").read_text(encoding="utf-8")))
     SMOKE.mkdir(parents=True, exist_ok=True)
     path = SMOKE / f"{name}.yaml"
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
-    return _run(path, name) or _write_outputs(path, name, SMOKE / name, "svg", ("markdown",))
+    return _run(path, name, jobs) or _write_outputs(path, name, SMOKE / name, "svg", ("markdown",))
 
 
-def _run(path: Path, name: str) -> int:
+def _run(path: Path, name: str, jobs: str) -> int:
     """Train what is missing of the sweep at ``path``; where time is measured, trials run one by one."""
-    alone = ("--jobs", "1") if name == "overhead" else ()
-    return _scalevec("run", str(path), *alone)
+    return _scalevec("run", str(path), "--jobs", "1" if name == "overhead" else jobs)
 
 
 def _write_outputs(
@@ -254,19 +261,15 @@ def cut(fields: Mapping[str, Any]) -> Fields:
         small["corpus"] = {**fields["corpus"], "packages": packages[:1]}
     tune = small.pop("tune", None)
     if tune and len(tune["rungs"]) > 1 and len(small["optimizers"]) == 1:
-        rates = _first_two(tune["learning_rate"])
-        tuned = {"rungs": small["ladder"][:2], "seeds": tune["seeds"][:1]}
-        small["tune"] = {**tune, **tuned, "learning_rate": rates, "extend": 0}
+        tuned = {name: values[:2] for name, values in tune.items() if isinstance(values, list)}
+        where = {"rungs": small["ladder"][:2], "seeds": tune["seeds"][:1]}
+        small["tune"] = {**tune, **tuned, **where, "extend": 0}
     # Of a trial of so few steps the evaluation of whole splits would be two thirds.
     small["trial"] = {**fields["trial"], "evaluation_tokens": 16_384}
     if "warmup_tokens" in fields["trial"]:
         small["trial"]["warmup_tokens"] = 4096
     small.pop("exclude", None)  # its rules name what is cut away here
     return {name: value for name, value in small.items() if value != {}}
-
-
-def _first_two(values: Sequence[Any]) -> list[Any]:
-    return list(values[:2])
 
 
 if __name__ == "__main__":

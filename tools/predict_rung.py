@@ -1,9 +1,9 @@
 """What the laws of the smaller rungs say of the next one: an entry for ``compare: predict`` of a sweep.
 
-    python tools/predict_rung.py trend unified tiny-609k
+    python tools/predict_rung.py trend unified tiny-310k
 
 The sweep is one of ``sweeps/small`` whose rungs below that one are finished and kept (``make paper-trend
-UNTIL=tiny-310k``). The prediction is that of the hold-out of a comparison: the difference of the laws of both
+UNTIL=tiny-150k``). The prediction is that of the hold-out of a comparison: the difference of the laws of both
 arms, fitted to the rungs below. Its interval is one of the mean that will be seen: the noise of those rungs
 through the laws, that of the rung's own seeds (as many, and as noisy, as those of the largest rung below),
 and the test split's error.
