@@ -246,6 +246,15 @@ class Submitter:
         }
 
 
+def job_script(site: Site, job: Job) -> str:
+    """Return the script with which sbatch would get ``job``, with a word in place of its token."""
+    from submitit.slurm.slurm import _make_sbatch_string
+
+    folder = site.private / SUBMISSIONS / "TOKEN"
+    parameters = Submitter(site).parameters("TOKEN", [[job]], (folder,))
+    return str(_make_sbatch_string(command=shlex.join((*JOB, str(folder))), folder=folder, **parameters))
+
+
 def _gpus(profile: Profile, gpus: float) -> str | int | None:
     """Those of each machine; None where there are none, or where a flag asks for them in another way."""
     if {"gres", "gpus", "gpus-per-task"} & {name for name, value in profile.flags.items() if value}:

@@ -17,7 +17,7 @@ from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.payload import read_payload
-from scalevec.orchestrator.executors.slurm.submission import Submitter
+from scalevec.orchestrator.executors.slurm.submission import Submitter, job_script
 from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.orchestrator.sweep import controller
 from scalevec.results.run_directory import RunDirectory
@@ -111,6 +111,16 @@ def asked_of_sbatch(tmp_path: Path, jobs: list[Job] | None = None, **profile) ->
     request = ResourceRequest(memory_gb=2.0, gpus=1.0)
     jobs = jobs or [replace(job, request=request) for job in trials(tmp_path, "a")]
     return Submitter(site(tmp_path, **profile)).parameters(TOKEN, [jobs])
+
+
+def test_a_script_is_shown_as_sbatch_would_get_it_and_nothing_is_sent(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_PRIVATE_DIR", str(tmp_path / "private"))
+    here = site(tmp_path, partition="gpu", max_time="20:00:00", setup=("module load cuda",))
+    job = Job("0" * 64, (), tmp_path / "runs", rung="1b", estimate_s=1e6)
+    script = job_script(here, job).splitlines()
+    assert script[0] == "#!/bin/bash"
+    assert {"#SBATCH --partition=gpu", "#SBATCH --time=1200", "module load cuda"} <= set(script)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_memory_is_asked_for_in_one_way_or_not_at_all(tmp_path):
