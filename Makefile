@@ -120,10 +120,6 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
-# A type checker does not follow the __path__ of src/scalevec/__init__.py: for it, typing/ has the layout of a wheel.
-WHEEL := analysis model orchestrator results sweeps src/scalevec/__init__.py src/scalevec/py.typed
 $(VENV)/%.stamp: $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
-	mkdir -p $(VENV)/typing/scalevec
-	ln -sfn $(addprefix ../../../,$(WHEEL)) $(VENV)/typing/scalevec
 	touch $@

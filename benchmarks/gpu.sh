@@ -15,15 +15,7 @@ set -eu
 folder=$(cd "$(dirname "$0")" && pwd)
 links=$(mktemp -d)
 trap 'rm -rf "$links"' EXIT
-# As in a wheel: the five folders beside the modules of src/scalevec.
-mkdir "$links/scalevec"
-for entry in "$folder"/../src/scalevec/*.py; do
-    ln -s "$entry" "$links/scalevec/"
-done
-for entry in analysis model orchestrator results sweeps; do
-    ln -s "$folder/../$entry" "$links/scalevec/$entry"
-done
-export PYTHONPATH="$links" PYTHONDONTWRITEBYTECODE=1 TORCHINDUCTOR_CACHE_DIR="$links/compiled"
+export PYTHONPATH="$folder/../src" PYTHONDONTWRITEBYTECODE=1 TORCHINDUCTOR_CACHE_DIR="$links/compiled"
 export SCALEVEC_CACHE_DIR="$links/cache"
 # As a worker has them.
 export TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"

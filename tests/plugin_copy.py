@@ -18,7 +18,7 @@ def copied_packages(folder: Path) -> dict[str, str]:
     """
     for name in PACKAGES:
         shutil.copytree(CHECKOUT / name, folder / name)
-    shutil.copytree(CHECKOUT / "src", folder / "src")
+    shutil.copytree(CHECKOUT / "src", folder / "src", symlinks=True)
     return os.environ | {"PYTHONPATH": str(folder / "src"), "SCALEVEC_CACHE_DIR": str(folder / "cache")}
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, StringConstraints
 
 from scalevec.orchestrator.executors.notify import profile_problem
 from scalevec.sweeps.errors import DEVICES, refused, shown
@@ -19,7 +19,10 @@ RESOURCE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
 WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
 _CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
 DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
-GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}:(\d+)")
+GPU_TYPE = re.compile(r"(?=[A-Za-z0-9_.-]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9_.-]{0,40}:(\d+)")
+"""Also a part of one, as ``1g.10gb:1``."""
+CLOCK = re.compile(r"(?:(\d{1,3})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?")
+"""``24:00:00``, ``2-00:00:00``, ``2-00:00``: as sbatch takes a time, with days or seconds."""
 FOLDER_PATTERN = r"^[~/][^\x00-\x1f\x7f]{0,999}$"
 LINE_PATTERN = r"^[^\n\r\x00]*$"
 PATTERNS = {
@@ -56,10 +59,20 @@ _RESERVED_FLAGS = (
 
 
 def _minutes(value: Any) -> Any:
+    if isinstance(value, str) and (clock := CLOCK.fullmatch(value)) and (clock[1] or clock[4]):
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        value = 60 * (24 * days + hours) + minutes + seconds / 60
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value != "auto" and not (is_number and 0 < value < 1e7):
-        raise profile_problem(refused(value, "auto, or a positive number of minutes"))
+        raise profile_problem(
+            refused(value, "auto, a positive number of minutes, or a time as 24:00:00 or 2-00:00:00")
+        )
     return value if value == "auto" else float(value)
+
+
+def _lines(value: Any) -> Any:
+    """Lines of shell, from a list or one text with line breaks."""
+    return [line for line in value.splitlines() if line.strip()] if isinstance(value, str) else value
 
 
 def _gpus(value: Any) -> Any:
@@ -68,7 +81,7 @@ def _gpus(value: Any) -> Any:
         typed = GPU_TYPE.fullmatch(value)
         if typed and 1 <= int(typed[1]) <= MOST_GPUS:
             return value
-        raise profile_problem(refused(value, f"{DEVICES}, or those of a type, as h100:8"))
+        raise profile_problem(refused(value, f"{DEVICES}, or those of a type, as h100:8 or 1g.10gb:1"))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= MOST_GPUS or (value > 1 and value != int(value)):
         raise profile_problem(refused(value, DEVICES))
@@ -102,6 +115,7 @@ Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 Resource = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN), AfterValidator(_no_other_field)]
 Folder = Annotated[str, StringConstraints(pattern=FOLDER_PATTERN)]
 Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
+Lines = Annotated[tuple[Line, ...], Strict(False), BeforeValidator(_lines)]
 Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
 Minutes = Annotated[float | Literal["auto"], PlainValidator(_minutes)]
 Gpus = Annotated[float | str | None, PlainValidator(_gpus)]

@@ -35,6 +35,7 @@ VARIABLE = "SCALEVEC_PROFILES"
 INERT = frozenset(
     (
         *("partition", "account", "qos", "constraint", "exclude", "dependency", "time", "time_factor"),
+        "max_time",
         *("cpus", "gpus", "memory_gb", "processes", "nodes", "shard", "resources", "autoscale"),
         *("trials_per_job", "trials_per_gpu", "max_parallel", "max_submitted", "max_gpu_hours"),
         *("executor", "poll_s", "notice_s", "preempt"),
@@ -57,7 +58,10 @@ class RungProfile(BaseModel):
     time: of.Minutes = "auto"
     """Minutes of one job, or ``auto``: what its trials are expected to take, times ``time_factor``."""
     time_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
+    max_time: of.Minutes | None = None
+    """The longest job of the partition: no more is asked for, and a longer trial goes on in another job."""
     memory_gb: of.Positive | None = None
+    """``null`` where the site takes no ``--mem``."""
     cpus: of.Count | None = None
     gpus: of.Gpus = None
     """GPUs of each machine, or of a type (``h100:8``), a share of one, or none."""
@@ -74,7 +78,7 @@ class RungProfile(BaseModel):
     max_parallel: of.Count | None = None
     """Jobs of one array that run at a time."""
     exclude: Annotated[tuple[of.Nodes, ...], Strict(False)] = ()
-    setup: Annotated[tuple[of.Line, ...], Strict(False)] = ()
+    setup: of.Lines = ()
     """Lines of shell that run before the trials, as ``module load`` does."""
     flags: of.Flags = Field(default_factory=dict)
     """Further options of sbatch; those of a rung stand beside the profile's, ``false`` takes one back."""
@@ -140,7 +144,14 @@ class Profile(RungProfile):
             return math.ceil(self.time)
         each = sorted((time_s or seconds * self.time_factor for seconds in estimates), reverse=True)
         needed = sum(each[: math.ceil(len(each) / self.trials_per_gpu)])
-        return max(LEAST_MINUTES, math.ceil(needed / 60))
+        minutes = max(LEAST_MINUTES, math.ceil(needed / 60))
+        return min(minutes, math.ceil(self.max_time)) if isinstance(self.max_time, float) else minutes
+
+    @property
+    def says_no_memory(self) -> bool:
+        """Whether it says that no memory is asked for, or asks for it in another way."""
+        by_flag = {"mem-per-cpu", "mem-per-gpu"} & {name for name, value in self.flags.items() if value}
+        return bool(by_flag) or ("memory_gb" in self.model_fields_set and self.memory_gb is None)
 
     def interpreter(self, rung: str) -> tuple[str, ...]:
         """Return the words of the command that starts Python for trials of ``rung``."""

@@ -60,6 +60,7 @@ _OF_A_TRIAL = ("cpus", "gpus", "processes", "nodes", "shard", "memory_gb", "pyth
 _ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "notify", "log", "private_dir", "rungs")
 _OF_SLURM = (
     *("partition", "account", "qos", "constraint", "exclude", "time", "time_factor", "setup", "flags"),
+    "max_time",
     *("dependency", "max_parallel", "trials_per_job", "trials_per_gpu", *_OF_A_TRIAL),
 )
 EXECUTORS: dict[str, RegisteredExecutor] = {

@@ -15,6 +15,7 @@ from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequ
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
+from scalevec.orchestrator.executors.profiles import RungProfile
 from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import RunDirectory
 
@@ -30,10 +31,19 @@ def directory_of(runs_dir: Path, sweep: str) -> RunDirectory:
 
 
 def site_of_controller(site: Site) -> Site:
-    """``site`` with a profile that asks for no more than a controller needs, unless its rung says so."""
-    alone = dict.fromkeys(("processes", "nodes", "shard"))
-    small = {**alone, "gpus": 0.0, "cpus": None, "memory_gb": None, "trials_per_job": 1, "time": "auto"}
-    return replace(site, profile=site.profile.model_copy(update=small))
+    """``site`` with a profile that asks for one CPU, unless its rung says more.
+
+    It has the account, setup, Python and launcher of the trials, and nothing by which these find GPUs.
+    """
+    kept = {"account", "setup", "python", "launcher"}
+    of_trials = [name for name in RungProfile.model_fields if name not in kept]
+    small = {
+        name: RungProfile.model_fields[name].get_default(call_default_factory=True) for name in of_trials
+    }
+    profile = site.profile.model_copy(update={**small, "gpus": 0.0})
+    if not site.profile.says_no_memory:
+        profile.model_fields_set.discard("memory_gb")
+    return replace(site, profile=profile)
 
 
 def submitted(executor: Executor, site: Site) -> str | None:

@@ -61,8 +61,16 @@ class QueuedRung:
 
     @property
     def most_gpu_hours(self) -> float:
-        """What the jobs use if each of them takes its time limit once."""
-        return float(self.jobs * math.ceil(self.rows[0]["gpus"]) * self.minutes / 60)
+        """What the jobs use if each of them takes its time limit at every start."""
+        return float(self.starts * self.jobs * math.ceil(self.rows[0]["gpus"]) * self.minutes / 60)
+
+    @property
+    def starts(self) -> int:
+        """How often the longest job is started: at its time limit it goes on from a checkpoint."""
+        limit = 60.0 * self.minutes
+        if self.longest_job_s <= limit:
+            return 1
+        return math.ceil(self.longest_job_s / max(self.seconds_to_train, 1.0))
 
     @property
     def seconds(self) -> float:
@@ -102,6 +110,10 @@ def most_at_a_time(rungs: Sequence[QueuedRung]) -> int:
     return min([most, *limits])
 
 
+def _times(starts: int) -> str:
+    return f", {starts} starts" if starts > 1 else ""
+
+
 def jobs_table(rungs: Sequence[QueuedRung]) -> list[list[str]]:
     """Return the rows of a table, the names of its columns first."""
     names = ["stage", "rung", "trials", "jobs", "arrays", "at a time", "limit", "GPU-hours", "at most"]
@@ -110,7 +122,7 @@ def jobs_table(rungs: Sequence[QueuedRung]) -> list[list[str]]:
         *(
             [
                 *(rung.stage, rung.rung, str(len(rung.rows)), str(rung.jobs), str(rung.arrays)),
-                *(str(rung.at_a_time), duration(60 * rung.minutes)),
+                *(str(rung.at_a_time), f"{duration(60 * rung.minutes)}{_times(rung.starts)}"),
                 *(f"{gpu_hours(rung.rows):.3g}", f"{rung.most_gpu_hours:.3g}"),
             ]
             for rung in rungs

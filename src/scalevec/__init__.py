@@ -26,7 +26,6 @@ From a folder of runs (``scalevec run quickstart`` fills one)::
 """
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,10 +54,6 @@ if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
 __version__ = "0.1.0"
-
-# A wheel has the five packages beside this file, a checkout at its top, where people look for them.
-if not Path(__file__).with_name("analysis").is_dir():
-    __path__.append(str(Path(__file__).parents[2]))
 
 # Type checkers read __all__, users' attribute accesses read _MODULES: one list, so that they cannot differ.
 __all__ = [

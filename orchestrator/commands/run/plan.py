@@ -10,9 +10,13 @@ from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.commands.run.machines import executor_of, rates_of, runs_dir_of
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scalevec.orchestrator.sweep.planning import Row
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
 
@@ -34,6 +38,9 @@ def plan(
         bool, typer.Option("--without-corpus", help="Plan without a corpus (epochs are not computed).")
     ] = False,
     only_power: Annotated[bool, typer.Option("--power", help="Only what the comparison can detect.")] = False,
+    script: Annotated[
+        bool, typer.Option("--script", help="Only the job scripts that SLURM would get; nothing is sent.")
+    ] = False,
 ) -> Result:
     """Show every trial of a sweep: its cost, and what exists already.
 
@@ -52,6 +59,8 @@ def plan(
     for warning in [*run.warnings(), *notes_on_identity(run)]:
         run.progress.message(f"warning: {warning}")
     trials = planned(run)
+    if script:
+        return job_scripts(run, trials, name)
     if only_power:
         analysis = power(run, trials, figure)
         return Result(analysis.to_dict(), analysis.text)
@@ -59,6 +68,34 @@ def plan(
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
     shown = partial(plan_text, run, trials, at_a_time, figure, every_trial=every_trial, in_queue=keeps_jobs)
     return Result(trials if is_prepared else without_identity(trials), lambda: shown(width=terminal_width()))
+
+
+def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Result:
+    """Return the script of a trial of each rung that is left, and that of the controller."""
+    from scalevec.orchestrator.attempts.jobs import Job
+    from scalevec.orchestrator.executors.base import Site
+    from scalevec.orchestrator.executors.slurm.submission import job_script
+    from scalevec.orchestrator.sweep import controller
+    from scalevec.orchestrator.sweep.plan_jobs import queued_rungs
+
+    if executor != "slurm":
+        raise InvalidInputError(f"--script shows scripts for SLURM; the executor is {executor!r}")
+    site, here = Site(run.runs_dir, run.sweep.name, 1, run.profile), run.runs_dir / "trials"
+    jobs = {
+        f"{rung.stage} of {rung.rung}": Job(
+            *("0" * 64, (), here),
+            rung=rung.rung,
+            request=run.request(rung.rung),
+            estimate_s=rung.longest_job_s,
+        )
+        for rung in queued_rungs(run, trials)
+    }
+    scripts = {name: job_script(site, job) for name, job in jobs.items()}
+    alone = controller.site_of_controller(site)
+    request = alone.profile.request(controller.RUNG, controller.REQUEST)
+    job = Job("0" * 64, (), here, rung=controller.RUNG, request=request)
+    scripts["controller"] = job_script(alone, job)
+    return Result(scripts, "\n".join(f"# --- {name} ---\n{text}" for name, text in scripts.items()))
 
 
 def run_to_plan(

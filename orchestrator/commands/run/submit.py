@@ -56,5 +56,6 @@ def submit(
             number = controller.submit(cluster, site, source, profile, executor=name, trusted=trusted)
     suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
     record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}
-    text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {number}"
+    of_slurm = str(number).partition("/")[0]
+    text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {of_slurm}"
     return Result(record, f"{text}\nNext: {'; '.join(suggested)}")

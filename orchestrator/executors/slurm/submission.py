@@ -224,10 +224,10 @@ class Submitter:
             "account": profile.account,
             "qos": profile.qos,
             "constraint": profile.constraint,
-            "mem": f"{math.ceil(places * memory_gb * 1024)}M" if memory_gb else None,
-            "gpus_per_node": profile.gpus
-            if isinstance(profile.gpus, str)
-            else math.ceil(request.gpus) or None,
+            "mem": f"{math.ceil(places * memory_gb * 1024)}M"
+            if memory_gb and not profile.says_no_memory
+            else None,
+            "gpus_per_node": _gpus(profile, request.gpus),
             "nodes": request.nodes if request.nodes > 1 else None,
             "ntasks_per_node": 1 if request.nodes > 1 else None,
             "exclude": ",".join(_excluded(profile, job.avoid_nodes)) or None,
@@ -244,6 +244,22 @@ class Submitter:
             "additional_parameters": further,
             **{name: value for name, value in named.items() if value is not None},
         }
+
+
+def job_script(site: Site, job: Job) -> str:
+    """Return the script with which sbatch would get ``job``, with a word in place of its token."""
+    from submitit.slurm.slurm import _make_sbatch_string
+
+    folder = site.private / SUBMISSIONS / "TOKEN"
+    parameters = Submitter(site).parameters("TOKEN", [[job]], (folder,))
+    return str(_make_sbatch_string(command=shlex.join((*JOB, str(folder))), folder=folder, **parameters))
+
+
+def _gpus(profile: Profile, gpus: float) -> str | int | None:
+    """Those of each machine; None where there are none, or where a flag asks for them in another way."""
+    if {"gres", "gpus", "gpus-per-task"} & {name for name, value in profile.flags.items() if value}:
+        return None
+    return profile.gpus if isinstance(profile.gpus, str) else math.ceil(gpus) or None
 
 
 def _groups(jobs: Iterable[Job]) -> Iterable[list[Job]]:

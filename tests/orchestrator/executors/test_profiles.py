@@ -183,12 +183,12 @@ def test_everything_that_is_wrong_is_said_at_once(folder):
         "site.gpus: -1; allowed: a whole number of GPUs, or a share of one (0 to 1) that lets several trials "
         "use it",
         "site.executor: 'slrum'; allowed: 'local', 'ray', 'slurm' or 'simulate'",
-        "site.time: 'soon'; allowed: auto, or a positive number of minutes",
+        "site.time: 'soon'; allowed: auto, a positive number of minutes, or a time as 24:00:00 or 2-00:00:00",
     ]
 
 
 @pytest.mark.parametrize(
-    "text", ["- a", "site: 3", "", "site: [a]", "site: {rungs: [a]}", "site: {setup: echo}"]
+    "text", ["- a", "site: 3", "", "site: [a]", "site: {rungs: [a]}", "site: {setup: 7}"]
 )
 def test_what_is_not_a_mapping_or_a_list_where_one_belongs_is_refused(folder, text):
     assert "allowed: a" in refusal(folder, text) or "unknown" in refusal(folder, text)
@@ -342,6 +342,29 @@ def test_trials_are_trained_by_the_interpreter_and_launcher_of_their_rung():
 
 def test_a_setup_entry_is_one_line(folder):
     assert "one line of shell" in refusal(folder, 'site: {setup: ["a\\nb"]}')
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("24:00:00", 1440), ("2-00:00:00", 2880), ("1-12:30", 2190), ("00:30:00", 30), (90, 90)],
+)
+def test_a_time_is_minutes_or_what_sbatch_takes(text, minutes):
+    assert Profile(time=text, max_time=text).limit_minutes(None, [1e9]) == minutes
+
+
+@pytest.mark.parametrize("text", ["12:00", "soon", "1-", "24:00:00:00", "-1"])
+def test_a_time_that_may_be_hours_or_minutes_is_refused(text, folder):
+    assert "or a time as 24:00:00 or 2-00:00:00" in refusal(folder, f"site: {{time: '{text}'}}")
+
+
+def test_no_job_is_asked_for_longer_than_its_partition_has():
+    profile = Profile(max_time="20:00:00")
+    assert profile.limit_minutes(None, [3600.0]) == 120
+    assert profile.limit_minutes(None, [100 * 3600.0]) == 1200
+
+
+def test_setup_may_be_a_text_of_several_lines(folder):
+    assert Profile(setup="module load cuda\n\nexport A=1\n").setup == ("module load cuda", "export A=1")
 
 
 def test_profiles_are_frozen():

@@ -4,20 +4,22 @@ import os
 import shlex
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import submitit
 
-from scalevec.orchestrator.attempts.jobs import WORKER, Job
+from scalevec.orchestrator.attempts.jobs import WORKER, Job, ResourceRequest
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.payload import read_payload
-from scalevec.orchestrator.executors.slurm.submission import Submitter
+from scalevec.orchestrator.executors.slurm.submission import Submitter, job_script
 from scalevec.orchestrator.snapshots.snapshot import taken
+from scalevec.orchestrator.sweep import controller
 from scalevec.results.run_directory import RunDirectory
 
 TOKEN = "20260101T000000-0011aabb"
@@ -102,6 +104,70 @@ def test_what_jobs_run_lies_in_the_private_folder_and_their_records_in_the_runs_
     assert private.stat().st_mode & 0o077 == 0
     assert {path.name for path in first.folder.iterdir()} == {"sending.json", "places.json"}
     assert first.folder.stat().st_mode & stat.S_IWGRP  # another member's scheduler adds to them
+
+
+def asked_of_sbatch(tmp_path: Path, jobs: list[Job] | None = None, **profile) -> dict[str, object]:
+    """What submitit is told of trials of which each takes 2 GB and a GPU."""
+    request = ResourceRequest(memory_gb=2.0, gpus=1.0)
+    jobs = jobs or [replace(job, request=request) for job in trials(tmp_path, "a")]
+    return Submitter(site(tmp_path, **profile)).parameters(TOKEN, [jobs])
+
+
+def test_a_script_is_shown_as_sbatch_would_get_it_and_nothing_is_sent(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_PRIVATE_DIR", str(tmp_path / "private"))
+    here = site(tmp_path, partition="gpu", max_time="20:00:00", setup=("module load cuda",))
+    job = Job("0" * 64, (), tmp_path / "runs", rung="1b", estimate_s=1e6)
+    script = job_script(here, job).splitlines()
+    assert script[0] == "#!/bin/bash"
+    assert {"#SBATCH --partition=gpu", "#SBATCH --time=1200", "module load cuda"} <= set(script)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_memory_is_asked_for_in_one_way_or_not_at_all(tmp_path):
+    assert asked_of_sbatch(tmp_path)["mem"] == "2048M"
+    assert "mem" not in asked_of_sbatch(tmp_path / "null", memory_gb=None)
+    by_cpu = asked_of_sbatch(tmp_path / "by cpu", flags={"mem-per-cpu": "4G"})
+    assert "mem" not in by_cpu
+    assert by_cpu["additional_parameters"]["mem-per-cpu"] == "4G"
+
+
+def test_gpus_are_asked_for_in_one_way(tmp_path):
+    assert asked_of_sbatch(tmp_path)["gpus_per_node"] == 1
+    assert asked_of_sbatch(tmp_path / "mig", gpus="1g.10gb:1")["gpus_per_node"] == "1g.10gb:1"
+    assert "gpus_per_node" not in asked_of_sbatch(tmp_path / "gres", flags={"gres": "gpu:a100:1"})
+
+
+def test_a_controller_asks_for_a_cpu_and_nothing_by_which_trials_find_gpus(tmp_path):
+    of_trials = {
+        "partition": "gpu",
+        "constraint": "a100|h100",
+        "qos": "long",
+        "exclude": ("n13",),
+        "dependency": "afterok:1",
+        "gpus": "h100:8",
+        "memory_gb": 64.0,
+        "flags": {"gres": "gpu:8", "nice": 100},
+        "account": "lab",
+        "setup": ("module load python",),
+    }
+    here = controller.site_of_controller(site(tmp_path, **of_trials))
+    request = here.profile.request(controller.RUNG, controller.REQUEST)
+    (job,) = trials(tmp_path, "a")
+    asked = Submitter(here).parameters(TOKEN, [[replace(job, rung=controller.RUNG, request=request)]])
+    assert asked.keys().isdisjoint({"partition", "constraint", "qos", "exclude", "gpus_per_node"})
+    assert (asked["account"], asked["mem"], asked["cpus_per_task"]) == ("lab", "4096M", 1)
+    assert asked["additional_parameters"] == {"requeue": True}
+    assert "module load python" in asked["setup"]
+
+
+def test_the_controllers_own_rung_says_what_it_needs_beside(tmp_path):
+    own = {"controller": RungProfile(partition="cpu", memory_gb=None)}
+    here = controller.site_of_controller(site(tmp_path, partition="gpu", rungs=own))
+    request = here.profile.request(controller.RUNG, controller.REQUEST)
+    (job,) = trials(tmp_path, "a")
+    asked = Submitter(here).parameters(TOKEN, [[replace(job, rung=controller.RUNG, request=request)]])
+    assert asked["partition"] == "cpu"
+    assert "mem" not in asked
 
 
 def test_nothing_that_is_sent_or_kept_is_a_pickle(tmp_path, sent):
