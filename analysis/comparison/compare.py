@@ -315,7 +315,7 @@ def _question(trials: ComparedTrials) -> dict[str, Any]:
         "arms": sorted(trials.arms),
         "where": options.where,
         "margin": options.margin,
-        "law": options.law,
+        "law": trials.asked_law,
     }
 
 

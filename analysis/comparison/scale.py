@@ -103,7 +103,9 @@ def _line(
     every = [size for size in evidence.sizes if not size.one_run]
     lower, higher = (evidence.differing(every, sign) for sign in (-1, 1))
     shows = bool(lower or higher or evidence.is_significant)
-    if not shows or evidence.pairs.same_trials or not is_loss(evidence.options.y):
+    if not is_loss(evidence.options.y):
+        return ScaleLine("none", f"says nothing: {evidence.options.y} is no loss")
+    if not shows or evidence.pairs.same_trials:
         return ScaleLine("none", "says nothing: no difference at any size")
     if len(every) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")

@@ -62,6 +62,8 @@ class ComparedTrials:
     """Arms of the source that the chosen rows do not hold: they count in Holm's correction all the same."""
     chosen: tuple[str, ...] = ()
     """How one run was chosen for each cell and seed, a sentence each."""
+    asked_law: str = ""
+    """The law that was asked for; that of the options is what it stands for on these rows."""
     _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
 
     @property
@@ -278,6 +280,7 @@ def compared_trials(
     """
     chosen = select(results, options.where)
     require_column(chosen, options.y)
+    asked_law = options.law
     options = replace(options, law=with_columns(options.law, list(chosen.columns)))
     law_columns = law_named(options.law).own_columns
     whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)
@@ -293,7 +296,7 @@ def compared_trials(
     n_left_out = _n_arms(results) - len(ranks) if options.where else 0
     n_unplaced = len(planned) - planned[["n_params", "n_tokens"]].notna().all(axis=1).sum()
     return ComparedTrials(
-        rows, reference, tuple(others), options, results, int(n_unplaced), max(n_left_out, 0), told
+        rows, reference, tuple(others), options, results, int(n_unplaced), max(n_left_out, 0), told, asked_law
     )
 
 

@@ -154,7 +154,7 @@ def test_the_status_of_a_claim_says_whether_it_was_asked_before_the_results(swee
     table = sweep()
     assert only(table).claim_status.code == "no_plan"
     asked = {"reference": "baseline", "arms": ["baseline", "unified"], "where": None, "margin": None}
-    table.attrs["declared"] = asked | {"law": "power"}
+    table.attrs["declared"] = asked | {"law": "auto"}
     assert only(table).claim_status.text == "planned"
     for changed in ({"where": "rung != '25k'"}, {"margin": 0.01}, {"law": "power-floor"}):
         status = only(table, **changed).claim_status

@@ -104,7 +104,7 @@ def test_fewer_points_than_parameters(run: Run, law: str, parameters: int):
 @pytest.mark.parametrize("options", [("--law", "chinchilla"), ("--law", "power", "--x", "N")])
 def test_all_sizes_equal(run: Run, options: tuple[str, ...]):
     table = good().assign(n_params=1e6)
-    assert_refused(run(table, "fit", *options), "one value of N, which leaves alpha free")
+    assert_refused(run(table, "fit", *options), "one value of N, which leaves A, alpha free")
 
 
 def test_one_size_and_one_budget_leave_a_law_in_compute_free(run: Run):

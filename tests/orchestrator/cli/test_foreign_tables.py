@@ -37,8 +37,8 @@ def test_scores_beside_a_table_are_compared_like_a_loss(rows, tmp_path, command)
         "compare", str(tmp_path / "r.csv"), "--join", str(tmp_path / "scores.csv"), "--y", "error"
     )
     assert answer.code == 0, answer.err
-    assert answer.out.startswith("error: arm minus baseline")
-    assert "new" in answer.out
+    assert "\nerror: arm minus baseline" in answer.out
+    assert "with scale: says nothing: error is no loss" in answer.out
 
 
 def test_scores_of_trained_models_stand_beside_the_trials_of_a_sweep(tmp_path, command):

@@ -82,7 +82,7 @@ def test_nothing_is_said_of_n_or_the_loss_of_a_table_that_does_not_say_it(rows, 
 def test_the_unit_and_the_convention_that_a_person_names_are_said(rows, tmp_path, scalevec):
     rows.to_csv(tmp_path / "t.csv", index=False)
     shown = scalevec("compare", "t.csv", "--unit", "bits-per-byte", "--n-convention", "matrices", "--verbose")
-    assert "bits/byte lower" in shown.stdout
+    assert "Mean difference −0.0374 bits/byte" in shown.stdout
     assert "N: non-embedding matrix parameters" in shown.stdout
     fitted = scalevec("fit", "t.csv", "--unit", "bits-per-byte", "--bootstrap", "0").stdout
     assert " bits/byte x FLOPs^alpha" in fitted

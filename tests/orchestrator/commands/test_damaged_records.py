@@ -95,8 +95,8 @@ def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs
             member.pop("n_tokens")
             shutil.rmtree(RunDirectory.of(runs, member["trial_id"]).path, ignore_errors=True)
     folder.members_path.write_text(json.dumps(members))
-    _, messages = told("compare", NAME)
-    assert "4 trials without a result left out: no record says of which size and token budget" in messages
+    answer, _ = told("compare", NAME)
+    assert "4 trials without a result left out: no record says of which size and token budget" in answer
     told("table", NAME, "main")
 
 

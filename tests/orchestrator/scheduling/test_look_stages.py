@@ -38,14 +38,14 @@ def test_a_clear_difference_ends_the_sweep_at_the_first_look(tmp_path):
     assert seeds_run(sweep, "unified") == seeds_run(sweep, "baseline") == 4
     record = verdicts(tmp_path)["unified"]
     assert record["verdict"] == "better"
-    assert "look 1 of 4 (declared: 4, 6, 8, 10)" in record["sentence"]
+    assert record["claim_status"]["text"] == "decided at look 1 of 4 (4 seeds)"
 
 
 def test_an_arm_without_a_difference_ends_for_futility_and_says_so(tmp_path):
     sweep = decided(tmp_path, {"unified": 1.0})
     record = verdicts(tmp_path)["unified"]
     assert (record["verdict"], record["plan"]["ends"]) == ("undecided", "futility")
-    assert "Ended for futility at the look at" in record["sentence"]
+    assert record["claim_status"]["text"].startswith("ended for futility at look ")
     assert seeds_run(sweep, "unified") == record["plan"]["look"] < 10
 
 
@@ -56,7 +56,7 @@ def test_an_arm_within_the_margin_is_equivalent_before_the_last_look(tmp_path):
 
 
 def test_arms_that_are_decided_are_not_trained_further(tmp_path):
-    sweep = decided(tmp_path, {"none": 1.0, "unified": 1.3}, seeds=list(range(20, 30)))
+    sweep = decided(tmp_path, {"none": 1.001, "unified": 1.3}, seeds=list(range(20, 30)))
     assert seeds_run(sweep, "unified") == 4 < seeds_run(sweep, "none") == seeds_run(sweep, "baseline")
     assert {record["verdict"] for record in verdicts(tmp_path).values()} == {"better", "undecided"}
 

@@ -305,7 +305,7 @@ def test_analysis_does_not_take_the_branches_of_a_trunk_for_independent(monkeypa
     comparison = compare(rows, reference="baseline", bootstrap=0).only
     # Two seeds at one rung, whatever the budgets.
     assert (comparison.pairs, round(comparison.loss_difference.df)) == (6, 1)
-    fitted = fit(rows, law="power", bootstrap=20).only
+    fitted = fit(rows, law="power", bootstrap=20)["baseline"]
     assert fitted.n_clusters == 2
     assert "1 degrees of freedom, from seed noise of 2 whole clusters" in fitted.interval_note
 

@@ -70,7 +70,7 @@ def test_the_resolved_section_says_the_same_options():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{law: chinchila}", "law: 'chinchila': unknown law; did you mean chinchilla? (allowed: auto, power, "),
+        ("{law: chinchila}", "law: 'chinchila': unknown law; did you mean chinchilla? (allowed: auto, "),
         ("{law: {formula: E + A/ /N}}", "law: formula, character 8: expected a number"),
         ("{law: {formula: E*N, positve: [E]}}", "law: 'positve': unknown key; did you mean positive?"),
         ("{law: {formula: E*N, start: {E: x}}}", "law: formula, character 16: expected a finite number"),
