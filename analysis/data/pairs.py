@@ -305,7 +305,7 @@ def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
     """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
     grid: list[str] = []
     for name in GRID_COLUMNS:
-        twice = rows.duplicated(["arm", *cell_columns, *grid, "seed"], keep=False)
+        twice = rows[["arm", *cell_columns, *grid, "seed"]].duplicated(keep=False)
         if name not in rows.columns or name in cell_columns or not twice.any():
             continue
         by_tuning = name == "learning_rate" and "lr_status" in rows.columns
@@ -339,7 +339,7 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
     of_arm = rows[rows["arm"] == arm]
-    twice = of_arm.duplicated(key)
+    twice = of_arm[key].duplicated()
     if twice.any():
         values = of_arm[twice].iloc[0]
         shown = ", ".join(text for name in key for text in named(f"{name} {{}}", [values[name]]))

@@ -188,7 +188,11 @@ def _row_numbers(index: pd.Index) -> pd.Index:
 
 def _without_copies(table: pd.DataFrame) -> pd.DataFrame:
     """``table`` with each result once: a row that equals another in every column is no second trial."""
-    copies = table["status"].isin(HAS_RESULT) & table.duplicated(plain_columns(table))
+    plain = plain_columns(table)
+    # Of thousands of columns only those of rows that may be copies are compared.
+    first = [name for name in ("arm", "n_params", "n_tokens", "loss", "seed", "trial_id") if name in plain]
+    alike = table[first].duplicated(keep=False) & table["status"].isin(HAS_RESULT)
+    copies = table.loc[alike, plain].duplicated().reindex(table.index, fill_value=False)
     kept = table[~copies]
     if copies.any():
         kept.attrs[COPIES] = table.loc[copies, "arm"].value_counts().to_dict()
