@@ -117,6 +117,7 @@ TABLES: dict[str, RegistryEntry] = {
         ("main", "main", "loss, difference and compute multiplier per rung and setting"),
         ("ablation", "ablation", "design choices of each arm and its differences to the reference"),
         ("decay", "decay", "which scale vectors decay, per architecture"),
+        ("factorial", "factorial", "what each part changes over every combination of the others"),
         ("overhead", "overhead", "what each arm costs in time, memory and parameters"),
         ("optimizers", "optimizers", "loss, difference and learning rate per optimizer and schedule"),
         ("scaling", "scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
