@@ -69,9 +69,8 @@ def build(trials: ComparedTrials) -> Table:
         numeric=(False, False, False, True, True, True, True),
         notes=(
             f"Effect: mean {trials.options.y} with the level less that with the other one, over every "
-            "combination of the other factors; negative is better. Values: one for each cell and seed in which "
-            "all "
-            f"{plural(len(design.arms), 'arm')} completed: {', '.join(design.arms.values())}.",
+            "combination of the other factors; negative is better. Values: one for each cell and seed in "
+            f"which all {plural(len(design.arms), 'arm')} completed: {', '.join(design.arms.values())}.",
             f"Interval: {percent(trials.options.level)}, t; p: corrected by Holm over the effects.",
             *phrases.convention_notes(trials),
         ),
