@@ -112,15 +112,12 @@ LAWS: dict[str, LawEntry] = {
     "envelope": LawEntry("G C^a", f"{_HOFFMANN}, section 3.1", method="envelope"),
 }
 TABLES: dict[str, RegistryEntry] = {
-    name: RegistryEntry(description, f"scalevec.analysis.tables.{module}:build")
-    for name, module, description in (
-        ("main", "main", "loss, difference and compute multiplier per rung and setting"),
-        ("ablation", "ablation", "design choices of each arm and its differences to the reference"),
-        ("decay", "decay", "which scale vectors decay, per architecture"),
-        ("overhead", "overhead", "what each arm costs in time, memory and parameters"),
-        ("optimizers", "optimizers", "loss, difference and learning rate per optimizer and schedule"),
-        ("scaling", "scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
-        ("comparison", "comparison", "each arm against the reference per rung, with its verdict"),
+    name: RegistryEntry(description, f"scalevec.analysis.tables.{name}:build")
+    for name, description in (
+        ("comparison", "loss, difference and compute multiplier per rung and setting, with the verdicts"),
+        ("ablation", "design choices of each arm and its differences to the reference"),
+        ("scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
+        ("overhead", "what each arm costs in time, memory and parameters"),
     )
 }
 FIGURES: dict[str, RegistryEntry] = {

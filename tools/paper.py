@@ -42,17 +42,17 @@ RUNS = Path(os.environ.get("SCALEVEC_RUNS_DIR", CHECKOUT / "runs"))
 SMOKE = CHECKOUT / "runs" / "smoke"
 FORMATS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 TABLES: dict[str, tuple[str, ...]] = {
-    "removal": ("main",),
-    "removal-tuned": ("main",),
+    "removal": ("comparison",),
+    "removal-tuned": ("comparison",),
     "ablation": ("ablation",),
-    "main": ("main",),
-    "mixture": ("main",),
-    "optimizers": ("optimizers",),
+    "main": ("comparison",),
+    "mixture": ("comparison",),
+    "optimizers": ("comparison",),
     "scaling": ("scaling",),
     "overhead": ("overhead",),
     "theory": (),
-    "decay": ("decay",),
-    "trend": ("main",),
+    "decay": ("comparison",),
+    "trend": ("comparison",),
 }
 """The tables of each small sweep."""
 LONG = ("decay", "trend")

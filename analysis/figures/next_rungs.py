@@ -13,7 +13,7 @@ from scalevec.analysis.figures.style import Medium
 from scalevec.analysis.figures.ticks import log_ticks, plain_ticks
 from scalevec.analysis.fits.columns import rung_size
 from scalevec.analysis.laws import formula_of
-from scalevec.analysis.tables.scaling import rolling_of_parts
+from scalevec.analysis.tables.scaling import next_rungs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,10 +29,11 @@ def draw_hold_outs(data: FigureInput, medium: Medium) -> Drawing:
     Where one rung alone is predicted its errors stand arm by arm.
     """
     panels: dict[tuple[str, str], _Panel] = {}
-    for setting, record in rolling_of_parts(data.trials):
-        if "predicted" in record:
-            of_panel = panels.setdefault(("", named_setting(setting)), {})
-            of_panel.setdefault(record["arm"], []).append(record)
+    for setting, part in data.trials.law_parts():
+        for record in next_rungs(part):
+            if "predicted" in record:
+                of_panel = panels.setdefault(("", named_setting(setting)), {})
+                of_panel.setdefault(record["arm"], []).append(record)
     if not panels:
         raise DataError("no next rung is predicted: a law needs more rungs than parameters")
     draw = _strips if all(_has_one_size(of_panel) for of_panel in panels.values()) else _lines

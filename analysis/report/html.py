@@ -38,7 +38,7 @@ from scalevec.analysis.report.plan_state import plan_state, seeds_by_stage
 from scalevec.analysis.report.predicted import predicted_table
 from scalevec.analysis.report.run_times import costs, times_by_rung
 from scalevec.analysis.report.trial_tables import pair_records, trials_table
-from scalevec.analysis.tables.comparison import comparison_table
+from scalevec.analysis.tables import comparison
 from scalevec.analysis.tables.content import Table
 from scalevec.analysis.tables.render import render
 
@@ -152,11 +152,10 @@ def render_report(data: ReportInput) -> str:
 def _tables(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
     """The tables and figures of the page."""
     comparisons, choices, trials = data.figures.comparisons, data.figures.choices, data.figures.trials
-    by_rung = comparison_table(data.table, comparisons)
     return {
         "predicted": predicted_table(comparisons),
         "line": along_the_line(data.figures.by_laws),
-        "table": dataclasses.replace(by_rung, records=_by_rung_records(comparisons)),
+        "table": comparison.build(trials, comparisons) if comparisons else None,
         "figures": page_figures(data.figures, FIGURES_SHOWN),
         "multipliers": _multiplier_table(comparisons),
         "tuning": tuning_rows(choices),
@@ -184,26 +183,6 @@ def _conventions(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
         "n_words": N_CONVENTIONS[options.n_convention],
         "c_words": C_CONVENTIONS[options.c_convention],
     }
-
-
-def _by_rung_records(comparisons: Sequence[Comparison]) -> tuple[dict[str, Any], ...]:
-    """The table by rung with every digit; the mean over all rungs has no size."""
-    records: list[dict[str, Any]] = []
-    for of_arm in comparisons:
-        for cell in of_arm.by_rung:
-            names = ("rung", "n_params", "n_tokens", "loss_reference", "loss_arm")
-            setting = dict(cell.setting)
-            shown = {"arm": of_arm.arm, **{name: getattr(cell, name) for name in names}, **setting}
-            records.append({**shown, "difference": cell.mean, **_ends(cell.interval), "pairs": cell.n})
-        mean = of_arm.loss_difference
-        shown = {"arm": of_arm.arm, "rung": "all (mean)", "difference": mean.mean, **_ends(mean.interval)}
-        records.append({**shown, "pairs": of_arm.pairs, "p": mean.p_value, "p_holm": mean.p_holm})
-    return tuple(records)
-
-
-def _ends(interval: tuple[float, float] | None) -> dict[str, float | None]:
-    low, high = interval or (None, None)
-    return {"low": low, "high": high}
 
 
 def _fit_notes(fits: Sequence[Fit]) -> list[str]:
@@ -249,9 +228,9 @@ def _multiplier_table(comparisons: Sequence[Comparison]) -> Table:
     """The compute multipliers at the middle and the largest C; where there are none, those of tokens."""
     columns = ("arm", "multiplier", "at", "C (FLOPs)", "estimate", "interval", "remark")
     rows = [
-        (comparison.arm, kind, shown.at, f"{shown.at_flops:.2e}", *_multiplier_cells(shown))
-        for comparison in comparisons
-        for kind, multipliers in _kinds_shown(comparison)
+        (of_arm.arm, kind, shown.at, f"{shown.at_flops:.2e}", *_multiplier_cells(shown))
+        for of_arm in comparisons
+        for kind, multipliers in _kinds_shown(of_arm)
         for shown in multipliers[:2]
     ]
     return Table("Multipliers", columns, tuple(rows), (False, False, False, True, True, True, False))
