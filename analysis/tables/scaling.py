@@ -1,8 +1,11 @@
 """The scaling table: the law fitted to each arm, its errors on held-out rungs, the compute multipliers."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import Multiplier
@@ -19,6 +22,8 @@ from scalevec.analysis.tables.content import Table
 
 POINTS = {"geometric middle": "middle", "largest": "largest"}
 """The points of a multiplier that the table shows, and their names in a record."""
+
+_OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_agreeing", "n_starts")
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,7 @@ class _Row:
             record |= notes.bounds(name, value, fitted.intervals.get(name))
         errors = {f"error_of_the_law_of_{s['rungs']}_rungs": s.get("relative_error") for s in self.next_rungs}
         record |= {
-            "interval_method": fitted.interval_method,
-            "n_points": fitted.n_points,
-            "objective": fitted.objective,
+            **{name: getattr(fitted, name) for name in _OPTIMUM},
             "hold_out_relative_error": fitted.hold_out.get("relative_error"),
             **errors,
         }
@@ -91,33 +94,47 @@ def build(trials: ComparedTrials) -> Table:
     problems: list[str] = []
     for setting, part in trials.law_parts():
         steps = next_rungs(part)
-        for fitted in _fits(part, problems):
+        fits, unfitted = fits_of(part, part.rows)
+        problems += unfitted
+        for fitted in fits:
             at, reason = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
             of_arm = [step for step in steps if step["arm"] == fitted.arm]
             rows.append(_Row(setting, fitted, at, of_arm, reason))
-    problems = list(dict.fromkeys(problems))
     if not rows:
-        raise DataError(f"table 'scaling' has no law to show: {'; '.join(problems)}")
+        raise DataError(f"table 'scaling' has no law to show: {'; '.join(dict.fromkeys(problems))}")
+    table = _of_rows(trials, rows, problems)
+    remarks = notes.convention_notes(trials)
+    return dataclasses.replace(table, notes=(*table.notes, *remarks, *notes.mark_notes(table.rows)))
+
+
+def laws_table(trials: ComparedTrials, fits: Sequence[Fit], problems: Sequence[str]) -> Table:
+    """A row for each of ``fits`` with its law and hold-out, and why the others could not be fitted."""
+    return _of_rows(trials, [_Row({}, fitted, {}, [], "") for fitted in fits], problems)
+
+
+def _of_rows(trials: ComparedTrials, rows: Sequence[_Row], problems: Sequence[str]) -> Table:
+    """The table without the conventions of its source; columns that are blank everywhere are left out."""
     parameters = law_named(trials.options.law).parameters
-    labels = (*rows[0].setting, "arm")
+    labels = (*(rows[0].setting if rows else ()), "arm")
     numbers = (*parameters, "points", "hold-out", "next rungs", "at the middle C", "at the largest C")
-    texts = tuple(row.texts(trials.reference) for row in rows)
+    others = [row for row in rows if row.fit.arm != trials.reference] or rows
+    blank = {
+        "hold-out": not any("relative_error" in row.fit.hold_out for row in rows),
+        "next rungs": not any("relative_error" in step for row in rows for step in row.next_rungs),
+        **dict.fromkeys(numbers[-2:], not any(row.multipliers for row in others)),
+    }
+    columns = (*labels, *numbers)
+    kept = [at for at, name in enumerate(columns) if not blank.get(name)]
+    groups = (*("",) * len(labels), *(formula_of(trials.options),) * len(parameters), "", "", "")
+    groups = (*groups, "multiplier", "multiplier")
+    texts = [row.texts(trials.reference) for row in rows]
     return Table(
         title="Scaling laws",
-        columns=(*labels, *numbers),
-        rows=texts,
-        numeric=(False,) * len(labels) + (True,) * len(numbers),
-        notes=(
-            *_notes(trials, rows),
-            *(f"Not fitted: {problem}." for problem in problems),
-            *notes.convention_notes(trials),
-            *notes.mark_notes(texts),
-        ),
-        groups=(
-            *("",) * len(labels),
-            *(formula_of(trials.options),) * len(parameters),
-            *("", "", "", "multiplier", "multiplier"),
-        ),
+        columns=tuple(columns[at] for at in kept),
+        rows=tuple(tuple(row[at] for at in kept) for row in texts),
+        numeric=tuple(at >= len(labels) for at in kept),
+        notes=(*_notes(trials, rows, blank), *(f"Not fitted: {why}." for why in dict.fromkeys(problems))),
+        groups=tuple(groups[at] for at in kept),
         breaks=notes.breaks([row.setting for row in rows]),
         records=tuple(row.record() for row in rows),
     )
@@ -142,18 +159,20 @@ def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier],
     return {multiplier.at: multiplier for multiplier in noted(shown, of_arm.held)}, reason
 
 
-def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:
-    """The law of each arm, the reference first; arms that cannot be fitted go into ``problems``."""
+def fits_of(trials: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:
+    """The law of each arm of ``trials`` in their ``rows``, the reference first, and why others have none."""
     fits: list[Fit] = []
-    options = dataclasses.replace(part.options, where=None)
-    for arms in [part.arms] if law_named(options.law).per_arm else [[arm] for arm in part.arms]:
+    problems: list[str] = []
+    # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
+    options = dataclasses.replace(trials.options, where=None)
+    for arms in [trials.arms] if law_named(options.law).per_arm else [[arm] for arm in trials.arms]:
         try:
-            of_arms = fit(part.rows[part.rows["arm"].isin(arms)], options).values()
+            of_arms = fit(rows[rows["arm"].isin(arms)], options).values()
         except DataError as error:
             problems.append(str(error))
         else:
-            fits += sorted(of_arms, key=lambda fitted: part.arms.index(fitted.arm))
-    return fits
+            fits += sorted(of_arms, key=lambda fitted: trials.arms.index(fitted.arm))
+    return fits, problems
 
 
 def _percentages(errors: list[float]) -> str:
@@ -161,21 +180,25 @@ def _percentages(errors: list[float]) -> str:
     return f"{shown} %" if shown else ""
 
 
-def _notes(trials: ComparedTrials, rows: list[_Row]) -> list[str]:
+def _notes(trials: ComparedTrials, rows: Sequence[_Row], blank: Mapping[str, bool]) -> list[str]:
+    if not rows:
+        return []
     options = trials.options
     methods = sorted({row.fit.interval_method for row in rows})
     minimised = criterion(rows[0].fit.loss, options.delta, options.residual)
     said = [
         f"Law: {formula_of(options)} ({law_named(options.law).source}), {minimised}. Brackets: "
         f"{percent(options.level)} intervals ({', '.join(methods)}), which do not cover a law of the wrong "
-        "form; none where the design carries none.",
-        f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, at the "
-        "geometric middle and the largest C that both were run at; above one the arm saves.",
+        "form; none where the design carries none."
     ]
-    if any("relative_error" in row.fit.hold_out for row in rows):
+    if not blank["at the largest C"]:
+        said.append(
+            f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, at the "
+            "geometric middle and the largest C that both were run at; above one the arm saves."
+        )
+    if not blank["hold-out"]:
         said.append("Hold-out: the law of the other rungs at the largest one, predicted over seen less one.")
-    if any("relative_error" in step for row in rows for step in row.next_rungs):
+    if not blank["next rungs"]:
         said.append("Next rungs: the same error of the law of the k smallest rungs at the next, for each k.")
     said += notes.remark_notes((row.reason, row.name) for row in rows if row.reason)
-    said += notes.remark_notes((warning, row.name) for row in rows for warning in row.fit.warnings)
-    return said
+    return said + notes.remark_notes((warning, row.name) for row in rows for warning in row.fit.warnings)

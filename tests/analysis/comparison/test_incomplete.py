@@ -10,7 +10,7 @@ from tests.comparisons import only
 
 from scalevec import analysis
 from scalevec.analysis import compare, comparison_text
-from scalevec.analysis.report.verdict_table import verdict_table
+from scalevec.analysis.report.text import verdict_table
 
 UNFINISHED = ["pending", "queued", "running", "failed", "cancelled"]
 
