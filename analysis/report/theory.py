@@ -4,6 +4,7 @@ Takes the long table of measurements (``arm``, ``rung``, ``optimizer``, ``schedu
 ``kind``, ``quantity``, ``value``); docs/theory.md explains the quantities.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-Quantities = dict[str, "pd.DataFrame"]
+Values = dict[str, "pd.Series[float]"]
 
 BY = ("rung", "optimizer", "schedule", "arm")
-MEDIANS = ("relative_error", "cosine_predicted", "cosine_gradient", "cosine_predicted_gradient")
 MEASURED = ("trial_id", "seed", "step", "tokens", "kind", "quantity", "layer", "value")
 """Columns of the long table that do not tell groups of trials apart."""
+_MATRIX = ["trial_id", "step", "kind", "layer"]
+_MEDIANS = ("relative_error", "cosine_predicted", "cosine_gradient", "cosine_predicted_gradient")
+COLUMNS = {
+    "relative_error": "error",
+    "cosine_predicted": "cos predicted",
+    "cosine_gradient": "cos gradient",
+    "eigenvalue_min": "eig. min",
+    "eigenvalue_median": "median",
+    "eigenvalue_max": "max",
+    "condition": "condition",
+    "conserved_drift": "drift",
+    "sharpness_first": "sharpness first",
+    "sharpness_middle": "middle",
+    "sharpness_last": "last",
+}
+"""Quantity, and its head in the text."""
 
 
 def theory_summary(measured: "pd.DataFrame") -> list[Row]:
@@ -33,94 +49,67 @@ def theory_summary(measured: "pd.DataFrame") -> list[Row]:
     settings = [name for name in measured.columns if name not in (*BY, *MEASURED)]
     rows: list[Row] = []
     for names, group in measured.groupby([*BY, *settings], sort=False, dropna=False):
-        of = {str(quantity): part for quantity, part in group.groupby("quantity")}
+        of: Values = {
+            str(quantity): part.set_index(_MATRIX)["value"] for quantity, part in group.groupby("quantity")
+        }
         row: Row = dict(zip(BY, names, strict=False))
         row["setting"] = {name: str(value) for name, value in zip(settings, names[len(BY) :], strict=True)}
         row |= {"trials": int(group["trial_id"].nunique()), "steps": int(group["step"].nunique())}
-        row |= {name: _number(of[name]["value"].median()) for name in MEDIANS if name in of}
-        rows.append(row | _eigenvalues(of) | _drift(of) | _sharpness(of))
+        row |= {name: of[name].median() for name in _MEDIANS if name in of}
+        row |= _eigenvalues(of) | _along_steps(of)
+        rows.append({name: _number(value) for name, value in row.items()})
     rungs = [row["rung"] for row in rows]
     return sorted(rows, key=lambda row: (rungs.index(row["rung"]), row["optimizer"], row["schedule"]))
 
 
-def _eigenvalues(of: Quantities) -> Row:
+def _eigenvalues(of: Values) -> Row:
     if "eigenvalue_max" not in of:
         return {}
-    matrix = ["trial_id", "step", "kind", "layer"]
-    least, greatest = (of[f"eigenvalue_{name}"].set_index(matrix)["value"] for name in ("min", "max"))
-    condition = greatest / least[least > 0]
+    least, greatest = of["eigenvalue_min"], of["eigenvalue_max"]
     return {
-        "eigenvalue_min": _number(least.min()),
-        "eigenvalue_median": _number(of["eigenvalue_median"]["value"].median()),
-        "eigenvalue_max": _number(greatest.max()),
-        "condition": _number(condition.median()),
+        "eigenvalue_min": least.min(),
+        "eigenvalue_median": of["eigenvalue_median"].median(),
+        "eigenvalue_max": greatest.max(),
+        "condition": (greatest / least[least > 0]).median(),
         "eigenvalues_not_converged": int(greatest.isna().sum()),
     }
 
 
-def _drift(of: Quantities) -> Row:
-    if "conserved_drift" not in of:
-        return {}
-    drift = of["conserved_drift"]
-    return {"conserved_drift": _number(drift[drift["step"] == drift["step"].max()]["value"].median())}
+def _along_steps(of: Values) -> Row:
+    """The drift at the last measured step; the sharpness at the first, the middle and the last one."""
+    row: Row = {}
+    if "conserved_drift" in of:
+        row["conserved_drift"] = list(of["conserved_drift"].groupby("step").median())[-1]
+    if "sharpness" in of:
+        means = of["sharpness"].groupby("step").agg(lambda values: values.mean(skipna=False))
+        places = {"first": 0, "middle": len(means) // 2, "last": -1}
+        row["sharpness_steps"] = [int(means.index[at]) for at in places.values()]
+        row |= {f"sharpness_{name}": means.iloc[at] for name, at in places.items()}
+        row["sharpness_not_converged"] = int(of["sharpness"].isna().sum())
+    return row
 
 
-def _sharpness(of: Quantities) -> Row:
-    if "sharpness" not in of:
-        return {}
-    sharpness = of["sharpness"]
-    steps = sorted(sharpness["step"].unique())
-    chosen = {"first": steps[0], "middle": steps[len(steps) // 2], "last": steps[-1]}
-    row: Row = {"sharpness_steps": [int(step) for step in chosen.values()]}
-    for name, step in chosen.items():
-        values = sharpness[sharpness["step"] == step]["value"]
-        row[f"sharpness_{name}"] = None if values.isna().any() else _number(values.mean())
-    return row | {"sharpness_not_converged": int(sharpness["value"].isna().sum())}
-
-
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> Any:
     """``value`` as JSON has it: None for no number."""
-    return float(value) if value == value and abs(value) != float("inf") else None
-
-
-COLUMNS: tuple[tuple[str, str], ...] = (
-    ("relative_error", "error"),
-    ("cosine_predicted", "cos predicted"),
-    ("cosine_gradient", "cos gradient"),
-    ("eigenvalue_min", "eig. min"),
-    ("eigenvalue_median", "median"),
-    ("eigenvalue_max", "max"),
-    ("condition", "condition"),
-    ("conserved_drift", "drift"),
-    ("sharpness_first", "sharpness first"),
-    ("sharpness_middle", "middle"),
-    ("sharpness_last", "last"),
-)
-"""Quantity, and its head in the text."""
+    if not isinstance(value, float):
+        return value
+    return float(value) if math.isfinite(value) else None
 
 
 def theory_text(rows: Sequence[Row]) -> str:
     """``rows`` of :func:`theory_summary` as an aligned table, with notes on what it shows and lacks."""
     settings = list(rows[0]["setting"])
-    columns = [(name, head) for name, head in COLUMNS if any(name in row for row in rows)]
-    table = [[*BY, *settings, "trials", *(head for _, head in columns)]]
+    shown = [name for name in COLUMNS if any(name in row for row in rows)]
+    table = [[*BY, *settings, "trials", *(COLUMNS[name] for name in shown)]]
     for row in rows:
         labels = [str(row[name]) for name in BY] + [row["setting"][name] for name in settings]
-        table.append([*labels, str(row["trials"]), *(_shown(row.get(name)) for name, _ in columns)])
-    return "\n".join([*aligned(table, len(BY) + len(settings)), *_notes(rows)])
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _notes(rows: Sequence[Row]) -> list[str]:
+        values = (row.get(name) for name in shown)
+        table.append([*labels, str(row["trials"]), *("-" if v is None else f"{v:.3g}" for v in values)])
     notes = [
         "error, cos predicted: how the effective matrices moved, apart from weight decay, against the "
         "preconditioned gradient; cos gradient: against the gradient itself (medians)"
     ]
     for name, what in (("eigenvalues", "greatest eigenvalues"), ("sharpness", "values of the sharpness")):
-        lost = sum(row.get(f"{name}_not_converged", 0) for row in rows)
-        if lost:
+        if lost := sum(row.get(f"{name}_not_converged", 0) for row in rows):
             notes.append(f"{lost} {what} did not converge and are left out (-)")
-    return notes
+    return "\n".join([*aligned(table, len(BY) + len(settings)), *notes])

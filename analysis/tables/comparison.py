@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from scalevec.analysis.comparison.arm_laws import laws_to_show
@@ -121,8 +121,13 @@ class _Cells:
         ranked.sort(key=lambda arm: self.means[arm][key].mean)
         if len(ranked) < 2:
             return "", False
-        difference = self.trials.differences(*ranked[:2]).get(key)
+        difference = self._between(*ranked[:2]).get(key)
         return ranked[0], bool(difference and excludes_zero(difference.interval) and difference.mean < 0)
+
+    @cache  # noqa: B019 (lives as long as the table is made)
+    def _between(self, arm: str, other: str) -> dict[Key, CellMean]:
+        """The differences of two arms in all cells, once for the many cells that ask."""
+        return self.trials.differences(arm, other)
 
     def n_seeds(self, arm: str, key: Key) -> int:
         """How many completed trials the mean is over."""
