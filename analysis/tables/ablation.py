@@ -74,7 +74,7 @@ def by_choices(fields: Mapping[str, Fields], arms: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _ArmMean:
     """One arm's mean difference, and that of each cell."""
 
     trials: ComparedTrials
@@ -146,25 +146,25 @@ def build(trials: ComparedTrials) -> Table:
     )
 
 
-def _rows(trials: ComparedTrials, arms: Sequence[str]) -> list[_Row]:
+def _rows(trials: ComparedTrials, arms: Sequence[str]) -> list[_ArmMean]:
     """A row for each of ``arms``. Raises :class:`DataError` where there is no pair at all."""
     family = [trials.paired(arm) for arm in arms]
     if not any(paired.estimate for paired in family):
         raise DataError("no arm has a completed pair with the reference, so there is no difference to show")
     differences = corrected_differences(family, trials.options.level, trials.n_arms_left_out)
     return [
-        _Row(trials, arm, difference, trials.differences(arm))
+        _ArmMean(trials, arm, difference, trials.differences(arm))
         for arm, difference in zip(arms, differences, strict=True)
     ]
 
 
-def _lowest(rows: Sequence[_Row]) -> _Row | None:
+def _lowest(rows: Sequence[_ArmMean]) -> _ArmMean | None:
     """The row with the lowest mean below zero, of those over all cells whose arm never diverged."""
     kept = [row for row in rows if row.mean < 0 and row.is_whole and not row.trials.diverged(row.arm)]
     return min(kept, key=lambda row: row.mean, default=None)
 
 
-def _lowest_note(best: _Row | None, rows: Sequence[_Row]) -> str:
+def _lowest_note(best: _ArmMean | None, rows: Sequence[_ArmMean]) -> str:
     """What bold means here, and whether the interval separates the best arm from the next."""
     rule = "Bold: the lowest overall difference below zero, among arms without a diverged trial."
     if best is None:
@@ -182,7 +182,7 @@ def _lowest_note(best: _Row | None, rows: Sequence[_Row]) -> str:
     return f"{rule} {best.arm} is {words} the next, {following.arm}: {shown} between them."
 
 
-def _in_shown_cells(*rows: _Row) -> bool:
+def _in_shown_cells(*rows: _ArmMean) -> bool:
     """Whether two rows are paired in cells that both show, not at a rate that one of them does not."""
     return all(
         row.trials.differences(row.arm, other.arm).keys() <= row.cells.keys()
@@ -195,7 +195,7 @@ def _choices_record(fields: Fields | None) -> dict[str, Any]:
     return {**fields, **{name: has(fields) for name, has in CHOICES.items()}} if fields else {}
 
 
-def _records(row: _Row, cells: Sequence[Cell], *, is_best: bool) -> list[dict[str, Any]]:
+def _records(row: _ArmMean, cells: Sequence[Cell], *, is_best: bool) -> list[dict[str, Any]]:
     """A record for each cell and one over all (cell ``all``)."""
     records: list[dict[str, Any]] = []
     for cell in cells:

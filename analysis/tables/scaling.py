@@ -27,7 +27,7 @@ _OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_ag
 
 
 @dataclass(frozen=True)
-class _Row:
+class _FittedRow:
     setting: dict[str, str]
     fit: Fit
     multipliers: dict[str, Multiplier]
@@ -90,7 +90,7 @@ class _Row:
 
 def build(trials: ComparedTrials) -> Table:
     """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted."""
-    rows: list[_Row] = []
+    rows: list[_FittedRow] = []
     problems: list[str] = []
     for setting, part in trials.law_parts():
         steps = next_rungs(part)
@@ -99,7 +99,7 @@ def build(trials: ComparedTrials) -> Table:
         for fitted in fits:
             at, reason = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
             of_arm = [step for step in steps if step["arm"] == fitted.arm]
-            rows.append(_Row(setting, fitted, at, of_arm, reason))
+            rows.append(_FittedRow(setting, fitted, at, of_arm, reason))
     if not rows:
         raise DataError(f"table 'scaling' has no law to show: {'; '.join(dict.fromkeys(problems))}")
     table = _of_rows(trials, rows, problems)
@@ -109,10 +109,10 @@ def build(trials: ComparedTrials) -> Table:
 
 def laws_table(trials: ComparedTrials, fits: Sequence[Fit], problems: Sequence[str]) -> Table:
     """A row for each of ``fits`` with its law and hold-out, and why the others could not be fitted."""
-    return _of_rows(trials, [_Row({}, fitted, {}, [], "") for fitted in fits], problems)
+    return _of_rows(trials, [_FittedRow({}, fitted, {}, [], "") for fitted in fits], problems)
 
 
-def _of_rows(trials: ComparedTrials, rows: Sequence[_Row], problems: Sequence[str]) -> Table:
+def _of_rows(trials: ComparedTrials, rows: Sequence[_FittedRow], problems: Sequence[str]) -> Table:
     """The table without the conventions of its source; columns that are blank everywhere are left out."""
     parameters = law_named(trials.options.law).parameters
     labels = (*(rows[0].setting if rows else ()), "arm")
@@ -180,7 +180,7 @@ def _percentages(errors: list[float]) -> str:
     return f"{shown} %" if shown else ""
 
 
-def _notes(trials: ComparedTrials, rows: Sequence[_Row], blank: Mapping[str, bool]) -> list[str]:
+def _notes(trials: ComparedTrials, rows: Sequence[_FittedRow], blank: Mapping[str, bool]) -> list[str]:
     if not rows:
         return []
     options = trials.options
