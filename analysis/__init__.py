@@ -36,9 +36,9 @@ True
 
 Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`tables`):
 
->>> table = analysis.table(results, "main", reference="baseline", bootstrap=200)
+>>> table = analysis.table(results, "comparison", reference="baseline", bootstrap=200)
 >>> table.columns[-3:], len(table.rows), table.best == {(row, 5) for row in range(5)}
-(('loss', 'difference', 'multiplier'), 5, True)
+(('loss', 'difference', 'multiplier'), 6, True)
 >>> print(analysis.render(table, "latex").splitlines()[0])
 % needs \\usepackage{adjustbox,booktabs,siunitx,threeparttable}
 
@@ -82,13 +82,12 @@ if TYPE_CHECKING:
     from scalevec.analysis.registry import FIGURES as FIGURES
     from scalevec.analysis.registry import LAWS as LAWS
     from scalevec.analysis.registry import TABLES as TABLES
-    from scalevec.analysis.report.by_laws_text import laws_comparison_text as laws_comparison_text
-    from scalevec.analysis.report.by_laws_text import laws_table as laws_table
-    from scalevec.analysis.report.forecast_text import predictions_text as predictions_text
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
+    from scalevec.analysis.report.text import laws_comparison_text as laws_comparison_text
+    from scalevec.analysis.report.text import laws_table as laws_table
+    from scalevec.analysis.report.text import predictions_text as predictions_text
     from scalevec.analysis.tables import table as table
-    from scalevec.analysis.tables.comparison import comparison_table as comparison_table
     from scalevec.analysis.tables.content import Table as Table
     from scalevec.analysis.tables.render import render as render
 
@@ -110,12 +109,9 @@ _NAMES_BY_MODULE = {
     "power.detectable": "PlannedRung detectable",
     "power.noise_figure": "NoiseFigure pilot_noise",
     "registry": "FIGURES LAWS TABLES",
-    "report.by_laws_text": "laws_comparison_text laws_table",
-    "report.forecast_text": "predictions_text",
     "report.html": "write_report",
-    "report.text": "comparison_text",
+    "report.text": "comparison_text laws_comparison_text laws_table predictions_text",
     "tables": "table",
-    "tables.comparison": "comparison_table",
     "tables.content": "Table",
     "tables.render": "render",
 }

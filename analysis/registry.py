@@ -112,16 +112,13 @@ LAWS: dict[str, LawEntry] = {
     "envelope": LawEntry("G C^a", f"{_HOFFMANN}, section 3.1", method="envelope"),
 }
 TABLES: dict[str, RegistryEntry] = {
-    name: RegistryEntry(description, f"scalevec.analysis.tables.{module}:build")
-    for name, module, description in (
-        ("main", "main", "loss, difference and compute multiplier per rung and setting"),
-        ("ablation", "ablation", "design choices of each arm and its differences to the reference"),
-        ("decay", "decay", "which scale vectors decay, per architecture"),
-        ("factorial", "factorial", "what each part changes over every combination of the others"),
-        ("overhead", "overhead", "what each arm costs in time, memory and parameters"),
-        ("optimizers", "optimizers", "loss, difference and learning rate per optimizer and schedule"),
-        ("scaling", "scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
-        ("comparison", "comparison", "each arm against the reference per rung, with its verdict"),
+    name: RegistryEntry(description, f"scalevec.analysis.tables.{name}:build")
+    for name, description in (
+        ("comparison", "loss, difference and compute multiplier per rung and setting, with the verdicts"),
+        ("ablation", "design choices of each arm and its differences to the reference"),
+        ("factorial", "what each part changes over every combination of the others"),
+        ("scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
+        ("overhead", "what each arm costs in time, memory and parameters"),
     )
 }
 FIGURES: dict[str, RegistryEntry] = {
@@ -134,9 +131,13 @@ FIGURES: dict[str, RegistryEntry] = {
             "loss difference to the reference per rung, with intervals",
         ),
         ("ablation", "forest:draw_ablation", "loss difference of each arm beside its design choices"),
-        ("multipliers", "multiplier_curves:draw_multipliers", "compute multiplier against compute"),
-        ("hold-outs", "next_rungs:draw_hold_outs", "how the law of the smaller rungs predicts each next one"),
-        ("predictions", "predicted_curves:draw_predictions", "the laws to ten times the largest compute"),
+        ("multipliers", "extrapolations:draw_multipliers", "compute multiplier against compute"),
+        (
+            "hold-outs",
+            "extrapolations:draw_hold_outs",
+            "how the law of the smaller rungs predicts each next one",
+        ),
+        ("predictions", "extrapolations:draw_predictions", "the laws to ten times the largest compute"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
         ("curves", "training_curves:draw_curves", "training loss against tokens per rung"),
         ("statistics", "run_statistics:draw_statistics", "scale vectors and theory along the run"),

@@ -43,18 +43,18 @@ RUNS = Path(os.environ.get("SCALEVEC_RUNS_DIR", CHECKOUT / "runs"))
 SMOKE = CHECKOUT / "runs" / "smoke"
 FORMATS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 TABLES: dict[str, tuple[str, ...]] = {
-    "removal": ("main",),
-    "removal-tuned": ("main",),
-    "steps": ("ablation",),
-    "attribution": ("main",),
-    "main": ("main",),
-    "mixture": ("main",),
-    "optimizers": ("optimizers",),
+    "removal": ("comparison",),
+    "removal-tuned": ("comparison",),
+    "steps": ("ablation", "factorial"),
+    "attribution": ("comparison",),
+    "main": ("comparison",),
+    "mixture": ("comparison",),
+    "optimizers": ("comparison",),
     "scaling": ("scaling",),
     "overhead": ("overhead",),
     "theory": (),
-    "decay": ("decay",),
-    "trend": ("main",),
+    "decay": ("comparison",),
+    "trend": ("comparison",),
 }
 """The tables of each small sweep."""
 LONG = ("decay", "trend")

@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 from scalevec import analysis
-from scalevec.analysis.comparison.compare import Comparison
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "reference" / "quickstart"
@@ -34,21 +33,11 @@ def with_block(text: str, new: str) -> str:
     return f"{before}{BEGIN}\n{new}\n{END}{after}"
 
 
-def comparisons() -> list[Comparison]:
-    """What ``scalevec compare`` says of the kept results."""
-    table = analysis.read_table(KEPT / "results.csv")
-    return list(analysis.compare(table, REFERENCE, margin=MARGIN).values())
-
-
 def block() -> str:
-    """Sentences and table, as ``compare`` and ``table`` print them."""
-    compared = comparisons()
-    sentences = "\n".join(
-        f"- {comparison.sentence} With scale: {comparison.with_scale.text}." for comparison in compared
-    )
+    """The table of the kept results with the verdicts below it, as ``scalevec table`` prints it."""
     rows = analysis.read_table(KEPT / "results.csv")
-    table = analysis.render(analysis.comparison_table(rows, compared), "markdown").strip()
-    return f"{sentences}\n\n{table}"
+    table = analysis.table(rows, "comparison", reference=REFERENCE, margin=MARGIN)
+    return analysis.render(table, "markdown").strip()
 
 
 def draw(folder: Path) -> None:

@@ -12,7 +12,7 @@ from scalevec.analysis.figures.points import name_points
 from scalevec.analysis.figures.style import ArmStyle, Medium, title
 from scalevec.analysis.figures.ticks import plain_ticks
 from scalevec.analysis.formatting import count, loss_name, percent, signed, unit_of
-from scalevec.analysis.tables import strategies
+from scalevec.analysis.tables import ablation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -200,15 +200,16 @@ def _pair_names(arm: str, row: RungDifference) -> list[str]:
 
 def draw_ablation(data: FigureInput, medium: Medium) -> Drawing:
     """Draw every arm with its design choices as dots, and its mean difference with its interval."""
-    fields = _strategies(data)
+    fields = ablation.strategies(data.trials)
+    if not fields:
+        raise DataError(f"the source lacks {', '.join(ablation.FIELDS)}")
     means: _Means = {c.arm: (c.loss_difference.mean, c.loss_difference.interval) for c in data.compared()}
-    ranked = sorted(means, key=lambda arm: (strategies.n_choices(fields[arm]), arm))
-    arms = [arm for arm in ranked if means[arm][0] is not None]
+    arms = [arm for arm in ablation.by_choices(fields, list(means)) if means[arm][0] is not None]
     figures = [
         _ablation_page(data, medium, [data.trials.reference, *page], means, fields)
         for page in paged(arms, MOST_CELLS)
     ]
-    caption = f"Design choices of each arm, and its loss difference. {strategies.CHOICES_NOTE}"
+    caption = f"Design choices of each arm, and its loss difference. {ablation.CHOICES_NOTE}"
     return Drawing(figures, caption)
 
 
@@ -217,16 +218,16 @@ def _ablation_page(
     medium: Medium,
     arms: Sequence[str],
     means: _Means,
-    fields: Mapping[str, dict[str, str]],
+    fields: Mapping[str, ablation.Fields],
 ) -> "Figure":
-    names = strategies.DOTS
+    names = ablation.DOTS
     widths = {"width_ratios": [0.27 * len(names), 3.0]}
     height, wide = 0.26 * len(arms) + 1.2, bool(data.names)
     figure, axes = medium.figure(1, 2, height=height, wide=wide, gridspec_kw=widths, sharey=True)
     dots, axis = axes[0]
     axis.axvline(0, color=medium.ink, linewidth=0.8)
     for y, arm in enumerate(arms):
-        _draw_choices(dots, y, strategies.dots(fields[arm]), medium)
+        _draw_choices(dots, y, ablation.dots(fields[arm]), medium)
         mean, interval = means.get(arm, (0.0, None))
         if interval is not None:
             axis.plot(interval, [y] * 2, color=medium.ink, linewidth=1.2)
@@ -245,13 +246,6 @@ def _ablation_page(
     axis.spines["left"].set_visible(False)
     _label_differences(axis, data)
     return figure
-
-
-def _strategies(data: FigureInput) -> dict[str, dict[str, str]]:
-    """Return the strategy of each arm; raise :class:`DataError` where the source does not say."""
-    if not strategies.is_known(data.trials):
-        raise DataError(f"the source lacks {', '.join(strategies.FIELDS)}")
-    return {arm: strategies.fields_of(data.trials, arm) for arm in data.trials.arms}
 
 
 def _draw_choices(axis: "Axes", y: int, has: Sequence[bool], medium: Medium) -> None:

@@ -10,10 +10,10 @@ import pandas as pd
 from scalevec.analysis.data.tidy import FloatArray, completed_rows
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput
-from scalevec.analysis.figures.panels import Key, PanelGrid, arm_by_arm
+from scalevec.analysis.figures.panels import Key, PanelGrid, strips
 from scalevec.analysis.figures.points import name_points, trial_names
 from scalevec.analysis.figures.style import INK, ArmStyle, Medium, band_between
-from scalevec.analysis.figures.ticks import log_ticks, plain_ticks
+from scalevec.analysis.figures.ticks import log_log_ticks
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.fit import fit_arm
 from scalevec.analysis.fits.hold_out import held_rows
@@ -181,14 +181,12 @@ def _loss_drawing(data: FigureInput, medium: Medium, losses: Mapping[str, _Panel
             _draw_points(axis, points, data.styles[arm], medium)
         axis.set(xscale="log", yscale=scale)
 
-    def ticks(axis: "Axes") -> None:
-        log_ticks(axis.xaxis)
-        plain_ticks(axis.yaxis)
-
     entries = data.entries(arm for panel in losses.values() for arm in panel)
     if any(points.predicted for panel in losses.values() for points in panel.values()):
         entries.append((PREDICTED, ArmStyle(INK, "o", "none", is_hollow=True)))
-    grid = PanelGrid(medium, (AXES[options.x], label), entries, ticks, height=2.6, share=("all", "row"))
+    grid = PanelGrid(
+        medium, (AXES[options.x], label), entries, log_log_ticks, height=2.6, share=("all", "row")
+    )
     if len(panels) > len(losses):
         grid = replace(grid, ratios=(1.8, 1.0))
     return grid.drawing(panels, draw, caption)
@@ -210,36 +208,24 @@ def _draw_points(axis: "Axes", points: _Points, style: ArmStyle, medium: Medium)
 def _strips(data: FigureInput, medium: Medium, parts: Mapping[str, pd.DataFrame]) -> Drawing:
     """Draw the losses of each arm on a line of their own, with their mean as a stroke."""
     options = data.trials.options
-    shown = {str(arm) for rows in parts.values() for arm in rows["arm"]}
-    arms = [arm for arm in data.trials.arms if arm in shown]
-
-    def draw(axis: "Axes", rows: pd.DataFrame) -> None:
-        for y, arm in enumerate(arms):
-            of_arm, style = rows[rows["arm"] == arm], data.styles[arm]
-            loss, colour = of_arm["loss"].to_numpy(float), style.on(medium)
-            (trials,) = axis.plot(loss, np.full(len(loss), y), style.marker, color=colour, alpha=0.6)
-            name_points(trials, trial_names(of_arm, data.trials.varying_settings))
-            if len(loss):
-                axis.plot([loss.mean()] * 2, [y - 0.36, y + 0.36], color=colour)
-        arm_by_arm(axis, arms)
-
-    height = 0.3 * len(arms) + 0.5
+    arms = {
+        ("", name): {str(arm): of_arm for arm, of_arm in rows.groupby("arm")} for name, rows in parts.items()
+    }
+    losses = {
+        key: {arm: rows["loss"].to_numpy(float) for arm, rows in of_panel.items()}
+        for key, of_panel in arms.items()
+    }
+    names = {
+        key: {arm: trial_names(rows, data.trials.varying_settings) for arm, rows in of_panel.items()}
+        for key, of_panel in arms.items()
+    }
     has_own_axes = _lie_apart([rows["loss"].to_numpy(float) for rows in parts.values()])
-    grid = PanelGrid(
-        medium,
-        (named_with_unit(options.y, options.unit), ""),
-        ticks=lambda axis: plain_ticks(axis.xaxis),
-        height=height,
-        alone=height + 0.6,
-        share=("none" if has_own_axes else "all", "all"),
+    caption = (
+        f"{loss_name(options.y, options.unit).capitalize()} of {sum(map(len, parts.values()))} trials of one "
+        f"size, arm by arm; strokes: means over seeds.{' Each panel has an axis of its own.' * has_own_axes}"
     )
-    n_trials = sum(map(len, parts.values()))
-    return grid.drawing(
-        {("", name): rows for name, rows in parts.items()},
-        draw,
-        f"{loss_name(options.y, options.unit).capitalize()} of {n_trials} trials of one size, arm by arm; "
-        f"strokes: means over seeds.{' Each panel has an axis of its own.' * has_own_axes}",
-    )
+    label = named_with_unit(options.y, options.unit)
+    return strips(data, medium, losses, label, caption, names=names, has_own_axes=has_own_axes)
 
 
 def _lie_apart(panels: Sequence[FloatArray]) -> bool:

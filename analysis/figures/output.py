@@ -3,7 +3,9 @@
 import html
 import io
 import re
+import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import DataError
@@ -132,3 +134,17 @@ def require_formats(formats: tuple[str, ...]) -> None:
     if unknown or not formats:
         shown = ", ".join(map(repr, unknown)) or "empty"
         raise DataError(f"format is {shown}; allowed: one or more of {', '.join(FORMATS)}")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside ``path``, then rename; missing folders are made. Raises ``OSError``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not ``tempfile``: its files are for their owner alone, whatever the umask.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

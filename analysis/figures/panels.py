@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from scalevec.analysis.figures.figure_input import Drawing
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.figures.figure_input import Drawing, FigureInput
+from scalevec.analysis.figures.points import name_points
 from scalevec.analysis.figures.style import LETTER, ArmStyle, Medium, font_points, label_of, title, wrapped
+from scalevec.analysis.figures.ticks import plain_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,12 +178,50 @@ def _matrix(rows: Sequence[str], columns: Sequence[str], keys: set[Key]) -> _Pag
     ]
 
 
-def arm_by_arm(axis: "Axes", arms: Sequence[str]) -> None:
-    """Name a line of ``axis`` for each of ``arms``, the first at the top."""
-    axis.set_yticks(range(len(arms)), arms)
-    axis.set_ylim(len(arms) - 0.4, -0.6)
-    axis.grid(visible=False, axis="y")
-    axis.tick_params(axis="y", length=0)
+def strips(
+    data: FigureInput,
+    medium: Medium,
+    panels: Mapping[Key, Mapping[str, FloatArray]],
+    label: str,
+    caption: str,
+    *,
+    at: float | None = None,
+    names: Mapping[Key, Mapping[str, Sequence[str]]] | None = None,
+    has_own_axes: bool = False,
+) -> Drawing:
+    """Draw the values of each arm [values] on a line of their own, the first arm at the top.
+
+    With ``names`` of the points, a stroke is their mean; ``at`` is where a line stands for no difference.
+    """
+    shown = {arm for of_panel in panels.values() for arm in of_panel}
+    arms = [arm for arm in data.trials.arms if arm in shown]
+
+    def draw(axis: "Axes", key: Key) -> None:
+        if at is not None:
+            axis.axvline(at, color=medium.ink, linewidth=0.8)
+        for arm, values in panels[key].items():
+            style, y = data.styles[arm], arms.index(arm)
+            (points,) = axis.plot(
+                values, np.full(len(values), y), style.marker, color=style.on(medium), alpha=0.6
+            )
+            if names is not None:
+                name_points(points, names[key][arm])
+                axis.plot([values.mean()] * 2, [y - 0.36, y + 0.36], color=style.on(medium))
+        axis.set_yticks(range(len(arms)), arms)
+        axis.set_ylim(len(arms) - 0.4, -0.6)
+        axis.grid(visible=False, axis="y")
+        axis.tick_params(axis="y", length=0)
+
+    height = 0.3 * len(arms) + 0.5
+    grid = PanelGrid(
+        medium,
+        (label, ""),
+        ticks=lambda axis: plain_ticks(axis.xaxis),
+        height=height,
+        alone=height + 0.6,
+        share=("none" if has_own_axes else "all", "all"),
+    )
+    return grid.drawing({key: key for key in panels}, draw, caption)
 
 
 def wrapped_columns(n_panels: int, most: int) -> int:

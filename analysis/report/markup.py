@@ -48,16 +48,6 @@ def _shorter(number: re.Match[str]) -> str:
     return number[0] if decimals <= wanted else f"{value:.{wanted}f}"
 
 
-def digits(value: float) -> Markup:
-    """A number with three significant digits."""
-    return powers(f"{value:.{_DIGITS}g}")
-
-
-def parameter(name: str) -> str:
-    """``alpha`` as its letter."""
-    return _GREEK.get(name, name.replace("_", " "))
-
-
 class Words:
     """The words of a page that are explained at its end; ``used`` are those that were linked."""
 

@@ -1,27 +1,95 @@
-"""Comparisons as lines of text, each with the conventions that its numbers depend on."""
+"""Comparisons and predictions as lines of text, each with the conventions that its numbers depend on."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.fits.summary import no_hold_out
+from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
+from scalevec.analysis.fits.result import Fit
+from scalevec.analysis.fits.summary import held_out_lines, no_hold_out
 from scalevec.analysis.formatting import (
+    aligned,
     chosen_rows,
     count,
     criterion,
     limits,
+    named_with_unit,
     p_value,
     percent,
     plural,
     signed,
     span,
+    unit_of,
 )
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
 MOST_CELLS = 13
 """Cells that are listed one by one; with the line for the others they are at most 14."""
+_WIDTH, _LABEL = 100, 12
+_NONE = "-"
+
+
+def verdict_table(comparisons: Sequence[Comparison]) -> str:
+    """Return the four lines of each arm, and difference, interval, p, verdict and scope as one table.
+
+    Args:
+        comparisons: what :func:`scalevec.analysis.compare` returned, at least one; their difference is arm
+            minus reference, in nats/token for a loss.
+    """
+    first = comparisons[0]
+    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
+    unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
+    head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
+    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict", "scope")
+    rows = shortened_in([header, *map(_verdict_row, comparisons)], names)
+    answers = [line for comparison in comparisons for line in _answer(comparison, names)]
+    table = [*shortened_in([head], names), *aligned(rows, n_left=len(header))]
+    more = "With --verbose: each size, multipliers, laws, what the figures rest on."
+    predicted = shortened_in(predictions_summary(comparisons), names)
+    return "\n".join([*answers, "", *table, *predicted, *footnotes(names), more])
+
+
+def _answer(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """The four lines of one arm, below its name."""
+    yield from shortened_in([comparison.arm], names)
+    for label, line in comparison.lines.items():
+        text = shortened_in(line.text, names)
+        lead = f"  {label + ':':{_LABEL}}"
+        yield from textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
+
+
+def _verdict_row(comparison: Comparison) -> tuple[str, ...]:
+    difference = comparison.loss_difference
+    p = difference.p_value if difference.p_holm is None else difference.p_holm
+    return (
+        comparison.arm,
+        _NONE if difference.mean is None else signed(difference.mean),
+        span(difference.interval) if difference.interval else _NONE,
+        _NONE if p is None else p_value(p),
+        comparison.interim or comparison.verdict,
+        comparison.scope.text,
+    )
+
+
+def predictions_summary(comparisons: Sequence[Comparison]) -> list[str]:
+    """How many predictions that stand came out how, as one line; none without any."""
+    outcomes = Counter(
+        prediction.outcome
+        for comparison in comparisons
+        for prediction in comparison.predictions
+        if prediction.stands
+    )
+    if not outcomes:
+        return []
+    shown = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
+    return [f"{plural(outcomes.total(), 'prediction')}: {shown}."]
 
 
 def comparison_text(comparisons: Iterable[Comparison]) -> str:
@@ -48,12 +116,10 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield from (*no_hold_out(held), *map(law_text, comparison.laws))
     yield from ([f"multipliers withheld: {comparison.withheld}"] if comparison.withheld else [])
     yield from (*comparison.facts, *_settings(comparison))
-    yield from _environments(comparison)
+    if comparison.environments:
+        counts = (f"{name} ({len(pairs)})" for name, pairs in comparison.environments.items())
+        yield f"sides of a pair differ in (pairs): {', '.join(counts)}"
     yield from (f"warning: {warning}" for warning in comparison.warnings)
-
-
-def _span(interval: tuple[float, float] | None) -> str:
-    return f" ({span(interval)})" if interval else ""
 
 
 def _by_size(comparison: Comparison) -> Iterator[str]:
@@ -76,10 +142,9 @@ def _by_rung(comparison: Comparison) -> Iterator[str]:
     if len(comparison.by_rung) <= len(comparison.sizes):
         return
     for cell in comparison.by_rung[:MOST_CELLS]:
-        interval = f" ({span(cell.interval)})" if cell.interval else ""
         name = ", ".join([cell.rung, *cell.setting.values()])
         size = f"N {count(cell.n_params)}, {count(cell.n_tokens)} tokens"
-        yield f"by rung, {name} ({size}): {signed(cell.mean)}{interval}, {plural(cell.n, 'pair')}"
+        yield f"by rung, {name} ({size}): {signed(cell.mean)}{_span(cell.interval)}, {plural(cell.n, 'pair')}"
     if (more := len(comparison.by_rung) - MOST_CELLS) > 0:
         yield f"by rung: {more} more cells, in --json"
 
@@ -106,13 +171,6 @@ def _settings(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def _environments(comparison: Comparison) -> Iterator[str]:
-    """In what the sides of pairs differ of where and by what code they ran."""
-    if comparison.environments:
-        counts = (f"{name} ({len(pairs)})" for name, pairs in comparison.environments.items())
-        yield f"sides of a pair differ in (pairs): {', '.join(counts)}"
-
-
 def _trend(trend: Mapping[str, Any]) -> Iterator[str]:
     if trend["per_decade"] is not None:
         shown = f" ({span(trend['interval'])})" if trend["interval"] else " (no interval)"
@@ -125,12 +183,12 @@ def _trend(trend: Mapping[str, Any]) -> Iterator[str]:
 
 def _equivalence(test: Mapping[str, Any]) -> Iterator[str]:
     if test["margin"] is not None:
-        shown = test["note"] if test["interval"] is None else _equivalence_test(test)
+        shown = test["note"]
+        if test["interval"] is not None:
+            shown = (
+                f"p {p_value(test['p_value'])}, {percent(test['level'])} interval {span(test['interval'])}"
+            )
         yield f"equivalence within {test['margin']:g}: {shown}"
-
-
-def _equivalence_test(test: Mapping[str, Any]) -> str:
-    return f"p {p_value(test['p_value'])}, {percent(test['level'])} interval {span(test['interval'])}"
 
 
 def _remark(*notes: str) -> str:
@@ -144,3 +202,129 @@ def multiplier_text(multiplier: Multiplier) -> str:
     interval = f" ({limits(multiplier.interval, '.3f')})" if multiplier.interval else ""
     remark = _remark("extrapolated" * multiplier.extrapolated, multiplier.note)
     return f"{multiplier.at} (C {multiplier.at_flops:.3g}): {estimate}{interval}{remark}"
+
+
+def _span(interval: tuple[float, float] | None) -> str:
+    return f" ({span(interval)})" if interval else ""
+
+
+def laws_table(comparisons: Sequence[LawComparison]) -> str:
+    """The comparisons by laws at a glance, one line per arm."""
+    first = comparisons[0]
+    header = (
+        "arm",
+        "mean difference",
+        f"{percent(first.level)} interval",
+        "p",
+        "compute multiplier",
+        f"{percent(first.level)} interval",
+        "verdict",
+    )
+    head = (
+        f"{first.y}: arm minus {first.reference}, by the law {first.law} of each, without pairs, along "
+        f"{first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
+        "multiplier is in the middle of the line"
+    )
+    notes = dict.fromkeys(c.loss_difference["note"] for c in comparisons if c.loss_difference["note"])
+    notes |= dict.fromkeys(c.sentence for c in comparisons if "The laws cross" in c.sentence)
+    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
+    rows = shortened_in([header, *map(_laws_row, comparisons)], names)
+    return "\n".join([*shortened_in([head, *aligned(rows, n_left=1), *notes], names), *footnotes(names)])
+
+
+def _laws_row(comparison: LawComparison) -> tuple[str, ...]:
+    of_mean, multiplier = comparison.loss_difference, comparison.compute_multipliers[0]
+    return (
+        comparison.arm,
+        signed(of_mean["mean"]),
+        span(of_mean["interval"]) if of_mean["interval"] else _NONE,
+        _NONE if of_mean["p_holm"] is None else p_value(of_mean["p_holm"]),
+        _NONE if multiplier.estimate is None else f"{multiplier.estimate:.3f}",
+        limits(multiplier.interval, ".3f") if multiplier.interval else _NONE,
+        comparison.verdict,
+    )
+
+
+def laws_comparison_text(comparisons: Sequence[LawComparison]) -> str:
+    """Each arm against the reference by their laws: points of the line, multipliers, caveats."""
+    return "\n".join(
+        "\n  ".join([comparison.sentence, *_laws_lines(comparison)]) for comparison in comparisons
+    )
+
+
+def _laws_lines(comparison: LawComparison) -> list[str]:
+    lines = [
+        f"at N {point.at['N']:.4g}, D {point.at['D']:.4g}: {signed(point.estimate)}{_span(point.interval)}"
+        for point in comparison.at
+    ]
+    for kind, multipliers in (
+        ("compute", comparison.compute_multipliers),
+        ("token", comparison.token_multipliers),
+    ):
+        lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
+    lines += [law_text(law) for law in comparison.laws]
+    runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
+    lines.append(f"independent runs by {comparison.cluster}: {runs}; {comparison.n_bootstrap} replicates")
+    return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]
+
+
+def predictions_text(
+    fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None = None
+) -> str:
+    """One arm: its law, hold-out, ``points`` (records of a fit) and budgets, conventions, warnings."""
+    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_prediction_lines(fit, points, budgets)])
+
+
+def _prediction_lines(
+    fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None
+) -> Iterator[str]:
+    yield from held_out_lines(fit.hold_out)
+    notes = [str(point["note"]) for point in points]
+    if points:
+        yield from aligned([point_columns(fit), *map(point_cells, points)], 1)
+    if budgets is not None and len(budgets):
+        y = named_with_unit(fit.y, fit.unit)
+        columns = ("C", "by", "N*", "D*", "tokens per parameter", y, "beyond the data")
+        yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 2)
+        yield f"in parentheses: {percent(fit.level)} intervals"
+        notes += [str(note) for note in budgets["note"]]
+    yield from (f"note: {note}" for note in dict.fromkeys(filter(None, notes)) if note not in fit.warnings)
+    yield f"interval: {fit.interval_note}"
+    yield fit.conventions
+    yield from (f"warning: {warning}" for warning in fit.warnings)
+
+
+def point_columns(fit: Fit) -> tuple[str, ...]:
+    """What is said of a prediction."""
+    level, y = percent(fit.level), "N*" if fit.optima else named_with_unit(fit.y, fit.unit)
+    return ("at", y, f"{level} of the law", f"{level} of one run", "beyond the data")
+
+
+def point_cells(point: Mapping[str, Any]) -> tuple[str, ...]:
+    """One prediction in those columns."""
+    at = ", ".join(f"{name} {value:.4g}" for name, value in point["at"].items())
+    value = "withheld" if point["value"] is None else f"{point['value']:.5g}"
+    spans = (_ends(point["low"], point["high"]), _ends(point["run_low"], point["run_high"]))
+    return (f"{point['name']} ({at})" if point["name"] else at, value, *spans, _beyond(point))
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "none" if low is None or high is None else limits((low, high), ".5g")
+
+
+def _budget_cells(best: Mapping[Any, Any]) -> tuple[str, ...]:
+    shown = (_estimate(best, name) for name in ("N", "D", "tokens_per_parameter", "value"))
+    return (f"{best['flops']:.4g}", str(best["by"]), *shown, _beyond(best))
+
+
+def _estimate(best: Mapping[Any, Any], name: str) -> str:
+    value, low, high = best[name], best[f"{name}_low"], best[f"{name}_high"]
+    if value != value:
+        return ""
+    return f"{value:.4g}" if low != low else f"{value:.4g} ({limits((low, high), '.4g')})"
+
+
+def _beyond(point: Mapping[Any, Any]) -> str:
+    """The variable in which a point lies furthest from the data, ``+1.00 decades of C``."""
+    distance, name = point["decades"], point["beyond"]
+    return f"{distance:+.2f} decades of {name}".replace("-", "−") if distance else "inside"

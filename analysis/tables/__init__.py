@@ -12,12 +12,11 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import TABLES, load
 from scalevec.analysis.tables.content import Table
-from scalevec.analysis.tables.phrases import interim_stamp
 
 
 def table(
     results: pd.DataFrame,
-    name: str = "main",
+    name: str = "comparison",
     *,
     reference: str,
     options: AnalysisOptions | None = None,
@@ -46,13 +45,11 @@ def table(
     contents = _with_short_names(build(trials), trials)
     remarks = (f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows())
     contents = replace(contents, notes=(*contents.notes, *remarks))
-    if stamp := interim_stamp(trials):
-        title, note = (
-            f"{contents.title} ({stamp})",
-            f"{stamp[0].upper()}{stamp[1:]}: no interval, no p-value.",
-        )
-        contents = replace(contents, title=title, notes=(note, *contents.notes))
-    return contents
+    if not (arms := trials.interim()):
+        return contents
+    progress = "; ".join(arms)
+    note = f"Interim: {progress}: no interval, no p-value."
+    return replace(contents, title=f"{contents.title} (interim: {progress})", notes=(note, *contents.notes))
 
 
 def _with_short_names(table: Table, trials: ComparedTrials) -> Table:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.tables.content import Table
 from scalevec.analysis.tables.latex import in_latex
-from scalevec.analysis.tables.selection import headings, selected
 
 _MARKDOWN_SPECIAL = str.maketrans({"\\": r"\\", "|": r"\|", "*": r"\*", "<": "&lt;"})
 _OF_BLOCKS = re.compile(r"^(?=[-+#>=]|\d+[.)])")
@@ -17,8 +16,7 @@ _OF_BLOCKS = re.compile(r"^(?=[-+#>=]|\d+[.)])")
 
 def _markdown(table: Table) -> str:
     def cell(text: str) -> str:
-        escaped = text.translate(_MARKDOWN_SPECIAL)
-        return " ".join(escaped.split())
+        return " ".join(text.translate(_MARKDOWN_SPECIAL).split())
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cells) + " |"
@@ -27,9 +25,8 @@ def _markdown(table: Table) -> str:
         cells = enumerate(map(cell, table.rows[number]))
         return line([f"**{text}**" if (number, column) in table.best else text for column, text in cells])
 
-    names = [f"{group}: {name}" if group else name for group, name in headings(table)]
     rule = line(["---:" if right else "---" for right in table.numeric])
-    lines = [line([cell(name) for name in names]), rule, *map(row, range(len(table.rows)))]
+    lines = [line([cell(name) for name in table.names]), rule, *map(row, range(len(table.rows)))]
     notes = ["\n" + _OF_BLOCKS.sub(r"\\", cell(note)).replace(r"\|", "|") for note in table.notes]
     return "\n".join([*lines, *notes]) + "\n"
 
@@ -43,7 +40,9 @@ def _csv(table: Table) -> str:
         writer.writerows([_plain(record.get(name)) for name in names] for record in table.records)
     else:
         writer.writerow(map(_no_formula, table.columns))
-        writer.writerows([_ascii_minus(row, table.numeric) for row in table.rows])
+        for row in table.rows:
+            cells = zip(row, table.numeric, strict=True)
+            writer.writerow([text.replace("−", "-") if is_n else _no_formula(text) for text, is_n in cells])
     return buffer.getvalue()
 
 
@@ -57,12 +56,6 @@ def _plain(value: object) -> object:
 def _no_formula(text: str) -> str:
     """A name that a spreadsheet would run as a formula gets an apostrophe, which keeps it text."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def _ascii_minus(row: Sequence[str], numeric: Sequence[bool]) -> list[str]:
-    """Numbers that programs can read; names stay as they are."""
-    cells = zip(row, numeric, strict=True)
-    return [text.replace("−", "-") if is_n else _no_formula(text) for text, is_n in cells]
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv, "latex": in_latex}
@@ -90,4 +83,5 @@ def render(
     require_choice("format", form, FORMATS)
     if form == "csv" and (columns or digits is not None):
         raise DataError("columns and digits are for markdown and latex; csv has every column and digit")
-    return FORMATS[form](selected(table, columns, digits))
+    table = table if digits is None else table.rounded(digits)
+    return FORMATS[form](table.with_columns(columns) if columns else table)

@@ -68,7 +68,7 @@ def test_a_law_is_one_line(tmp_path, run_copy):
 
 def test_a_table_is_a_file_and_a_line(tmp_path, run_copy):
     (tmp_path / "analysis/tables/trials.py").write_text(TABLE, encoding="utf-8")
-    line = '        ("trials", "trials", "how many trials each arm has"),'
-    add_line(tmp_path / "analysis/registry.py", "    for name, module, description in (", line)
+    line = '        ("trials", "how many trials each arm has"),'
+    add_line(tmp_path / "analysis/registry.py", "    for name, description in (", line)
     code = "print(analysis.render(analysis.table(rows, 'trials', reference='baseline'), 'csv'))"
     assert run_copy(code).split() == ["arm,trials", "baseline,10", "new,10"]

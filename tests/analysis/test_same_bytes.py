@@ -61,9 +61,6 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "compare": lambda t, _: analysis.compare(t, reference="baseline", **BOOTSTRAP),
     "compare_arms": lambda t, _: analysis.compare_arms(t, reference="baseline", options=OPTIONS),
     "compare_by_laws": lambda t, _: by_laws(t),
-    "comparison_table": lambda t, _: analysis.comparison_table(
-        t, analysis.compare(t, "baseline", **BOOTSTRAP).values()
-    ),
     "comparison_text": lambda t, _: analysis.comparison_text(
         analysis.compare(t, "baseline", cluster="run", **BOOTSTRAP).values()
     ),
@@ -82,11 +79,11 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "profiles": lambda t, _: analysis.profiles(t).to_csv(),
     "read_table": lambda t, path: analysis.read_table(saved(t, path)).to_csv(),
     "render": lambda t, _: analysis.render(
-        analysis.table(t, "main", reference="baseline", **BOOTSTRAP), "csv"
+        analysis.table(t, "scaling", reference="baseline", **BOOTSTRAP), "csv"
     ),
     "rolling": lambda t, _: analysis.rolling(t, OPTIONS),
     "select": lambda t, _: analysis.select(t, "loss < 3 or run in ('r1', 'r2')").to_csv(),
-    "table": lambda t, _: analysis.table(t, "optimizers", reference="baseline", **BOOTSTRAP),
+    "table": lambda t, _: analysis.table(t, "comparison", reference="baseline", **BOOTSTRAP),
     "write_figures": lambda t, path: written(
         path, lambda to: analysis.write_figures(t, to, reference="baseline", formats=["svg"], **BOOTSTRAP)
     ),

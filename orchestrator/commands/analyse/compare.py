@@ -57,7 +57,7 @@ def compare(
         return "\n\n".join([*details, analysis.laws_table(of_laws)])
 
     def of_pairs() -> str:
-        from scalevec.analysis.report.verdict_table import verdict_table
+        from scalevec.analysis.report.text import verdict_table
 
         if verbose:
             return f"{analysis.comparison_text(comparisons)}\n\n{verdict_table(comparisons)}"

@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 else:
     TableName = Literal[tuple(TABLES)]
 
-SHOW_VECTOR_NORMS = ("decay",)
-"""Tables that show how large the scale vectors became, which the runs themselves have."""
-
 
 def table(
     source: SourceName,
-    name: Annotated[TableName, typer.Argument(help="Which table.")] = "main",
+    name: Annotated[TableName, typer.Argument(help="Which table.")] = "comparison",
     runs_dir: Runs = RUNS,
     form: Annotated[
         Literal["markdown", "latex", "csv"], typer.Option("--format", help="File format.")
@@ -44,11 +41,7 @@ def table(
 
     LaTeX is a float with caption, label and notes, as wide as one or two columns.
     """
-    from scalevec.orchestrator.sources.measured import with_vector_norms
-
     data, arm, options = question(source, runs_dir, reference, given, reading)
-    if name in SHOW_VECTOR_NORMS:
-        data = with_vector_norms(data, runs_dir)
     contents = analysis.table(data.rows, name, reference=arm, options=options)
     shown = {part: getattr(contents, part) for part in ("title", "columns", "rows", "notes")}
     record = shown | {"records": [dict(row) for row in contents.records]}

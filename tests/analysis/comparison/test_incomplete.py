@@ -10,7 +10,7 @@ from tests.comparisons import only
 
 from scalevec import analysis
 from scalevec.analysis import compare, comparison_text
-from scalevec.analysis.report.verdict_table import verdict_table
+from scalevec.analysis.report.text import verdict_table
 
 UNFINISHED = ["pending", "queued", "running", "failed", "cancelled"]
 
@@ -116,7 +116,7 @@ def test_another_arm_that_is_incomplete_leaves_a_complete_one_its_verdict(sweep)
     assert verdicts == {"unified": "better", "none": "incomplete"}
 
 
-@pytest.mark.parametrize("name", ["main", "ablation", "scaling", "comparison"])
+@pytest.mark.parametrize("name", ["comparison", "ablation", "scaling"])
 def test_every_table_is_stamped(sweep, name):
     table = unfinished(sweep(), rungs=("150k",)).assign(
         vector_branches="all", vector_placement="input", vector_reparameterization="none", vector_decay="all"

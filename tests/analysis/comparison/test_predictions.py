@@ -7,7 +7,8 @@ import pytest
 
 from scalevec.analysis import compare, comparison_text
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.report.predicted import predicted_table, predictions_summary
+from scalevec.analysis.report.sections import predicted_table
+from scalevec.analysis.report.text import predictions_summary
 from support import CHECKOUT
 
 

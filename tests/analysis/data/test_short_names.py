@@ -6,7 +6,7 @@ import pytest
 from scalevec.analysis import compare, render, table, write_figures
 from scalevec.analysis.data.short_names import LONGEST_NAME, short_names
 from scalevec.analysis.report.html import write_report
-from scalevec.analysis.report.verdict_table import verdict_table
+from scalevec.analysis.report.text import verdict_table
 
 LONG = [f"7b\\width=256,optim={name},{name * 38}sched=wsd,tag=7" for name in ("muon", "soap")]
 

@@ -271,7 +271,7 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path):
 def test_importing_analysis_loads_nothing_heavy():
     code = (
         "import sys, analysis; heavy = {'scipy', 'matplotlib', 'jinja2', 'pandas'} & set(sys.modules);"
-        "from analysis import fit, compare, write_report, comparison_table;"
+        "from analysis import fit, compare, write_report, table;"
         "late = {'scipy', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules);"
         "print(sorted(heavy), sorted(late))"
     )

@@ -10,12 +10,11 @@ import pytest
 from scalevec.analysis import AnalysisOptions
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.drawing import page_figures
+from scalevec.analysis.figures.extrapolations import draw_multipliers, draw_predictions
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss
-from scalevec.analysis.figures.multiplier_curves import draw_multipliers
 from scalevec.analysis.figures.panels import PanelGrid
-from scalevec.analysis.figures.predicted_curves import draw_predictions
 from scalevec.analysis.figures.style import (
     INK,
     PAGE,
@@ -304,5 +303,5 @@ def test_a_prediction_without_a_band_says_why(sweep):
             return draw_predictions(data, PAPER).caption
 
     two_rungs = {"25k": 25_088, "55k": 55_296}
-    assert "No band of baseline and unified: 2 distinct points" in caption(rungs=two_rungs)
-    assert "No band" not in caption(seeds=(0, 1, 2))
+    assert "baseline, unified: no interval: 2 distinct points" in caption(rungs=two_rungs)
+    assert "no interval" not in caption(seeds=(0, 1, 2))

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis.figures.drawing import WIDTHS
+from scalevec.analysis.figures.extrapolations import draw_hold_outs
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.law_curves import draw_loss
-from scalevec.analysis.figures.next_rungs import draw_hold_outs
 from scalevec.analysis.figures.style import PAPER
 from scalevec.analysis.figures.training_curves import draw_curves
 from scalevec.analysis.options import AnalysisOptions

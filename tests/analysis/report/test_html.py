@@ -329,11 +329,14 @@ def test_the_laws_of_a_joint_fit_begin_with_the_reference(tmp_path):
     assert laws.index("baseline") < laws.index("unified")
 
 
-def test_the_page_shows_times_where_there_are_any(tmp_path, sweep, undrawn):
-    assert "Time and memory" not in page(tmp_path / "r.html", sweep()).text
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_shows_costs_where_there_are_any_and_no_section_that_is_empty(tmp_path, sweep):
+    text = page(tmp_path / "r.html", sweep()).text
+    assert not [name for name in ("Cost", "Multipliers", "Predicted and seen") if f" {name} " in text]
+    assert "Comparison trials: 16 completed." in text
     timed = sweep().assign(wall_s=3600.0, planned_s=1800.0)
     text = page(tmp_path / "r.html", timed).text
-    assert "Time and memory rung trials planned, h measured, h measured / planned 25k 4 2 4 2.00" in text
+    assert "Cost of with a result spent, h device-hours spent / planned 25k 4 of 4 4 4 2.00" in text
 
 
 @pytest.mark.parametrize(

@@ -1,79 +1,223 @@
-import csv
-import io
+"""The table of a comparison: arms at each rung, what is bold, the means that decide, what was not run."""
 
+import numpy as np
 import pandas as pd
 import pytest
+from tests.shown_tables import EFFECTS, FEW, column, records, shown
 
-from scalevec.analysis import DataError, Table, compare, comparison_table, render
+from scalevec import analysis
+from scalevec.analysis.comparison.trials import compared_losses
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.tables import notes
 
-
-def shown(sweep):
-    table = sweep({"baseline": 0.0, "unified": -0.03}).assign(learning_rate=0.016, epochs=0.5)
-    return comparison_table(table, compare(table, "baseline", bootstrap=20).values())
-
-
-@pytest.mark.parametrize("form", ["markdown", "csv"])
-def test_a_regenerated_table_is_the_same_bytes(sweep, form: str):
-    assert render(shown(sweep), form) == render(shown(sweep), form)
+TWO = {"baseline": 0.0, "unified": -0.03}
 
 
-def test_a_table_has_a_row_for_each_rung_and_one_for_all(sweep):
-    table = shown(sweep)
-    assert [row[1] for row in table.rows] == ["25k", "55k", "83k", "150k", "mean that decides"]
-    first = dict(zip(table.columns, table.rows[0], strict=True))
-    assert first["N"] == "25,088"
-    assert first["epochs"] == "0.50"
-    assert first["learning rate"] == "0.016, tuned"
-    assert table.rows[-1][-1] == "better (25k to 150k)"
+def of_cells(table_shown: analysis.Table, name: str, group: str = "") -> list[str]:
+    """The column without the means over all cells."""
+    return column(table_shown, name, group)[: -len(table_shown.totals)]
 
 
-def test_a_row_shows_the_rate_of_its_own_setting(sweep):
-    parts = [
-        sweep().assign(optimizer=optimizer, learning_rate=rate, lr_status="tuned")
-        for optimizer, rate in (("adamw", 0.016), ("muon", 0.5))
+def conventions(rows: pd.DataFrame) -> list[str]:
+    return notes.convention_notes(compared_losses(rows, "baseline", AnalysisOptions(bootstrap=0)))
+
+
+def test_two_arms_stand_side_by_side_with_a_row_for_each_rung_and_the_mean_that_decides(source):
+    rows = source(TWO, random_seed=1)
+    table_shown = shown(rows, "comparison")
+    assert column(table_shown, "rung") == ["25k", "55k", "83k", "150k", "mean"]
+    assert of_cells(table_shown, "N") == ["25.1k", "55.3k", "82.9k", "151k"]
+    assert of_cells(table_shown, "seeds") == ["2"] * 4
+    differences = column(table_shown, "difference", "unified")
+    assert all(text.startswith("−0.0") and "±" in text for text in differences)
+    assert column(table_shown, "multiplier", "unified")[0].startswith("1.")
+    compared = analysis.compare(rows, "baseline", bootstrap=20).only
+    assert differences[-1] == notes.difference(compared.loss_difference)
+    assert table_shown.notes[0].startswith(f"unified: {compared.verdict} (25k to 150k, p ")
+    assert compared.at_sizes.text in table_shown.notes[0]
+
+
+def test_many_arms_stand_one_below_the_other(source):
+    table_shown = shown(source(), "comparison")
+    assert column(table_shown, "rung")[:6] == ["25k", "", "", "", "", "55k"]
+    assert column(table_shown, "arm") == list(EFFECTS) * 4 + list(EFFECTS)[1:]
+    assert column(table_shown, "difference")[0] == "reference"
+    assert all("±" in text for text in column(table_shown, "difference")[1:5])
+    assert table_shown.breaks == {5, 10, 15, 20}
+    assert table_shown.totals == {20, 21, 22, 23}
+    best = {table_shown.rows[row][table_shown.columns.index("arm")] for row, _ in table_shown.best}
+    assert best == {"unified"}
+
+
+def test_a_table_has_the_figures_of_compare_and_the_rates(source):
+    rows = source({"baseline": 0.0, "none": 0.04})
+    compared = analysis.compare(rows, reference="baseline", bootstrap=0).only
+    *got, mean = [record for record in records(shown(rows, "comparison")) if record["arm"] == "none"]
+    assert [float(record["difference"]) for record in got] == [cell.mean for cell in compared.by_rung]
+    assert [float(record["difference_low"]) for record in got] == [c.interval[0] for c in compared.by_rung]
+    assert {record["learning_rate"] for record in got} == {"0.008"}
+    assert float(mean["difference"]) == compared.loss_difference.mean
+    assert (mean["rung"], mean["verdict"]) == ("mean", compared.verdict)
+
+
+def test_the_multiplier_of_a_rung_is_that_of_its_compute(source):
+    rows = source(TWO, noise=4e-3)
+    # A difference that is one at all sizes lies on no power law: the hold-out would withhold the largest.
+    largest = analysis.compare(rows, "baseline", bootstrap=20, hold_out="none").only.compute_multipliers[1]
+    table_shown = shown(rows, "comparison", hold_out="none")
+    got = [record for record in records(table_shown) if record["arm"] == "unified"][-2]
+    assert float(got["multiplier_at_flops"]) == largest.at_flops
+    assert float(got["multiplier"]) == pytest.approx(largest.estimate)
+    assert float(got["multiplier_low"]) == pytest.approx(largest.interval[0])
+
+
+def test_pairs_that_came_after_a_verdict_are_said_to_be_in_no_difference(source):
+    rows = source(TWO, seeds=(0, 1, 2))
+    rows = rows.assign(trial_id=rows["arm"] + rows["rung"] + rows["seed"].astype(str))
+    judged = rows[(rows["arm"] == "unified") & (rows["rung"] != "150k")]["trial_id"]
+    pairs = [[name.replace("unified", "baseline"), name] for name in judged]
+    verdict = {"reference": "baseline", "arm": "unified", "verdict": "better", "pairs": pairs}
+    rows.attrs["verdicts"] = [verdict]
+    table_shown = shown(rows, "comparison")
+    assert of_cells(table_shown, "difference", "unified")[-1] == ""
+    later = "Not in the differences of unified, as they came after its verdict: 150k, seed 0"
+    assert any(note.startswith(later) for note in table_shown.notes)
+
+
+def test_of_a_grid_of_rates_the_best_by_validation_is_shown(source):
+    rows = source(TWO).assign(lr_status="fixed", learning_rate=0.01)
+    both = pd.concat([rows, rows.assign(learning_rate=0.02, loss=rows["loss"] + 0.5)])
+    table_shown = shown(both.assign(loss_validation=both["loss"]), "comparison")
+    assert of_cells(table_shown, "seeds") == ["2"] * 4
+    of_rungs = [record for record in records(table_shown) if record["rung"] != "mean"]
+    assert {record["lr_status"] for record in of_rungs} == {"censored"}
+    assert all(float(record["loss"]) < 4 for record in of_rungs)
+
+
+def test_bold_is_the_lowest_mean_and_a_star_says_that_it_is_separated(source):
+    clear = shown(source({"baseline": 0.0, "unified": -0.05}, noise=1e-3), "comparison")
+    assert {clear.columns[position] for _, position in clear.best} == {"loss"}
+    assert all(text.endswith("*") for text in of_cells(clear, "loss", "unified"))
+    close = shown(source({"baseline": 0.0, "unified": -1e-5}, noise=2e-2), "comparison")
+    assert len(close.best) == 4
+    assert not any(text.endswith("*") for row in close.rows for text in row)
+
+
+def test_one_seed_may_be_bold_but_never_separated(source):
+    table_shown = shown(source({"baseline": 0.0, "unified": -0.05}, seeds=(0,)), "comparison")
+    assert len(table_shown.best) == 4
+    assert not any("*" in text or "±" in text for row in table_shown.rows[:-1] for text in row)
+
+
+def test_an_arm_that_diverged_in_a_row_is_not_its_best(source, diverge):
+    rows = diverge(source({"baseline": 0.0, "none": 0.02, "unified": -0.05}), "unified", "55k", 1)
+    table_shown = shown(rows, "comparison")
+    arms = column(table_shown, "arm")
+    best = {f"{arms[row]} {row // 3}" for row, _ in table_shown.best}
+    assert best == {"unified 0", "baseline 1", "unified 2", "unified 3"}
+    assert column(table_shown, "seeds")[3:6] == ["2", "2", "1"]
+    assert "Without a difference, unified: diverged at 55k, seed 1." in table_shown.notes
+
+
+def test_a_cell_whose_trials_all_diverged_says_so(source, diverge):
+    rows = source({"baseline": 0.0, "unified": -0.05}, seeds=(0,))
+    table_shown = shown(diverge(rows, "unified", "55k", 0), "comparison")
+    assert column(table_shown, "loss", "unified")[1] == "diverged"
+
+
+def test_a_censored_rate_is_marked(source):
+    rows = source(FEW)
+    rows.loc[(rows["arm"] == "no-decay") & (rows["rung"] == "25k"), "lr_status"] = "censored"
+    table_shown = shown(rows, "comparison")
+    losses, arms = column(table_shown, "loss"), column(table_shown, "arm")
+    assert [arm for arm, loss in zip(arms, losses, strict=True) if "†" in loss] == ["no-decay"]
+    assert any(note.startswith("†: learning rate censored") for note in table_shown.notes)
+    assert "censored at 25k, tuned at 55k, 83k and 150k" in " ".join(table_shown.notes)
+
+
+def test_the_decay_convention_of_every_arm_is_said(source):
+    rows = source().assign(vector_gain="g")
+    decays = "Weight decay: 0.1 on matrices; of the scale vectors decay: all in baseline and product; "
+    assert f"{decays}no vectors in none; input in unified; none in no-decay." in conventions(rows)
+    rows.loc[rows["arm"] == "unified", "vector_gain"] = "1+w"
+    assert "input (towards 1) in unified" in " ".join(conventions(rows))
+    rows.loc[(rows["arm"] == "unified") & (rows["seed"] == 0), "vector_gain"] = "g"
+    assert "input (towards 0 or, with 1+w, 1) in unified" in " ".join(conventions(rows))
+
+
+def test_several_settings_have_rows_and_multipliers_of_their_own(source):
+    rows = source(TWO)
+    both = pd.concat([rows, rows.assign(optimizer="muon", loss=rows["loss"] - 0.1)])
+    table_shown = shown(both, "comparison", hold_out="none")
+    assert of_cells(table_shown, "optimizer") == ["adamw"] * 4 + ["muon"] * 4
+    assert table_shown.breaks == {4, 8}
+    assert all(of_cells(table_shown, "multiplier", "unified"))
+
+
+def in_four_settings(rows: pd.DataFrame) -> pd.DataFrame:
+    settings = [(optimizer, schedule) for optimizer in ("adamw", "muon") for schedule in ("cosine", "wsd")]
+    parts = [rows.assign(optimizer=optimizer, schedule=schedule) for optimizer, schedule in settings]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_a_fractional_design_says_what_of_the_product_was_run(source):
+    def fractions(rows: pd.DataFrame) -> list[str]:
+        return [note for note in conventions(rows) if note.startswith("Fractional design")]
+
+    rows = in_four_settings(source(FEW))
+    assert fractions(source(FEW)) == fractions(rows) == []
+    half = rows[(rows["optimizer"] == "adamw") == (rows["schedule"] == "cosine")]
+    assert fractions(half) == ["Fractional design: 2 of 4 combinations of optimizer and schedule were run."]
+    left_out = (rows["arm"] == "no-decay") & (rows["schedule"] == "wsd") & (rows["optimizer"] == "adamw")
+    assert fractions(rows[~left_out]) == [
+        "Fractional design: 4 of 4 combinations of optimizer and schedule were run; no-decay in 3 of them."
     ]
-    trials = pd.concat(parts, ignore_index=True)
-    table = comparison_table(trials, compare(trials, "baseline", bootstrap=20).values())
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows[:2]]
-    assert [(row["rung"], row["learning rate"]) for row in rows] == [
-        ("25k adamw", "0.016, tuned"),
-        ("25k muon", "0.5, tuned"),
-    ]
 
 
-def test_a_table_states_its_conventions(sweep):
-    text = render(shown(sweep), "markdown")
-    assert "N: non-embedding matrix parameters; C: 6 x N x tokens." in text
-    assert "arm minus baseline" in text
+def test_an_arm_has_a_row_where_it_was_run_with_a_result_or_without(source):
+    rows = pd.concat([source(FEW), source(FEW).assign(optimizer="muon")], ignore_index=True)
+    rows = rows[~((rows["arm"] == "no-decay") & (rows["optimizer"] == "muon"))]
+    lost = (rows["arm"] == "no-decay") & (rows["rung"] == "25k")
+    rows.loc[lost, ["status", "loss"]] = ["failed", np.nan]
+    table_shown = shown(rows, "comparison")
+    arms = of_cells(table_shown, "arm")
+    assert arms.count("no-decay") == arms.count("baseline") / 2
+    assert column(table_shown, "seeds").count("0") == 1
+    starts = [row for row, arm in enumerate(arms) if arm == "baseline"]
+    assert sorted(table_shown.breaks) == [*starts[1:], len(arms)]
 
 
-def test_a_diverged_trial_is_said_below_the_table(sweep, diverge):
-    trials = diverge(sweep(), "unified", "55k", 1)
-    table = comparison_table(trials, compare(trials, "baseline", bootstrap=20).values())
-    assert "Without a difference, unified: diverged at 55k, seed 1." in table.notes
+@pytest.mark.parametrize(
+    ("rungs", "reason"),
+    [
+        ({"25k": 25_088}, "no multiplier from one rung"),
+        ({"25k": 25_088, "55k": 55_296}, "no multiplier from 2 rungs, which cannot check the law"),
+    ],
+)
+def test_without_laws_that_are_checked_the_reason_stands_in_place_of_multipliers(source, rungs, reason):
+    table_shown = shown(source(FEW, rungs=rungs), "comparison")
+    assert "multiplier" not in table_shown.columns
+    assert f"No compute multipliers: unified, no-decay: {reason}." in table_shown.notes
 
 
-def test_markdown_is_a_table_whatever_a_name_holds():
-    table = Table("t", ("arm", "loss"), (("a|b\n<b>", "1.0"),), (False, True))
-    assert render(table, "markdown") == "| arm | loss |\n| --- | ---: |\n| a\\|b &lt;b> | 1.0 |\n"
+def test_it_has_the_note_of_scaling_on_a_law_that_is_not_unique(source):
+    # By L1 a line through an arch at four equal steps may move up and down between its points.
+    rungs = {name: 20_000 * 2**step for step, name in enumerate(("20k", "40k", "80k", "160k"))}
+    rows = source({"baseline": 0.5, "unified": 0.4}, seeds=(0,), noise=0, rungs=rungs)
+    options = {"loss": "l1", "law": "power", "hold_out": "none"}
+    here, of_scaling = (
+        [note for note in shown(rows, name, **options).notes if "the optimum is not unique" in note]
+        for name in ("comparison", "scaling")
+    )
+    assert [note.split(":")[0] for note in here] == ["baseline", "unified"]
+    assert here == of_scaling
+    assert not any("not unique" in note for note in shown(rows, "comparison", loss="l2").notes)
 
 
-def test_csv_reads_back_and_has_plain_minus_signs(sweep):
-    rows = list(csv.DictReader(io.StringIO(render(shown(sweep), "csv"))))
-    assert rows[0]["difference (interval)"].startswith("-0.0")
-
-
-def test_an_unknown_format_is_refused():
-    with pytest.raises(DataError, match="format is 'markdwn'; nearest: 'markdown'"):
-        render(Table("t", (), (), ()), "markdwn")
-
-
-def test_latex_is_a_booktabs_table_whatever_a_name_holds(sweep):
-    text = render(shown(sweep), "latex")
-    assert text.count(r"\\") == 1 + 5
-    assert r"\begin{tabular}{l l" in text
-    assert r"\ensuremath{-}0.0" in text
-    odd = Table("t", ("arm_1", "a & b"), (("50 %", "x^2"),), (False, True), ("note #1",))
-    assert r"arm\_1 & a \& b \\" in render(odd, "latex")
-    assert r"50 \% & x\textasciicircum{}2 \\" in render(odd, "latex")
-    assert r"note \#1" in render(odd, "latex")
+def test_it_says_whose_differences_are_to_the_reference_at_another_precision(beside_two_precisions):
+    table_shown = shown(beside_two_precisions({"unified": -0.03}, {"unified": "bfloat16"}), "comparison")
+    at_its_own = [row for row in records(table_shown) if row["arm"] == "unified" and row["seeds"] == "2"]
+    assert {row["precision"] for row in at_its_own} == {"bfloat16"}
+    assert all(row["difference"] for row in at_its_own)
+    said = "Differences of unified: to baseline at another precision, shown in the cells of the arm."
+    assert said in table_shown.notes

@@ -6,7 +6,7 @@ import subprocess
 
 import pandas as pd
 import pytest
-from tests.shown_tables import EFFECTS, FEW, shown
+from tests.shown_tables import FEW, shown
 
 from scalevec import analysis
 from scalevec.analysis import DataError, render
@@ -58,16 +58,24 @@ def test_latex_is_balanced_and_escaped(source, name: str):
     assert text.isascii()
 
 
-def test_numbers_of_latex_are_aligned_at_the_point_with_what_follows_them_beside():
-    rows = (("a", "3.85 ± 0.02", "25.1k", "reference"), ("b", "13.9†", "1.2M", "−0.04 ± 0.10"))
+def test_numbers_of_latex_are_aligned_at_the_point_and_marks_take_no_room():
+    rows = (("a", "3.85 ± 0.02", "25.1", "reference"), ("b", "13.9†", "1.22", "−0.04"))
     item = analysis.Table("t", ("arm", "loss", "N", "difference"), rows, (False, *[True] * 3), best={(0, 1)})
     text = render(item, "latex")
-    assert r"{l S[table-format=2.2]@{}l r S[table-format=+1.2]@{}l}" in text
+    assert r"{l r S[table-format=2.2] S[table-format=+1.2]}" in text
     lines = [line.split(" & ", 1)[1] for line in text.splitlines() if line.startswith(("a ", "b "))]
     assert lines == [
-        r"\bfseries 3.85 & \bfseries \,\ensuremath{\pm}\,0.02 & 25.1k & \multicolumn{2}{c}{reference} \\",
-        r"13.9 & \dag{} & 1.2M & -0.04 & \,\ensuremath{\pm}\,0.10 \\",
+        r"\textbf{3.85 \ensuremath{\pm} 0.02} & 25.1 & {reference} \\",
+        r"13.9\rlap{\dag{}} & 1.22 & -0.04 \\",
     ]
+
+
+def test_groups_of_columns_of_latex_have_a_rule():
+    columns, groups = ("a", "loss", "loss"), ("", "one", "other")
+    text = render(
+        analysis.Table("t", columns, (("x", "1", "2"),), (False, True, True), groups=groups), "latex"
+    )
+    assert r"\cmidrule(lr){2-2}\cmidrule(lr){3-3}" in text
 
 
 def test_notes_of_latex_have_symbols_products_and_powers_of_ten():
@@ -90,7 +98,7 @@ def test_a_narrow_table_takes_one_column_of_a_paper_and_a_wide_one_both():
 
 
 def test_columns_are_chosen_in_order_and_losses_rounded(source):
-    whole = shown(source(FEW), "main")
+    whole = shown(source(FEW), "comparison")
     text = render(whole, "markdown", columns=["loss", "rung"], digits=2)
     assert text.splitlines()[0].endswith("loss | rung |")
     assert not re.search(r"\d\.\d{3}", text.partition("\n\n")[0])
@@ -107,7 +115,7 @@ def test_columns_are_chosen_in_order_and_losses_rounded(source):
 )
 def test_a_part_of_a_table_that_cannot_be_is_refused(source, form, options, message):
     with pytest.raises(DataError, match=message):
-        render(shown(source(FEW), "main"), form, **options)
+        render(shown(source(FEW), "comparison"), form, **options)
 
 
 def test_a_note_begins_no_list_and_no_heading_in_markdown():
@@ -116,17 +124,9 @@ def test_a_note_begins_no_list_and_no_heading_in_markdown():
     assert text.split("\n\n")[1:] == [r"\- no item", r"\# no heading", r"\1. no number", "a | b\n"]
 
 
-def test_arms_without_a_multiplier_for_one_reason_share_a_note(source):
-    rows = source(EFFECTS)
-    notes = shown(rows[rows["rung"] == rows["rung"].iloc[0]], "main").notes
-    [note] = [note for note in notes if note.startswith("No compute multipliers")]
-    assert note.count("no multiplier from one rung") == 1
-    assert all(arm in note for arm in EFFECTS if arm != "baseline")
-
-
 def test_no_note_speaks_of_scale_vectors_where_there_are_none(source):
     rows = source(FEW).assign(vector_branches="none", vector_placement="input")
-    notes = " ".join(shown(rows.drop(columns="n_params_scale_vectors", errors="ignore"), "main").notes)
+    notes = " ".join(shown(rows.drop(columns="n_params_scale_vectors", errors="ignore"), "comparison").notes)
     assert "scale vectors" not in notes
 
 

@@ -66,7 +66,7 @@ def test_the_row_of_a_trial_that_never_ran_has_its_cell(runs, trial):
         assert row[name] == other[name]
 
 
-@pytest.mark.parametrize("words", [["compare"], ["table", "main"], ["table", "ablation"], ["fit"]])
+@pytest.mark.parametrize("words", [["compare"], ["table", "comparison"], ["table", "ablation"], ["fit"]])
 def test_a_trial_of_one_side_that_never_ran_leaves_the_rest_readable(told, trial, words):
     shutil.rmtree(trial.path)
     assert "baseline" in told(words[0], NAME, *words[1:], "--bootstrap", "20")[0]
@@ -97,7 +97,7 @@ def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs
     folder.members_path.write_text(json.dumps(members))
     answer, _ = told("compare", NAME)
     assert "4 trials without a result left out: no record says of which size and token budget" in answer
-    told("table", NAME, "main")
+    told("table", NAME, "comparison")
 
 
 def test_a_damaged_entry_of_members_is_said_and_the_others_are_shown(told, folder):

@@ -175,10 +175,10 @@ def test_a_table_of_a_sweep_knows_its_strategies_and_its_costs(sweep, scalevec, 
         assert (actual["step_time_median"] > 0).all()
 
 
-def test_a_table_that_the_sweep_cannot_carry_is_refused_and_nothing_written(sweep, scalevec):
-    done = scalevec("table", "small", "decay", "-o", "table.md")
+def test_a_column_that_a_table_lacks_is_refused_and_nothing_written(sweep, scalevec):
+    done = scalevec("table", "small", "--columns", "los", "-o", "table.md")
     assert done.returncode == 2
-    assert "needs arms with different decay policies; found: all" in done.stderr
+    assert "has no column 'los'" in done.stderr
     assert not (sweep / "table.md").exists()
 
 

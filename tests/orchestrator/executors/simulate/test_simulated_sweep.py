@@ -258,7 +258,7 @@ def test_the_shipped_example_is_small_and_finds_its_gain(scalevec, tmp_path):
 def test_what_is_made_of_simulated_results_says_so(simulate, scalevec, tmp_path):
     simulate(seeds=[0, 1, 2])
     text = "simulated: 12 of 12 results follow a planted law; nothing was trained"
-    for command in (("compare", "simulated", "--json"), ("table", "simulated", "main")):
+    for command in (("compare", "simulated", "--json"), ("table", "simulated", "comparison")):
         assert text in scalevec(*command).stdout
     assert "6 of 6 results follow a planted law" in scalevec("fit", "simulated", "--json").stdout
     assert scalevec("report", "simulated", "-o", "report.html").returncode == 0

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from scalevec.analysis.report.theory_text import theory_summary, theory_text
+from scalevec.analysis.report.theory import theory_summary, theory_text
 
 
 def long_table(**changes) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -11,14 +12,18 @@ from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import COMPLETE, differs
 from scalevec.analysis.data.tidy import simulation_warnings
-from scalevec.analysis.formatting import few, joined, loss_words, percent, signed
-from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, CConvention, NConvention
+from scalevec.analysis.formatting import few, joined, loss_words, percent, plural, signed
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
-NO_VECTORS = "no vectors"
 SEPARATED, CENSORED, EXTRAPOLATED = "*", "†", "‡"
+_MARKS = {
+    CENSORED: "learning rate censored at the edge of its grid: the loss is only an upper bound",
+    EXTRAPOLATED: "extrapolated: the reference would need compute at which it was not run",
+}
+_NO_VECTORS = "no vectors"
 
 
-def plus_minus(mean: CellMean) -> str:
+def loss(mean: CellMean) -> str:
     """A mean with half the width of its interval."""
     return f"{mean.mean:.4f}{_half(mean.interval)}"
 
@@ -52,19 +57,22 @@ def of_mean(name: str, mean: CellMean | LossDifference | None) -> dict[str, floa
     return bounds(name, mean.mean if mean else None, mean.interval if mean else None)
 
 
-def interim_stamp(trials: ComparedTrials) -> str:
-    """``interim: none 3 of 8 pairs`` while planned pairs have no result, else empty."""
-    arms = trials.interim()
-    return f"interim: {'; '.join(arms)}" if arms else ""
+def of_multiplier(name: str, shown: Multiplier | None) -> dict[str, Any]:
+    """A multiplier as fields of a record: its compute, its bounds, whether it is extrapolated."""
+    estimate, interval = (shown.estimate, shown.interval) if shown else (None, None)
+    return {
+        f"{name}_at_flops": shown and shown.at_flops,
+        **bounds(name, estimate, interval),
+        f"{name}_extrapolated": shown and shown.extrapolated,
+    }
 
 
 def loss_notes(trials: ComparedTrials) -> list[str]:
     """How means and differences are to be read."""
-    level = percent(trials.options.level)
+    options, reference = trials.options, trials.reference
     notes = [
-        f"Loss: {', '.join(loss_words(trials.options.y, trials.options.unit))}, mean over seeds. "
-        "Difference: arm minus "
-        f"{trials.reference}, paired by seed; negative is better. ±: half the {level} interval "
+        f"Loss: {', '.join(loss_words(options.y, options.unit))}, mean over seeds. Difference: arm minus "
+        f"{reference}, paired by seed; negative is better. ±: half the {percent(options.level)} interval "
         "(t, noise between the seeds of its rung); no ± where no seed repeats."
     ]
     if any(trials.pairs(arm).dependent for arm in trials.others):
@@ -72,21 +80,22 @@ def loss_notes(trials: ComparedTrials) -> list[str]:
             "Some trials are not independent (they share a trunk or cluster): the interval of a cell is from "
             "its own seeds alone, that over all cells from whole clusters, if there are enough."
         )
-    return notes + _unlike_notes(trials)
+    # A column names cells as soon as one arm ran a grid of it; another arm may have run one other value.
+    for column in trials.cell_columns:
+        if arms := [arm for arm in trials.others if differs(trials.pairs(arm), column).any()]:
+            notes.append(
+                f"Differences of {joined(arms)}: to {reference} at another {column.replace('_', ' ')}, shown "
+                "in the cells of the arm."
+            )
+    return notes
 
 
-def _unlike_notes(trials: ComparedTrials) -> list[str]:
-    """The arms whose pairs differ in a column that names cells, since another arm ran a grid of it."""
-    arms_by_column = {
-        column: [arm for arm in trials.others if differs(trials.pairs(arm), column).any()]
-        for column in trials.cell_columns
-    }
-    return [
-        f"Differences of {joined(arms)}: to {trials.reference} at another {column.replace('_', ' ')}, shown "
-        "in the cells of the arm."
-        for column, arms in arms_by_column.items()
-        if arms
-    ]
+def mean_note(n_arms: int, level: float) -> str:
+    """What the mean over cells and its p-value are."""
+    return (
+        "Mean: over the cells, with the same weight for each, without rungs of one run; its interval is at "
+        f"{percent(level)}. p: two-sided t test against zero, by Holm over {plural(n_arms, 'arm')}."
+    )
 
 
 def best_note(trials: ComparedTrials, what: str) -> str:
@@ -98,36 +107,26 @@ def best_note(trials: ComparedTrials, what: str) -> str:
     )
 
 
-def conventions(n_convention: NConvention, c_convention: CConvention, *, vectors_known: bool) -> str:
-    """What N and C count; a source that has no column of scale vectors is not told that N is without them."""
-    counted = N_CONVENTIONS[n_convention]
-    if not vectors_known:
-        counted = re.sub(",? without scale vectors", "", counted)
-    return f"N: {counted}; C: {C_CONVENTIONS[c_convention]}."
-
-
 def convention_notes(trials: ComparedTrials) -> list[str]:
     """N, C, decay, learning rates, simulated results, and pairs without a difference."""
+    options = trials.options
+    counted = N_CONVENTIONS[options.n_convention]
+    if not trials.has("n_params_scale_vectors"):  # a source without them is not told that N is
+        counted = re.sub(",? without scale vectors", "", counted)
     return [
-        conventions(
-            trials.options.n_convention,
-            trials.options.c_convention,
-            vectors_known=trials.has("n_params_scale_vectors"),
-        ),
-        *decay_notes(trials),
-        *rate_notes(trials),
-        *fraction_notes(trials),
-        *absence_notes(trials),
+        f"N: {counted}; C: {C_CONVENTIONS[options.c_convention]}.",
+        *_decay_notes(trials),
+        _rate_note(trials),
+        *_fraction_notes(trials),
+        *_absence_notes(trials),
         *simulation_warnings(trials.rows),
     ]
 
 
-def decay_notes(trials: ComparedTrials) -> list[str]:
+def _decay_notes(trials: ComparedTrials) -> list[str]:
     """Which vectors of which arm decay, and how strongly matrices do; nothing where no column tells."""
-    if not trials.has("vector_decay"):
-        return []
-    by_policy = _arms_by(_decay_and_its_end, trials)
-    if set(by_policy) == {NO_VECTORS}:
+    by_policy = _arms_by(_decay_of, trials) if trials.has("vector_decay") else {}
+    if set(by_policy) <= {_NO_VECTORS}:
         return []
     decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in by_policy.items())
     strength = ""
@@ -137,33 +136,27 @@ def decay_notes(trials: ComparedTrials) -> list[str]:
     return [f"Weight decay:{strength} of the scale vectors decay: {decaying}."]
 
 
-def _decay_and_its_end(rows: pd.DataFrame) -> str:
-    """The decay policy, and whether it pulls to 1: where gains are stored by their distance from it."""
-    policy = decay_of(rows)
+def _decay_of(rows: pd.DataFrame) -> str:
+    """Which vectors of an arm decay, and whether to 1: where gains are stored by their distance from it."""
+    if "vector_branches" in rows and set(rows["vector_branches"]) == {"none"}:
+        placements = set(rows["vector_placement"]) if "vector_placement" in rows else {"input"}
+        if placements == {"input"}:
+            return _NO_VECTORS
+    policy = ", ".join(sorted({str(policy) for policy in rows["vector_decay"].dropna()})) or "not recorded"
     gains = set(rows["vector_gain"].dropna()) if "vector_gain" in rows else set()
-    if policy in (NO_VECTORS, "none") or "1+w" not in gains:
+    if policy == "none" or "1+w" not in gains:
         return policy
     return f"{policy} (towards 1)" if gains == {"1+w"} else f"{policy} (towards 0 or, with 1+w, 1)"
 
 
-def decay_of(rows: pd.DataFrame) -> str:
-    """The decay policy of an arm's scale vectors as text: all, none, input or output, or no vectors."""
-    if "vector_branches" in rows and set(rows["vector_branches"]) == {"none"}:
-        placements = set(rows["vector_placement"]) if "vector_placement" in rows else {"input"}
-        if placements == {"input"}:
-            return NO_VECTORS
-    return ", ".join(sorted({str(policy) for policy in rows["vector_decay"].dropna()})) or "not recorded"
-
-
-def rate_notes(trials: ComparedTrials) -> list[str]:
+def _rate_note(trials: ComparedTrials) -> str:
     """At which rungs each arm's learning rate was tuned, carried or censored."""
     if not trials.has("lr_status"):
-        return ["Learning rates: this source does not say whether they were tuned."]
-    arms_by_rates = _arms_by(_rates_of, trials)
-    if len(arms_by_rates) == 1:
-        return [f"Learning rate of every arm: {next(iter(arms_by_rates))}."]
-    parts = (f"{joined(arms)} {rates}" for rates, arms in arms_by_rates.items())
-    return [f"Learning rates: {'; '.join(parts)}."]
+        return "Learning rates: this source does not say whether they were tuned."
+    by_rates = _arms_by(_rates_of, trials)
+    if len(by_rates) == 1:
+        return f"Learning rate of every arm: {next(iter(by_rates))}."
+    return f"Learning rates: {'; '.join(f'{joined(arms)} {rates}' for rates, arms in by_rates.items())}."
 
 
 def _arms_by(describe: Callable[[pd.DataFrame], str], trials: ComparedTrials) -> dict[str, list[str]]:
@@ -182,7 +175,7 @@ def _rates_of(rows: pd.DataFrame) -> str:
     )
 
 
-def fraction_notes(trials: ComparedTrials) -> list[str]:
+def _fraction_notes(trials: ComparedTrials) -> list[str]:
     """Which part of the full product of the settings was run, and which arms in a part of that."""
     columns = trials.varying_settings
     if not columns:
@@ -199,36 +192,27 @@ def fraction_notes(trials: ComparedTrials) -> list[str]:
     return [f"Fractional design: {n_run} of {n_product} combinations of {joined(columns)} were run{of_them}."]
 
 
-def absence_notes(trials: ComparedTrials) -> list[str]:
+def _absence_notes(trials: ComparedTrials) -> list[str]:
     """A sentence for each arm with pairs that have no difference, so that no diverged trial goes unseen."""
-    absences = {arm: trials.pairs(arm).absences.values() for arm in trials.others}
-    notes = [absence_note(arm, trials.reference, absences[arm]) for arm in absences]
-    return [note for note in (*notes, *(_later_note(trials, arm) for arm in trials.others)) if note]
-
-
-def _later_note(trials: ComparedTrials, arm: str) -> str:
-    """The pairs of ``arm`` that came after its verdict, or after the look that decided."""
-    paired = trials.paired(arm)
-    judged = set(paired.pairs.names(COMPLETE))
-    later = [name for name in paired.beyond.names(COMPLETE) if name not in judged] if paired.beyond else []
-    return f"Not in the differences of {arm}, as they came after its verdict: {few(later)}." if later else ""
-
-
-def absence_note(arm: str, reference: str, absences: Iterable[Sequence[str]]) -> str:
-    """The pairs of an arm that have no difference as a sentence, from their names by the kinds of a pair.
-
-    The kinds are those of :data:`NO_DIFFERENCE`, in their order; empty where all pairs have a difference.
-    """
     kinds = (
         "diverged",
-        f"{reference} diverged",
+        f"{trials.reference} diverged",
         "both diverged",
         "no result yet",
         "failed or cancelled",
         "run on one side only",
     )
-    parts = [f"{kind} at {few(names)}" for kind, names in zip(kinds, absences, strict=True) if names]
-    return f"Without a difference, {arm}: {' and '.join(parts)}." if parts else ""
+    notes = []
+    for arm in trials.others:
+        absences = zip(kinds, trials.pairs(arm).absences.values(), strict=True)
+        if parts := [f"{kind} at {few(names)}" for kind, names in absences if names]:
+            notes.append(f"Without a difference, {arm}: {' and '.join(parts)}.")
+    for arm in trials.others:
+        paired = trials.paired(arm)
+        judged, beyond = paired.pairs.names(COMPLETE), paired.beyond.names(COMPLETE) if paired.beyond else ()
+        if later := [name for name in beyond if name not in judged]:
+            notes.append(f"Not in the differences of {arm}, as they came after its verdict: {few(later)}.")
+    return notes
 
 
 def arm_at(setting: Mapping[str, str], arm: str) -> str:
@@ -245,14 +229,10 @@ def remark_notes(remarks: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{', '.join(of_remark)}: {remark}." for remark, of_remark in names.items()]
 
 
-def mark_notes(texts: Iterable[str]) -> list[str]:
-    """What the marks mean that stand in ``texts``."""
-    body = "".join(texts)
-    meanings = {
-        CENSORED: "learning rate censored at the edge of its grid: the loss is only an upper bound",
-        EXTRAPOLATED: "extrapolated: the reference would need compute at which it was not run",
-    }
-    return [f"{mark}: {meaning}." for mark, meaning in meanings.items() if mark in body]
+def mark_notes(rows: Iterable[Iterable[str]]) -> list[str]:
+    """What the marks mean that stand in ``rows``."""
+    body = "".join(text for row in rows for text in row)
+    return [f"{mark}: {meaning}." for mark, meaning in _MARKS.items() if mark in body]
 
 
 def breaks(settings: Sequence[object]) -> frozenset[int]:
