@@ -54,12 +54,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison as LawComparison
-    from scalevec.analysis.comparison.by_laws.law_comparison import compare_by_laws as compare_by_laws
-    from scalevec.analysis.comparison.by_laws.pairs_or_laws import compare_arms as compare_arms
     from scalevec.analysis.comparison.compare import Comparison as Comparison
+    from scalevec.analysis.comparison.compare import Comparisons as Comparisons
     from scalevec.analysis.comparison.compare import compare as compare
-    from scalevec.analysis.comparison.comparisons import Comparisons as Comparisons
+    from scalevec.analysis.comparison.law_comparison import LawComparison as LawComparison
+    from scalevec.analysis.comparison.law_comparison import compare_arms as compare_arms
+    from scalevec.analysis.comparison.law_comparison import compare_by_laws as compare_by_laws
     from scalevec.analysis.data.tidy import read_table as read_table
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
@@ -93,10 +93,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.tables.render import render as render
 
 _NAMES_BY_MODULE = {
-    "comparison.by_laws.law_comparison": "LawComparison compare_by_laws",
-    "comparison.by_laws.pairs_or_laws": "compare_arms",
-    "comparison.compare": "Comparison compare",
-    "comparison.comparisons": "Comparisons",
+    "comparison.law_comparison": "LawComparison compare_arms compare_by_laws",
+    "comparison.compare": "Comparison Comparisons compare",
     "data.tidy": "read_table",
     "data.where": "select",
     "errors": "DataError",

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from law_designs import CHINCHILLA, NOISE, Covered, Simulate, covers
 
-from scalevec.analysis.comparison.by_laws.law_comparison import ArmOnLine, arms_on_line, law_verdict
+from scalevec.analysis.comparison.law_comparison import law_verdict
+from scalevec.analysis.comparison.unpaired_laws import ArmOnLine, arms_on_line
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from scalevec.analysis.comparison import environment
+from scalevec.analysis.comparison.fairness import machine_cautions
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence
 from scalevec.analysis.data.pairs import (
@@ -108,7 +108,7 @@ def of_pairs(evidence: Evidence) -> list[str]:
     for column, absent, what in _RUN_UNLIKE:
         if n_pairs := int(np.sum(differs(pairs, column, absent=absent))):
             warnings.append(f"{plural(n_pairs, 'pair')} {what}; rounding differs")
-    warnings += [*environment.cautions(pairs), *_copies(evidence), *filter(None, [evidence.equal])]
+    warnings += [*machine_cautions(pairs), *_copies(evidence), *filter(None, [evidence.equal])]
     return [f"{arm}: {warning}" for warning in warnings]
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
-from scalevec.analysis.comparison.one_run import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
+from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.short_names import short_names
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select

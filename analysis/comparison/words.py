@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from scalevec.analysis.comparison.differences import ONE_SIDED, Part
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.independence import assumptions
-from scalevec.analysis.comparison.verdict import Decision, Evidence
-from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, UNPAIRED, varying
+from scalevec.analysis.comparison.verdict import Evidence, Judgement
+from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, UNPAIRED, Pairs, varying
 from scalevec.analysis.formatting import (
     degrees,
     is_loss,
@@ -18,12 +17,13 @@ from scalevec.analysis.formatting import (
     span,
     unit_of,
 )
-from scalevec.analysis.statistics.paired import detectable
+from scalevec.analysis.statistics.paired import Estimate, detectable
+from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
 
 
-def at_sizes(evidence: Evidence, decision: Decision) -> Line:
+def at_sizes(evidence: Evidence, decision: Judgement) -> Line:
     """Line 1: what holds at the sizes that were run."""
     if decision.verdict == "incomplete":
         return Line("withheld", "withheld until the plan is done")
@@ -41,7 +41,7 @@ def at_sizes(evidence: Evidence, decision: Decision) -> Line:
     )
 
 
-def _of_sizes(evidence: Evidence, decision: Decision) -> Line:
+def _of_sizes(evidence: Evidence, decision: Judgement) -> Line:
     known = [size for size in evidence.judged if not size.one_run]
     every = [size for size in evidence.sizes if not size.one_run]
     lower, higher = (evidence.differing(every, sign) for sign in (-1, 1))
@@ -119,7 +119,7 @@ def _diverged(evidence: Evidence) -> str:
     return "; ".join(told)
 
 
-def sentence(evidence: Evidence, decision: Decision, line: Line) -> str:
+def sentence(evidence: Evidence, decision: Judgement, line: Line) -> str:
     """The verdict with what holds at the sizes, the mean and its figures."""
     arm, reference = evidence.arm, evidence.reference
     opening = {
@@ -175,3 +175,13 @@ def _mean(evidence: Evidence) -> str:
         *assumptions(evidence.pairs, estimate),
     ]
     return f"{start} ({'; '.join(facts)})"
+
+
+def assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
+    """What the interval of a mean assumes of seeds and leaves out, as clauses of a sentence."""
+    of_seeds = "stated to be independent" if pairs.seeds_differ else "taken to share what a seed does"
+    return [
+        *(["no seed in common: runs of a cell are paired in their order"] if pairs.in_order else []),
+        *([f"rungs repeat seeds, {of_seeds}"] if rungs_share_seeds(pairs) else []),
+        *(["the test split's own error is left out"] if estimate.split_error is None else []),
+    ]

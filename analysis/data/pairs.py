@@ -11,9 +11,6 @@ import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
-    ARM_COLUMNS,
-    CELL_COLUMNS,
-    GRID_COLUMNS,
     VERSION,
     BoolArray,
     FloatArray,
@@ -25,6 +22,7 @@ from scalevec.analysis.data.tidy import (
     setting_columns,
     versions_of,
 )
+from scalevec.analysis.data.values import ARM_COLUMNS, CELL_COLUMNS, GRID_COLUMNS
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, joined, plural, shortened
 from scalevec.analysis.options import AnalysisOptions

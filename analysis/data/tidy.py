@@ -68,12 +68,6 @@ FEWEST_FREE = 5
 WIDER = 3.0
 """A row that makes the scatter so many times as wide decides the interval alone."""
 
-CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
-"""With the further setting columns these name a cell; with the seed, a pair."""
-ARM_COLUMNS = ("optimizer", "schedule", "architecture")
-"""Those of them that an arm may choose for itself; then they are no part of its cells."""
-GRID_COLUMNS = ("learning_rate", "precision")
-"""Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
 VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 """Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scalevec.analysis.comparison.differences import PairedArm
 from scalevec.analysis.comparison.fairness import Line, bounds_of, statuses
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.comparison.verdict import Decision, Evidence
+from scalevec.analysis.comparison.verdict import Evidence, Judgement
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import joined, plural
@@ -267,7 +267,7 @@ def _design(
     return _ArmDesign(np.array(seeds), variances, freedom, places, split, now, level)
 
 
-def first_of(family: Sequence[tuple[Evidence, Decision]], withheld: Sequence[str]) -> list[Line]:
+def first_of(family: Sequence[tuple[Evidence, Judgement]], withheld: Sequence[str]) -> list[Line]:
     """What stands before more seeds, by what the verdicts themselves give as their reasons.
 
     Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
+from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
 from scalevec.analysis.formatting import aligned, count, limits, p_value, percent, signed, span
 from scalevec.analysis.report.text import law_text, multiplier_text
@@ -15,14 +15,15 @@ def laws_table(comparisons: Sequence[LawComparison]) -> str:
     header = (
         "arm",
         "mean difference",
-        f"{percent(first.level)} interval",
+        f"{percent(first.options.level)} interval",
         "p",
         "compute multiplier",
-        f"{percent(first.level)} interval",
+        f"{percent(first.options.level)} interval",
         "verdict",
     )
+    options = first.options
     head = (
-        f"{first.y}: arm minus {first.reference}, by the law {first.law} of each, without pairs, along "
+        f"{options.y}: arm minus {first.reference}, by the law {options.law} of each, without pairs, along "
         f"{first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
         "multiplier is in the middle of the line"
     )
@@ -64,7 +65,8 @@ def _lines(comparison: LawComparison) -> list[str]:
         lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
     lines += [law_text(law) for law in comparison.laws]
     runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
-    lines.append(f"independent runs by {comparison.cluster}: {runs}; {comparison.n_bootstrap} replicates")
+    options = comparison.options
+    lines.append(f"independent runs by {options.cluster}: {runs}; {options.bootstrap} replicates")
     return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]
 
 

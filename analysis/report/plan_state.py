@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.formatting import few, plural, shortened
 
 MOST_SEEDS = 20

@@ -95,14 +95,15 @@ def law_text(law: Mapping[str, Any]) -> str:
 
 def _settings(comparison: Comparison) -> Iterator[str]:
     """What was compared, and by which conventions."""
-    x = f" in {comparison.x}" if "x" in law_named(comparison.law).variables else ""
-    yield from chosen_rows(comparison.where, comparison.excluded.get("where", 0))
-    minimised = criterion(comparison.loss, comparison.delta, comparison.residual)
+    options = comparison.options
+    x = f" in {options.x}" if "x" in law_named(options.law).variables else ""
+    yield from chosen_rows(options.where, comparison.excluded.get("where", 0))
+    minimised = criterion(options.loss, options.delta, options.residual)
     yield (
-        f"compared: {comparison.y}; law {comparison.law}{x}; {minimised}; "
-        f"{comparison.n_bootstrap} bootstrap replicates, seed {comparison.seed}; independent by "
-        f"{comparison.cluster}; N: {N_CONVENTIONS[comparison.n_convention]}; "
-        f"C: {C_CONVENTIONS[comparison.c_convention]}"
+        f"compared: {options.y}; law {options.law}{x}; {minimised}; "
+        f"{options.bootstrap} bootstrap replicates, seed {options.seed}; independent by "
+        f"{options.cluster}; N: {N_CONVENTIONS[options.n_convention]}; "
+        f"C: {C_CONVENTIONS[options.c_convention]}"
     )
 
 

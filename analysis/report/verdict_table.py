@@ -22,9 +22,9 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
     """
     first = comparisons[0]
     names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
-    head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
-    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict", "scope")
+    unit = f", {name}" if (name := unit_of(first.options.y, first.options.unit)) else ""
+    head = f"{first.options.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
+    header = ("arm", "difference", f"{percent(first.options.level)} interval", "p", "verdict", "scope")
     rows = shortened_in([header, *map(_row, comparisons)], names)
     answers = [line for comparison in comparisons for line in _lines(comparison, names)]
     table = [*shortened_in([head], names), *aligned(rows, n_left=len(header))]

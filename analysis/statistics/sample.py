@@ -1,14 +1,16 @@
 """Paired differences with what their inference needs to know: cells, rungs, clusters, test-split blocks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.data.values import losses_by_block
 from scalevec.analysis.statistics.clusters import IntArray
-from scalevec.analysis.statistics.test_split import SplitLosses
+from scalevec.analysis.statistics.test_split import FEWEST_BLOCKS, SplitLosses
 
 WHOLE_SEEDS = "whole seeds"
 
@@ -77,3 +79,32 @@ class PairedSample:
         split = self.split.kept(keep) if self.split else None
         values, cells, rungs = self.values[keep], self.cells[keep], self.rungs[keep]
         return PairedSample(values, cells, rungs, self.clusters[keep], split, self.unit)
+
+
+def sample_of(pairs: Pairs) -> PairedSample:
+    """The complete pairs with their clusters, and their losses by block of the test split.
+
+    Rungs that repeat seeds share what a seed does, unless recorded streams or the user say that its random
+    numbers differ from rung to rung: then a seed's pairs of all rungs are one cluster.
+    """
+    rungs = pairs.complete["rung"].astype(str).to_numpy(str)
+    sample = PairedSample.of(pairs.differences, pairs.cells, pairs.clusters, rungs)
+    if rungs_share_seeds(pairs) and not pairs.seeds_differ:
+        sample = over_whole_seeds(sample, pairs.complete["seed"].astype(str).to_numpy(str))
+    blocks = losses_by_block(pairs.complete)
+    if blocks is None or len(blocks[1]) < FEWEST_BLOCKS:
+        return sample
+    return replace(sample, split=SplitLosses(*blocks))
+
+
+def over_whole_seeds(sample: PairedSample, seeds: npt.NDArray[np.generic]) -> PairedSample:
+    """Return ``sample`` with the pairs of one of ``seeds`` [pairs] as one cluster, whatever their rung."""
+    return replace(sample, clusters=seeds, unit=WHOLE_SEEDS)
+
+
+def rungs_share_seeds(pairs: Pairs) -> bool:
+    """Whether seeds are repeated over rungs, and no stream says that they mean other numbers there."""
+    if pairs.complete.empty or pairs.records_streams or not pairs.names_seeds:
+        return False
+    places = pairs.complete[["rung", "seed"]].astype(str).drop_duplicates()
+    return bool(places["seed"].duplicated().any())

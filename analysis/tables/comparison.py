@@ -87,13 +87,13 @@ def _unique(rows: pd.DataFrame, column: str, form: str) -> str:
 def _notes(comparisons: Sequence[Comparison], vectors_known: bool) -> list[str]:
     if not comparisons:
         return []
-    first = comparisons[0]
+    first, options = comparisons[0], comparisons[0].options
     return [
-        f"Difference: arm minus {first.reference}, {' in '.join(loss_words(first.y, first.unit))}, paired; "
-        "negative is better.",
-        f"Intervals: {percent(first.level)}, t with the noise of each rung; by rung they are descriptive. "
+        f"Difference: arm minus {first.reference}, {' in '.join(loss_words(options.y, options.unit))}, "
+        "paired; negative is better.",
+        f"Intervals: {percent(options.level)}, t with the noise of each rung; by rung they are descriptive. "
         "The mean that decides gives each rung the same weight; a rung of one run is left out.",
-        conventions(first.n_convention, first.c_convention, vectors_known=vectors_known),
+        conventions(options.n_convention, options.c_convention, vectors_known=vectors_known),
         *filter(None, map(_absence, comparisons)),
     ]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import Multiplier
+from scalevec.analysis.comparison.pair_laws import laws_to_show
 from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning

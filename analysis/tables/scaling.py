@@ -4,9 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.multipliers import points_along
+from scalevec.analysis.comparison.pair_laws import laws_to_show, points_along
 from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError

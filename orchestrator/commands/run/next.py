@@ -69,7 +69,7 @@ def next(
 
 def _withheld(evidence: "Evidence") -> str:
     """Why the laws of an arm and its reference give no multiplier."""
-    from scalevec.analysis.comparison.arm_laws import held_out_difference, refuted
+    from scalevec.analysis.comparison.pair_laws import held_out_difference, refuted
 
     pairs = evidence.pairs
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)

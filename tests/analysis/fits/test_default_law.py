@@ -42,4 +42,4 @@ def test_a_law_that_is_named_is_not_chosen():
 def test_a_fit_and_a_comparison_say_which_law_was_chosen():
     table = arms(1.8, 1e-3, n_arms=2)
     assert fit(table, bootstrap=0)["0"].law == "power-floor"
-    assert compare(table, reference="0", bootstrap=0).only.law == "power-floor"
+    assert compare(table, reference="0", bootstrap=0).only.options.law == "power-floor"

@@ -1,36 +1,136 @@
-"""Arms that have no trial in common with the reference, compared by their laws along a line of sizes.
+"""The laws of several arms and their replicates, drawn together: whole runs' residuals with random signs.
 
-The line has one number of tokens per parameter, by default the median at which the runs of all arms end, and
-goes over the sizes and tokens that both were run at. The verdict is that of the mean difference over the
-line; multipliers are how many times the compute (the tokens, at one size) the reference's law needs for the
-arm's loss.
+A run that several arms share (the same value in the cluster column) has the same sign in each of them, so
+that what it has in common goes out of a difference. Residuals are those of a fit without the run (for the
+signs: Cameron, Gelbach & Miller 2008), so that a run which draws the law to itself does not hide its noise.
 """
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.surfaces import Rows, Surface, estimated, surfaces_of
-from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line
-from scalevec.analysis.comparison.line_laws import LARGEST_FACTOR, Multiplier, described, reached
-from scalevec.analysis.data.tidy import FloatArray, parameters_of, require_column
+from scalevec.analysis.comparison.line_laws import LARGEST_FACTOR, Multiplier, reached
+from scalevec.analysis.data.pairs import pooled_settings
+from scalevec.analysis.data.tidy import BoolArray, FloatArray, parameters_of, require_column
 from scalevec.analysis.errors import DataError, nearest
-from scalevec.analysis.fits.arm_data import ArmData, data_of_arms
+from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
 from scalevec.analysis.fits.fit_warnings import fit_warnings
-from scalevec.analysis.formatting import count, degrees, is_loss, joined, p_value, percent, signed, span
+from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out, shifted
+from scalevec.analysis.formatting import count, is_loss, joined
 from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
+from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw
-from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm, level_of_holm
+from scalevec.analysis.solver.newton import Solution
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS
+from scalevec.analysis.statistics.paired import Estimate
 
 POINTS_ON_THE_LINE = 5
 ONE_LINE = 1.5
 """Tokens per parameter that differ by more lie on no line in compute."""
-LawVerdict = Literal["better", "worse", "equivalent", "undecided"]
+Rows = Mapping[str, FloatArray]
+"""Parameters of a law: name -> [rows, 1]."""
+Statistic = Callable[[Rows, Rows], FloatArray]
+"""What follows from the laws of reference and arm [rows]."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The law of one arm; ``replicates`` are fits to bootstrap replicates, with ``df`` degrees of freedom.
+
+    Without replicates ``reason`` says why. ``number`` is the arm's own in a law of several arms.
+    """
+
+    data: ArmData
+    law: FittedLaw
+    number: int
+    replicates: Solution | None
+    df: float
+    reason: str = ""
+
+    def rows(self, keep: BoolArray | None = None) -> Rows:
+        """The best parameters [1, 1]; those of the replicates ``keep`` [draws] where these are given."""
+        drawn = (
+            self.law.theta[None] if keep is None or self.replicates is None else self.replicates.theta[keep]
+        )
+        values = self.law.points.parameters(drawn, self.number)
+        return {name: of_name[:, None] for name, of_name in values.items()}
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """Its independent runs."""
+        return frozenset(self.data.clusters)
+
+
+def surfaces_of(arms: Sequence[ArmData]) -> dict[str, Surface]:
+    """Return the law of each arm with replicates that are drawn together.
+
+    Raises :class:`DataError` where the points of an arm leave a parameter free.
+    """
+    laws, draws = fitted_laws(arms), arms[0].options.bootstrap
+    jointly = bool(laws[0].points.law.per_arm)
+    runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
+    signs = np.random.default_rng(arms[0].options.seed).choice([-1.0, 1.0], (draws, len(runs)))
+    surfaces: list[Surface] = []
+    for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
+        if jointly and surfaces:
+            surfaces.append(replace(surfaces[0], data=data, law=law, number=number))
+            continue
+        of_law = arms if jointly else [data]
+        codes = np.searchsorted(runs, np.concatenate([member.clusters.to_numpy(str) for member in of_law]))
+        reason = _problem(of_law, law, len(np.unique(codes)))
+        drawn = None if reason else replicates(law, codes, signs)
+        df = len(np.unique(codes)) - law.theta.size
+        surfaces.append(Surface(data, law, number if jointly else 0, drawn, df, reason))
+    return {surface.data.arm: surface for surface in surfaces}
+
+
+def replicates(law: FittedLaw, clusters: npt.NDArray[np.intp], signs: FloatArray) -> Solution:
+    """The fits to the law's values plus each run's residuals times its sign [draws, runs]."""
+    residuals, _ = residuals_left_out(law, np.unique(clusters, return_inverse=True)[1])
+    return law.redone(y=shifted(law, signs[:, clusters] * residuals))
+
+
+def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
+    """Why the runs carry no interval, as a sentence; empty where they do."""
+    needed = max(FEWEST_CLUSTERS, law.theta.size + FEWEST_RESIDUAL_FREEDOM)
+    doubts = [data.doubt for data in arms if data.doubt]
+    several = pooled_settings(pd.concat([data.rows for data in arms]), arms[0].options.settings)
+    if arms[0].options.bootstrap == 0:
+        return "no interval was asked for"
+    if several:
+        return f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
+    if n_runs < needed:
+        return f"no interval: {n_runs} independent runs for {law.theta.size} parameters, fewer than {needed}"
+    return doubts[0] if doubts else ""
+
+
+def estimated(statistic: Statistic, reference: Surface, arm: Surface) -> tuple[Estimate, str]:
+    """A quantity of both laws with its standard error, and why it has none (empty where it has).
+
+    Degrees of freedom are Satterthwaite's over the arms' parts; the fewer of the two where runs are shared.
+    """
+    value = float(statistic(reference.rows(), arm.rows())[0])
+    without = Estimate(value, float("nan"), 0)
+    if reference.replicates is None or arm.replicates is None:
+        return without, reference.reason or arm.reason
+    keep = reference.replicates.optimal & arm.replicates.optimal
+    if np.mean(~keep) > MOST_FAILED:
+        return without, f"no interval: {int(np.sum(~keep))} of {len(keep)} replicates leave a parameter free"
+    both = reference.rows(keep), arm.rows(keep)
+    values = statistic(*both)
+    parts = [np.var(statistic(both[0], arm.rows())), np.var(statistic(reference.rows(), both[1]))]
+    if not np.all(np.isfinite([*values, *parts])):
+        return without, "no interval: within the noise the reference may never reach this loss"
+    shared = reference.law is arm.law or bool(reference.runs & arm.runs)
+    df = min(reference.df, arm.df)
+    if not shared and np.sum(parts) > 0:
+        of_arms = zip(parts, (reference, arm), strict=True)
+        df = float(np.sum(parts) ** 2 / np.sum([part**2 / side.df for part, side in of_arms]))
+    return Estimate(value, float(np.std(values)), df), ""
 
 
 @dataclass(frozen=True)
@@ -40,83 +140,6 @@ class LawDifference:
     at: dict[str, float]
     estimate: float
     interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class LawComparison:
-    """One arm against the reference by their laws; the fields are those of ``scalevec compare --json``.
-
-    Attributes:
-        basis: ``laws``; that of a comparison of pairs is ``pairs``.
-        at_sizes: What holds along the line: a ``code`` and its ``text``.
-        tokens_per_parameter: That of the line.
-        loss_difference: The mean difference of the laws over the line with its interval, degrees of freedom
-            and p-values; ``note`` says why there is none.
-        at: The difference at points of the line.
-        compute_multipliers: How many times the arm's compute the reference needs for its loss, on the line.
-        token_multipliers: The same in tokens at one size, for laws in N and D.
-        laws: The fitted laws; ``runs`` of each arm are what varies.
-    """
-
-    reference: str
-    arm: str
-    law: str
-    y: str
-    level: float
-    verdict: LawVerdict
-    at_sizes: Line
-    sentence: str
-    tokens_per_parameter: float
-    loss_difference: dict[str, Any]
-    at: tuple[LawDifference, ...]
-    compute_multipliers: tuple[Multiplier, ...]
-    token_multipliers: tuple[Multiplier, ...]
-    laws: tuple[dict[str, Any], ...]
-    runs: dict[str, int]
-    warnings: tuple[str, ...]
-    n_bootstrap: int
-    seed: int
-    cluster: str
-    basis: Literal["laws"] = "laws"
-    schema_version: int = SCHEMA_VERSION
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
-
-
-def compare_by_laws(
-    results: pd.DataFrame,
-    *,
-    reference: str,
-    options: AnalysisOptions | None = None,
-    tokens_per_parameter: float | None = None,
-    **changes: Unpack[OptionChanges],
-) -> list[LawComparison]:
-    """Compare every other arm with ``reference`` by the laws fitted to each, without pairs.
-
-    Args:
-        results: Tidy rows as for :func:`fit`; the cluster column says which rows are one run.
-        reference: The arm that the others are compared with.
-        options: How to fit; a law in which arms share exponents (``chinchilla-shared``) is fitted to all.
-        tokens_per_parameter: That of the line; by default the median at which runs end.
-        **changes: Fields of the options that stand over ``options``.
-
-    Returns:
-        One :class:`LawComparison` per other arm, p-values by Holm over them.
-
-    Raises:
-        DataError: Bad values, points that leave a parameter free, or a law that has no line here.
-    """
-    family = arms_on_line(results, reference, chosen_options(options, changes), tokens_per_parameter)
-    estimates = [sides.mean() for sides in family]
-    p_values = [estimate.p_value() for estimate, _ in estimates]
-    return [
-        _compared(sides, *estimate, both, len(family))
-        for sides, estimate, both in zip(
-            family, estimates, zip(p_values, holm(p_values), strict=True), strict=True
-        )
-    ]
 
 
 def arms_on_line(
@@ -226,10 +249,6 @@ class ArmOnLine:
         """The law at ``variables`` [rows or 1, points]."""
         return self.law.points.law.predict(parameters, variables)
 
-    def mean(self) -> tuple[Estimate, str]:
-        """The mean difference over the line."""
-        return self.difference(self.compute)
-
     def difference(self, compute: FloatArray) -> tuple[Estimate, str]:
         """The mean difference at ``compute`` [points] of the line."""
         at = {name: values[None] for name, values in self.variables(compute).items()}
@@ -299,91 +318,3 @@ class ArmOnLine:
                 surface.data.rows, self.options, surface.law, surface.number, lack=None
             )
         )
-
-
-def _compared(
-    sides: ArmOnLine, mean: Estimate, note: str, p_values: tuple[float | None, float | None], n_arms: int
-) -> LawComparison:
-    """The comparison of two sides; ``p_values`` are that of the mean difference, and by Holm."""
-    options, reference, arm = sides.options, sides.reference.data.arm, sides.arm.data.arm
-    interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
-    at = sides.along_the_line()
-    crossing = _crossing(at, mean.value)
-    verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
-    law = sides.law.points.law
-    of_mean = {"mean": mean.value, "interval": interval, "df": mean.df, "note": note}
-    return LawComparison(
-        reference=reference,
-        arm=arm,
-        law=options.law,
-        y=options.y,
-        level=options.level,
-        verdict=verdict,
-        at_sizes=_along(at, verdict, bool(crossing)),
-        sentence=_sentence(sides, verdict, of_mean, p_values[1]) + crossing,
-        tokens_per_parameter=sides.ratio,
-        loss_difference={**of_mean, "p_value": p_values[0], "p_holm": p_values[1]},
-        at=at,
-        laws=tuple(described(s.data.arm, ", ".join(law.variables), s.law, s.number) for s in sides.both),
-        runs={surface.data.arm: len(surface.runs) for surface in sides.both},
-        warnings=sides.warnings(),
-        n_bootstrap=options.bootstrap,
-        seed=options.seed,
-        cluster=options.cluster,
-        compute_multipliers=sides.multipliers(),
-        token_multipliers=sides.multipliers(of_tokens=True),
-    )
-
-
-def _along(at: Sequence[LawDifference], verdict: LawVerdict, crosses: bool) -> Line:
-    """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
-    where = f"N {count(at[0].at['N'])} to {count(at[-1].at['N'])}"
-    if crosses:
-        return Line("crosses", f"the laws cross on the line, {where}")
-    word = {"better": "lower", "worse": "higher"}.get(verdict)
-    if word is None:
-        code = "within_margin_on_average" if verdict == "equivalent" else "not_resolved"
-        return Line(code, f"{code.replace('_', ' ')}, {where}")
-    if all(point.interval and point.interval[0] * point.interval[1] > 0 for point in at):
-        return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
-    return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
-
-
-def _crossing(at: Sequence[LawDifference], mean: float) -> str:
-    """A sentence where the laws differ against their mean at a point, beyond its noise; empty where not."""
-    against = [
-        point for point in at if point.interval and mean * point.estimate < 0 < np.prod(point.interval)
-    ]
-    if not against:
-        return ""
-    shown = f"{signed(against[0].estimate)} ({span(against[0].interval or (0.0, 0.0))})"
-    return f" The laws cross: at N {count(against[0].at['N'])} the difference is {shown}: no mean decides."
-
-
-def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> LawVerdict:
-    """What the mean difference over the line says, by its p-value after Holm's correction."""
-    alpha = 1 - options.level
-    if p_holm is not None and p_holm < alpha:
-        return "better" if mean.value < 0 else "worse"
-    within = options.margin and equivalence_p(mean, options.margin)
-    return "equivalent" if within and within * n_arms < alpha else "undecided"
-
-
-def _sentence(sides: ArmOnLine, verdict: LawVerdict, mean: Mapping[str, Any], p_holm: float | None) -> str:
-    reference, arm = sides.reference.data.arm, sides.arm.data.arm
-    openings = {
-        "better": f"{arm} is better than {reference}",
-        "worse": f"{arm} is worse than {reference}",
-        "equivalent": f"{arm} and {reference} are equivalent within {sides.options.margin}",
-        "undecided": f"{arm} against {reference} is undecided",
-    }
-    level = percent(sides.options.level)
-    noise = mean["note"] or (
-        f"{level} interval {span(mean['interval'])}, {degrees(mean['df'])}, Holm p {p_value(p_holm)}"
-    )
-    sizes = sides.places(sides.compute)["N"]
-    return (
-        f"{openings[verdict]}, by their laws: mean difference {signed(mean['mean'])} ({noise}) at "
-        f"{sides.ratio:.3g} tokens per parameter from N {count(sizes[0])} to {count(sizes[-1])}, "
-        "which no pairs check."
-    )
