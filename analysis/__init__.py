@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.profile_likelihood import profiles as profiles
     from scalevec.analysis.fits.result import Fit as Fit
     from scalevec.analysis.fits.result import Fits as Fits
-    from scalevec.analysis.fits.summary import fit_text as fit_text
-    from scalevec.analysis.fits.summary import laws_text as laws_text
+    from scalevec.analysis.fits.result import fit_text as fit_text
+    from scalevec.analysis.fits.result import laws_text as laws_text
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
     from scalevec.analysis.power.detectable import PlannedRung as PlannedRung
@@ -100,8 +100,7 @@ _NAMES_BY_MODULE = {
     "errors": "DataError",
     "figures.drawing": "draw write_figures",
     "fits.fit": "fit fits_of_laws rolling",
-    "fits.result": "Fit Fits",
-    "fits.summary": "fit_text laws_text",
+    "fits.result": "Fit Fits fit_text laws_text",
     "fits.profile_likelihood": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",

@@ -24,8 +24,7 @@ from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.rung_noise import RungNoise
-from scalevec.analysis.statistics.sample import PairedSample, over_whole_seeds
-from scalevec.analysis.statistics.test_split import SplitLosses
+from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, over_whole_seeds
 from scalevec.sweeps.options import spread
 
 LENGTH = "length"

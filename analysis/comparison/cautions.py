@@ -96,12 +96,6 @@ def of_pairs(evidence: Evidence) -> list[str]:
         for kind, names in evidence.absences.items()
         if names and kind in labels
     ]
-    if pairs.versions:
-        both = " and ".join(map(str, pairs.versions))
-        warnings.append(
-            f"trials of identity versions {both} are not paired with each other: the random numbers of "
-            "version 1 follow from the seed alone, so that equal seeds are not equal starts"
-        )
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)
         warnings.append(f"not compared, since one of the arms was not run there: {where}")

@@ -44,12 +44,17 @@ class Bounds:
         return np.asarray(self.reference | self.arm)
 
 
+def recorded(pairs: Pairs, column: str, side: str) -> "pd.Series[str]":
+    """``column`` of one side of the complete pairs as text; empty where nothing is recorded."""
+    complete, name = pairs.complete, f"{column}_{side}"
+    if name not in complete:
+        return pd.Series("", complete.index, dtype=object)
+    return complete[name].astype(object).where(complete[name].notna(), "").map(str).astype(object)
+
+
 def statuses(pairs: Pairs, side: str) -> "pd.Series[str]":
     """How the rate of each complete pair's ``side`` was found; empty where nothing says it."""
-    complete, column = pairs.complete, f"lr_status_{side}"
-    if column not in complete:
-        return pd.Series("", complete.index, dtype=object)
-    return complete[column].astype(object).where(complete[column].notna(), "").astype(str)
+    return recorded(pairs, "lr_status", side)
 
 
 def bounds_of(pairs: Pairs) -> Bounds:
@@ -139,12 +144,7 @@ def far_apart(pairs: Pairs) -> list[str]:
     rates = np.log(complete[[f"learning_rate_{side}" for side in sides]].to_numpy(float))
     apart = np.abs(rates[:, 0] - rates[:, 1]) > np.log(FURTHEST_APART)
     carried = np.logical_or(*(statuses(pairs, side).to_numpy() == "carried" for side in sides))
-    checked = [
-        (complete.get(f"carried_check_{side}", pd.Series("", complete.index)) == "inside")
-        .to_numpy(bool)
-        .any()
-        for side in sides
-    ]
+    checked = [(recorded(pairs, "carried_check", side) == "inside").any() for side in sides]
     rungs = complete.loc[apart & carried, "rung"].astype(str) if not all(checked) else ()
     return list(dict.fromkeys(rungs))
 
@@ -213,13 +213,13 @@ def equal_losses(reference: str, arm: str, pairs: Pairs) -> str:
 def machine_cautions(pairs: Pairs) -> list[str]:
     """The differences within pairs that can move a loss, one sentence each."""
     on_gpu = [
-        np.array([device not in ("", "cpu") for device in _values(pairs, "device", side)], bool)
+        np.array([device not in ("", "cpu") for device in recorded(pairs, "device", side)], bool)
         for side in ("reference", "arm")
     ]
     mixed = _differs(pairs, "device") & (on_gpu[0] != on_gpu[1])
     capability = _differs(pairs, "cpu_capability") & ~(on_gpu[0] & on_gpu[1])
     minors = [
-        np.array([_minors(text) for text in _values(pairs, "torch_version", side)], object)
+        np.array([_minors(text) for text in recorded(pairs, "torch_version", side)], object)
         for side in ("reference", "arm")
     ]
     torch = _differs(pairs, "torch_version") & np.array([a != b for a, b in zip(*minors, strict=True)], bool)
@@ -237,18 +237,9 @@ def machine_cautions(pairs: Pairs) -> list[str]:
     ]
 
 
-def _values(pairs: Pairs, column: str, side: str) -> "np.ndarray[tuple[int], np.dtype[np.object_]]":
-    """``column`` of one side of the complete pairs as text; empty where nothing is recorded."""
-    complete = pairs.complete
-    if f"{column}_{side}" not in complete:
-        return np.full(len(complete), "", object)
-    values = complete[f"{column}_{side}"]
-    return np.asarray(values.astype(object).where(values.notna(), "").map(str), object)
-
-
 def _differs(pairs: Pairs, column: str) -> BoolArray:
     """In which complete pairs both sides are recorded and differ."""
-    reference, arm = (_values(pairs, column, side) for side in ("reference", "arm"))
+    reference, arm = (recorded(pairs, column, side).to_numpy() for side in ("reference", "arm"))
     return np.asarray((reference != arm) & (reference != "") & (arm != ""), bool)
 
 

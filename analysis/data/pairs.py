@@ -20,7 +20,6 @@ from scalevec.analysis.data.tidy import (
     parameters_of,
     require_column,
     setting_columns,
-    versions_of,
 )
 from scalevec.analysis.data.values import ARM_COLUMNS, CELL_COLUMNS, GRID_COLUMNS
 from scalevec.analysis.errors import DataError
@@ -65,8 +64,6 @@ class Pairs:
     """The column that says which trials are not independent."""
     one_sided: tuple[str, ...] = ()
     """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
-    versions: tuple[int, ...] = ()
-    """The identity versions of the trials, where they are of more than one."""
     seeds_differ: bool = False
     """Whether a seed's random numbers are stated to differ from rung to rung."""
     in_order: bool = False
@@ -221,8 +218,8 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     require_column(table, options.cluster)
     rows = comparison_rows(table)
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
-    rows, versions = _versioned(rows)
-    key = [*cell_columns, *([VERSION] if versions else []), "seed"]
+    # Random numbers of two identity versions differ: equal seeds are not equal starts.
+    key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed"]
     compute = compute_of(rows, options.n_convention, options.c_convention)
     rows = rows.assign(compute=compute, size=parameters_of(rows, options.n_convention))
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
@@ -235,21 +232,12 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     merged = merged.sort_values(["size", "n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
     stated = options.repeated_seeds == "independent"
-    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, versions, stated)
+    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, stated)
 
 
 def named(form: str, values: Iterable[Any]) -> list[str]:
     """Those of ``values`` that are there, in ``form``: a field that a trainer does not have has no name."""
     return [form.format(value) for value in values if not pd.isna(value) and value != ""]
-
-
-def _versioned(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    """``rows`` with a version each, and the versions where there are several; a blank is the first."""
-    if VERSION not in rows:
-        return rows, ()
-    rows = rows.assign(**{VERSION: versions_of(rows)})
-    versions = tuple(sorted(rows[VERSION].unique().tolist()))
-    return rows, versions if len(versions) > 1 else ()
 
 
 def _in_common_settings(

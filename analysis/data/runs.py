@@ -1,7 +1,9 @@
-"""Which rows are runs of their own, which belong to one run, and which repeat each other by seed.
+"""Which rows are runs of their own, which belong to one run, and which of them a cell takes.
 
 None of this can be read off the losses, so it is taken from columns alone. A row is a run of its own where a
-column says so; rows are repetitions where a column of seeds says so.
+column says so; rows are repetitions where a column of seeds says so. A cell's number is one run's loss at its
+planned end, no mean over checkpoints or learning rates: of checkpoints the last counts, of several rates the
+one with the lowest validation loss, as a tuner would choose it.
 """
 
 import re
@@ -37,6 +39,13 @@ _MEASURED = re.compile(
     r"^(world_size|diverged_at_step|step_s_median|mfu|data_s|checkpoints_s|evaluation_s|planned_s)|"
     r"(^|_)(loss|perplexity|ppl|accuracy|acc|bpb|time|seconds|hours)($|_)"
 )
+RATES = ("learning_rate", "lr", "peak_lr", "max_lr", "base_lr", "peak_learning_rate", "max_learning_rate")
+"""What the column of learning rates is called."""
+STEPS = ("step", "steps", "global_step", "_step", "iteration", "iter")
+"""What a column of steps is called."""
+VALIDATION = "loss_validation"
+FEWEST_IN_A_GRID = 3
+"""Of two rates each is at an edge, and no optimum shows."""
 
 
 def refuse_twins(table: pd.DataFrame) -> None:
@@ -267,15 +276,6 @@ def joined_labels(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     edges = (np.repeat(names[:1], len(names), axis=0).ravel(), names.ravel())
     graph = coo_array((np.ones(names.size), edges), shape=(size, size))
     return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)
-
-
-RATES = ("learning_rate", "lr", "peak_lr", "max_lr", "base_lr", "peak_learning_rate", "max_learning_rate")
-"""What the column of learning rates is called."""
-STEPS = ("step", "steps", "global_step", "_step", "iteration", "iter")
-"""What a column of steps is called."""
-VALIDATION = "loss_validation"
-FEWEST_IN_A_GRID = 3
-"""Of two rates each is at an edge, and no optimum shows."""
 
 
 def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, int]:

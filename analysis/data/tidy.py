@@ -324,15 +324,6 @@ def simulation_warnings(table: pd.DataFrame) -> list[str]:
     return [f"simulated: {n_simulated} of {len(table)} results follow a planted law; nothing was trained"]
 
 
-def versions_of(rows: pd.DataFrame) -> "pd.Series[int]":
-    """The identity version of each of the checked ``rows``; a blank, or no such column, is the first."""
-    known = rows[VERSION] if VERSION in rows else pd.Series(np.nan, rows.index)
-    wrong = known.notna() & ~((known >= 1) & (known < 1e6) & (known % 1 == 0))
-    if wrong.any():
-        raise DataError(f"column {VERSION!r} holds {known[wrong].iloc[0]:g}; allowed: 1, 2, ...")
-    return known.fillna(1).astype(int)
-
-
 def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:
     """N of each row under ``n_convention``, one of :data:`N_CONVENTIONS`."""
     require_choice("n_convention", n_convention, N_CONVENTIONS)

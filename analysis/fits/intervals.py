@@ -19,8 +19,8 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.options import AnalysisOptions, Interval
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
 from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.clusters import Blocks, blocks_of
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
+from scalevec.analysis.statistics.rung_noise import Blocks, blocks_of
 
 FEWEST_RESIDUAL_FREEDOM = 3
 MOST_FAILED = 0.05
@@ -101,7 +101,7 @@ def choose(
 ) -> tuple[Interval, str]:
     """The method for a design, and why; "none" where it carries no interval.
 
-    ``repeated``: whether its clusters repeat each other (``analysis.statistics.clusters``); ``seeded``:
+    ``repeated``: whether its clusters repeat each other (``analysis.statistics.rung_noise``); ``seeded``:
     whether points of one cell are told apart by seeds; ``weighed``: whether points have weights, which says
     that their noise may differ, as only whole runs' own residuals allow.
     """

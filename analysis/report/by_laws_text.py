@@ -3,8 +3,18 @@
 from collections.abc import Sequence
 
 from scalevec.analysis.comparison.law_comparison import LawComparison
-from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
-from scalevec.analysis.formatting import aligned, count, limits, p_value, percent, signed, span
+from scalevec.analysis.formatting import (
+    aligned,
+    count,
+    footnotes,
+    limits,
+    p_value,
+    percent,
+    short_names,
+    shortened_in,
+    signed,
+    span,
+)
 from scalevec.analysis.report.text import law_text, multiplier_text
 from scalevec.analysis.tables.content import Table
 

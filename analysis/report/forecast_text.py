@@ -5,8 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.fits.result import Fit
-from scalevec.analysis.fits.summary import held_out_lines
+from scalevec.analysis.fits.result import Fit, held_out_lines
 from scalevec.analysis.formatting import aligned, limits, named_with_unit, percent
 from scalevec.analysis.tables.content import Table
 
@@ -24,10 +23,10 @@ def _lines(fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame 
     if points:
         yield from aligned([_columns(fit), *map(_cells, points)], 1)
     if budgets is not None and len(budgets):
-        y = named_with_unit(fit.y, fit.unit)
+        y = named_with_unit(fit.options.y, fit.options.unit)
         columns = ("C", "by", "N*", "D*", "tokens per parameter", y, "beyond the data")
         yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 2)
-        yield f"in parentheses: {percent(fit.level)} intervals"
+        yield f"in parentheses: {percent(fit.options.level)} intervals"
         notes += [str(note) for note in budgets["note"]]
     yield from (f"note: {note}" for note in dict.fromkeys(filter(None, notes)) if note not in fit.warnings)
     yield f"interval: {fit.interval_note}"
@@ -36,7 +35,8 @@ def _lines(fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame 
 
 
 def _columns(fit: Fit) -> tuple[str, ...]:
-    level, y = percent(fit.level), "N*" if fit.optima else named_with_unit(fit.y, fit.unit)
+    level = percent(fit.options.level)
+    y = "N*" if fit.optima else named_with_unit(fit.options.y, fit.options.unit)
     return ("at", y, f"{level} of the law", f"{level} of one run", "beyond the data")
 
 

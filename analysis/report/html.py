@@ -12,7 +12,6 @@ import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.data.short_names import footnotes, shortened_in
 from scalevec.analysis.data.tidy import checked, comparison_rows
 from scalevec.analysis.data.tuning import tuning_rows, tuning_verdict
 from scalevec.analysis.data.where import select
@@ -22,7 +21,16 @@ from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
 from scalevec.analysis.fits.fit import fit, fit_arm
 from scalevec.analysis.fits.result import Fit
-from scalevec.analysis.formatting import criterion, limits, named_with_unit, percent, signed, span
+from scalevec.analysis.formatting import (
+    criterion,
+    footnotes,
+    limits,
+    named_with_unit,
+    percent,
+    shortened_in,
+    signed,
+    span,
+)
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -179,7 +187,9 @@ def _conventions(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
         "options": options,
         "law": law_named(options.law),
         "formula": formula_of(options),
-        "minimised": criterion(fits[0].loss if fits else options.loss, options.delta, options.residual),
+        "minimised": criterion(
+            fits[0].options.loss if fits else options.loss, options.delta, options.residual
+        ),
         "loss_name": named_with_unit(options.y, options.unit),
         "n_words": N_CONVENTIONS[options.n_convention],
         "c_words": C_CONVENTIONS[options.c_convention],

@@ -5,7 +5,7 @@ from typing import Any
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.fits.summary import no_hold_out
+from scalevec.analysis.fits.result import no_hold_out
 from scalevec.analysis.formatting import (
     chosen_rows,
     count,

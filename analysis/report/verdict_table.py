@@ -4,8 +4,17 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
-from scalevec.analysis.formatting import aligned, p_value, percent, signed, span, unit_of
+from scalevec.analysis.formatting import (
+    aligned,
+    footnotes,
+    p_value,
+    percent,
+    short_names,
+    shortened_in,
+    signed,
+    span,
+    unit_of,
+)
 from scalevec.analysis.report.predicted import predictions_summary
 
 _WIDTH = 100

@@ -145,7 +145,7 @@ def _percentages(errors: list[float]) -> str:
 def _notes(trials: ComparedTrials, rows: list[_Row]) -> list[str]:
     options = trials.options
     methods = sorted({row.fit.interval_method for row in rows})
-    minimised = criterion(rows[0].fit.loss, options.delta, options.residual)
+    minimised = criterion(rows[0].fit.options.loss, options.delta, options.residual)
     notes = [
         f"Law: {formula_of(options)} ({law_named(options.law).source}), {minimised}. Brackets: "
         f"{percent(options.level)} intervals ({', '.join(methods)}), which do not cover a law of the wrong "
@@ -164,7 +164,12 @@ def _notes(trials: ComparedTrials, rows: list[_Row]) -> list[str]:
 
 def _record(row: _Row) -> dict[str, Any]:
     fitted = row.fit
-    record: dict[str, Any] = {**row.setting, "arm": row.arm, "law": fitted.law, "formula": fitted.formula}
+    record: dict[str, Any] = {
+        **row.setting,
+        "arm": row.arm,
+        "law": fitted.options.law,
+        "formula": fitted.formula,
+    }
     for name, value in fitted.parameters.items():
         record |= phrases.bounds(name, value, fitted.intervals.get(name))
     record |= {
@@ -179,4 +184,8 @@ def _record(row: _Row) -> dict[str, Any]:
         record[f"{name}_at_flops"] = shown.at_flops if shown else None
         record |= phrases.bounds(name, shown.estimate if shown else None, shown.interval if shown else None)
         record[f"{name}_extrapolated"] = shown.extrapolated if shown else None
-    return {**record, "n_convention": fitted.n_convention, "c_convention": fitted.c_convention}
+    return {
+        **record,
+        "n_convention": fitted.options.n_convention,
+        "c_convention": fitted.options.c_convention,
+    }
