@@ -7,7 +7,6 @@ signs: Cameron, Gelbach & Miller 2008), so that a run which draws the law to its
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -258,25 +257,25 @@ class ArmOnLine:
             self.arm,
         )
 
-    def compute_multiplier(self, name: str, compute: float) -> Multiplier:
-        """How many times the compute the reference needs for the arm's loss at ``compute``."""
+    def multipliers(self, *, of_tokens: bool = False) -> tuple[Multiplier, ...]:
+        """In the middle of the line and at its end; of tokens at one size for laws in N and D alone."""
+        if of_tokens and set(self.law.points.law.variables) != {"N", "D"}:
+            return ()
+        first, largest = float(self.compute[0]), float(self.compute[-1])
+        points = (("geometric middle", float(np.sqrt(first * largest))), ("largest", largest))
+        return tuple(self.multiplier(*point, of_tokens=of_tokens) for point in points)
+
+    def multiplier(self, name: str, compute: float, *, of_tokens: bool = False) -> Multiplier:
+        """How many times the compute (or tokens) the reference needs for the arm's loss at ``compute``."""
+        size, tokens, _ = (float(of[0]) for of in self.places(np.array([compute])).values())
+        near, largest = compute, float(self.compute.max())
+        if of_tokens:
+            near, largest = tokens, float(self.reference.data.rows["n_tokens"].max())
 
         def along(parameters: Rows, at: FloatArray) -> FloatArray:
-            return self.loss(parameters, **self.variables(at[:, None]))[:, 0]
+            fixed = {"N": np.full((len(at), 1), size), "D": at[:, None]}
+            return self.loss(parameters, **(fixed if of_tokens else self.variables(at[:, None])))[:, 0]
 
-        return self._multiplier(name, compute, compute, along, float(self.compute.max()))
-
-    def token_multiplier(self, name: str, compute: float) -> Multiplier:
-        """The same in tokens at the size that ``compute`` has on the line."""
-        size, tokens, _ = self.places(np.array([compute])).values()
-
-        def along(parameters: Rows, at: FloatArray) -> FloatArray:
-            return self.loss(parameters, N=np.full((len(at), 1), size), D=at[:, None])[:, 0]
-
-        largest = float(self.reference.data.rows["n_tokens"].max())
-        return self._multiplier(name, compute, float(tokens[0]), along, largest)
-
-    def _multiplier(self, name: str, compute: float, near: float, along: Any, largest: float) -> Multiplier:
         def log_ratio(reference: Rows, arm: Rows) -> FloatArray:
             n_rows = max(len(next(iter(side.values()))) for side in (reference, arm))
             loss = np.broadcast_to(along(arm, np.array([near])), n_rows)
@@ -285,20 +284,11 @@ class ArmOnLine:
 
         estimate, note = estimated(log_ratio, self.reference, self.arm)
         if not abs(estimate.value) <= np.log(LARGEST_FACTOR):
-            return Multiplier(
-                name, compute, None, None, True, f"the reference's law never reaches this {self.options.y}"
-            )
+            never = f"the reference's law never reaches this {self.options.y}"
+            return Multiplier(name, compute, None, None, True, never)
         factor, ends = float(np.exp(estimate.value)), estimate.interval(self.options.level)
         interval = None if ends is None else (float(np.exp(ends[0])), float(np.exp(ends[1])))
         return Multiplier(name, compute, factor, interval, factor * near > largest * (1 + 1e-9), note)
-
-    def multipliers(self, *, of_tokens: bool = False) -> tuple[Multiplier, ...]:
-        """In the middle of the line and at its end; of tokens for laws in N and D alone."""
-        if of_tokens and set(self.law.points.law.variables) != {"N", "D"}:
-            return ()
-        first, largest = float(self.compute[0]), float(self.compute[-1])
-        at = self.token_multiplier if of_tokens else self.compute_multiplier
-        return at("geometric middle", float(np.sqrt(first * largest))), at("largest", largest)
 
     def along_the_line(self) -> tuple[LawDifference, ...]:
         """The difference at each point of the line."""

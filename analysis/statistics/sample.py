@@ -56,11 +56,6 @@ class SplitLosses:
         without = self.without_each()
         return self.jackknife((without[:, 1] - without[:, 0]) @ weights)
 
-    def covariance(self) -> FloatArray:
-        """Of the differences [pairs, pairs]: weights on both sides of it give their :meth:`variance`."""
-        without = self.without_each()
-        return np.asarray(self._long_run(without[:, 1] - without[:, 0]))
-
     def jackknife(self, left_out: FloatArray) -> tuple[float, int]:
         """The variance of a statistic from its values without one block at a time [blocks], and its df.
 

@@ -145,7 +145,7 @@ def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
 
 def test_the_laws_of_arms_whose_seeds_repeat_are_by_least_squares(sweep):
     rows = sweep()
-    assert only(rows).loss == "l2"
+    assert only(rows).options.loss == "l2"
     assert only(rows[rows["seed"] == 0]).loss == "huber"
     assert only(rows, loss="huber").loss == "huber"
 
