@@ -7,15 +7,7 @@ import numpy as np
 from scalevec.analysis.comparison.fairness import machine_cautions
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence
-from scalevec.analysis.data.pairs import (
-    ARM_DIVERGED,
-    BOTH_DIVERGED,
-    FAILED,
-    REFERENCE_DIVERGED,
-    UNPAIRED,
-    PairKind,
-    differs,
-)
+from scalevec.analysis.data.pairs import PairKind, differs
 from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
 from scalevec.analysis.formatting import equal_optima_warning, few, plural
 from scalevec.analysis.statistics.noise import copied_seeds
@@ -85,11 +77,11 @@ def of_pairs(evidence: Evidence) -> list[str]:
     """What did not complete, was not run alike, or is known from little; each names the arm."""
     pairs, arm = evidence.pairs, evidence.arm
     labels: dict[PairKind, str] = {
-        ARM_DIVERGED: f"it diverged and {evidence.reference} did not",
-        REFERENCE_DIVERGED: f"{evidence.reference} diverged and it did not",
-        BOTH_DIVERGED: "both diverged",
-        FAILED: "failed or cancelled",
-        UNPAIRED: "a trial of one arm without its counterpart",
+        PairKind.ARM_DIVERGED: f"it diverged and {evidence.reference} did not",
+        PairKind.REFERENCE_DIVERGED: f"{evidence.reference} diverged and it did not",
+        PairKind.BOTH_DIVERGED: "both diverged",
+        PairKind.FAILED: "failed or cancelled",
+        PairKind.UNPAIRED: "a trial of one arm without its counterpart",
     }
     warnings = [
         f"{labels[kind]}: {few(names)}; no number enters the mean difference"

@@ -39,13 +39,7 @@ from scalevec.analysis.comparison.scale import ScaleLine, changes_of, noted, wit
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
 from scalevec.analysis.comparison.words import at_sizes, sentence
-from scalevec.analysis.data.pairs import (
-    ARM_DIVERGED,
-    BOTH_DIVERGED,
-    REFERENCE_DIVERGED,
-    UNPAIRED,
-    WITHOUT_RESULT,
-)
+from scalevec.analysis.data.pairs import WITHOUT_RESULT, PairKind
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
@@ -314,11 +308,11 @@ def _comparison(
         equivalence=evidence.equivalence,
         warnings=(*notes, *_warnings(trials, evidence), *of_laws["caveats"]),
         facts=(*trials.chosen, *_facts(evidence, plan)),
-        arm_diverged=evidence.absences[ARM_DIVERGED],
-        reference_diverged=evidence.absences[REFERENCE_DIVERGED],
-        both_diverged=evidence.absences[BOTH_DIVERGED],
+        arm_diverged=evidence.absences[PairKind.ARM_DIVERGED],
+        reference_diverged=evidence.absences[PairKind.REFERENCE_DIVERGED],
+        both_diverged=evidence.absences[PairKind.BOTH_DIVERGED],
         missing=tuple(pairs.names(*WITHOUT_RESULT)),
-        unpaired=evidence.absences[UNPAIRED],
+        unpaired=evidence.absences[PairKind.UNPAIRED],
         environments=unlike_environments(pairs),
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
@@ -369,7 +363,7 @@ def _against_laws(evidence: Evidence) -> str:
     if bound:
         names = {"reference": evidence.reference, "arm": evidence.arm}
         return f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
-    if evidence.absences[ARM_DIVERGED] or evidence.absences[REFERENCE_DIVERGED]:
+    if evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
         return "a side of some pairs diverged"
     return ""
 

@@ -18,12 +18,12 @@ from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line
 from scalevec.analysis.comparison.line_laws import Multiplier, described
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.unpaired_laws import ArmOnLine, LawDifference, arms_on_line
+from scalevec.analysis.comparison.verdict import Verdict
+from scalevec.analysis.comparison.words import opening
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees, p_value, percent, signed, span
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm, level_of_holm
-
-LawVerdict = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LawComparison:
 
     reference: str
     arm: str
-    verdict: LawVerdict
+    verdict: Verdict
     at_sizes: Line
     sentence: str
     tokens_per_parameter: float
@@ -107,7 +107,7 @@ def _compared(
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
     at = sides.along_the_line()
     crossing = _crossing(at, mean.value)
-    verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
+    verdict: Verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
     law = sides.law.points.law
     of_mean = {"mean": mean.value, "interval": interval, "df": mean.df, "note": note}
     return LawComparison(
@@ -128,7 +128,7 @@ def _compared(
     )
 
 
-def _along(at: Sequence[LawDifference], verdict: LawVerdict, crosses: bool) -> Line:
+def _along(at: Sequence[LawDifference], verdict: Verdict, crosses: bool) -> Line:
     """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
     where = f"N {count(at[0].at['N'])} to {count(at[-1].at['N'])}"
     if crosses:
@@ -153,7 +153,7 @@ def _crossing(at: Sequence[LawDifference], mean: float) -> str:
     return f" The laws cross: at N {count(against[0].at['N'])} the difference is {shown}: no mean decides."
 
 
-def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> LawVerdict:
+def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> Verdict:
     """What the mean difference over the line says, by its p-value after Holm's correction."""
     alpha = 1 - options.level
     if p_holm is not None and p_holm < alpha:
@@ -162,23 +162,18 @@ def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, 
     return "equivalent" if within and within * n_arms < alpha else "undecided"
 
 
-def _sentence(sides: ArmOnLine, verdict: LawVerdict, mean: Mapping[str, Any], p_holm: float | None) -> str:
+def _sentence(sides: ArmOnLine, verdict: Verdict, mean: Mapping[str, Any], p_holm: float | None) -> str:
     reference, arm = sides.reference.data.arm, sides.arm.data.arm
-    openings = {
-        "better": f"{arm} is better than {reference}",
-        "worse": f"{arm} is worse than {reference}",
-        "equivalent": f"{arm} and {reference} are equivalent within {sides.options.margin}",
-        "undecided": f"{arm} against {reference} is undecided",
-    }
+    margin = f" within {sides.options.margin}" if verdict == "equivalent" else ""
     level = percent(sides.options.level)
     noise = mean["note"] or (
         f"{level} interval {span(mean['interval'])}, {degrees(mean['df'])}, Holm p {p_value(p_holm)}"
     )
     sizes = sides.places(sides.compute)["N"]
     return (
-        f"{openings[verdict]}, by their laws: mean difference {signed(mean['mean'])} ({noise}) at "
-        f"{sides.ratio:.3g} tokens per parameter from N {count(sizes[0])} to {count(sizes[-1])}, "
-        "which no pairs check."
+        f"{opening(verdict, arm, reference)}{margin}, by their laws: "
+        f"mean difference {signed(mean['mean'])} ({noise}) at {sides.ratio:.3g} tokens per parameter "
+        f"from N {count(sizes[0])} to {count(sizes[-1])}, which no pairs check."
     )
 
 

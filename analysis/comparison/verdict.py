@@ -25,16 +25,7 @@ from scalevec.analysis.comparison.differences import (
 )
 from scalevec.analysis.comparison.fairness import Line, equal_losses
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import (
-    ARM_DIVERGED,
-    COMPLETE,
-    FAILED,
-    REFERENCE_DIVERGED,
-    UNPAIRED,
-    WAITING,
-    PairKind,
-    Pairs,
-)
+from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.formatting import is_loss, joined, plural
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
@@ -175,12 +166,14 @@ def _sign_p(pairs: Pairs) -> float:
 
     Pairs that are not independent have one sign, that of most of them.
     """
-    rows = pairs.of_kind(COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED)
-    if not (rows["kind"] == ARM_DIVERGED).any():
+    rows = pairs.of_kind(PairKind.COMPLETE, PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
+    if not (rows["kind"] == PairKind.ARM_DIVERGED).any():
         return 1.0
     lower_or_higher = rows["loss_arm"] - rows["loss_reference"]
-    signs = np.sign(rows["kind"].map({ARM_DIVERGED: 1.0, REFERENCE_DIVERGED: -1.0}).fillna(lower_or_higher))
-    clusters = replace(pairs, table=rows.assign(kind=COMPLETE)).clusters  # of those that diverged, too
+    of_diverged = {PairKind.ARM_DIVERGED: 1.0, PairKind.REFERENCE_DIVERGED: -1.0}
+    signs = np.sign(rows["kind"].map(of_diverged).fillna(lower_or_higher))
+    # Clusters are numbered for complete pairs: here of those that diverged, too.
+    clusters = replace(pairs, table=rows.assign(kind=PairKind.COMPLETE.value)).clusters
     of_cluster = np.sign(np.bincount(clusters, signs))
     worse, better = int((of_cluster > 0).sum()), int((of_cluster < 0).sum())
     return inference.sign_p(worse, better) if worse > better else 1.0
@@ -190,7 +183,7 @@ def decide(evidence: Evidence) -> Judgement:
     """The verdict by the first rule that matches."""
     scope, pairs = scope_of(evidence, evidence.judged), evidence.pairs
     arm_diverged, reference_diverged = (
-        evidence.absences[kind] for kind in (ARM_DIVERGED, REFERENCE_DIVERGED)
+        evidence.absences[kind] for kind in (PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
     )
     if pairs.same_trials:
         return Judgement("equivalent", scope)
@@ -203,7 +196,7 @@ def decide(evidence: Evidence) -> Judgement:
     if evidence.equal:
         return Judgement("undecided", scope, Line("equal", evidence.equal))
     if arm_diverged and evidence.divergence_p < evidence.alpha and not evidence.paired.bounds.arm.any():
-        rungs = pairs.of_kind(ARM_DIVERGED)["rung"].astype(str)
+        rungs = pairs.of_kind(PairKind.ARM_DIVERGED)["rung"].astype(str)
         return Judgement("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
     equivalence_p = evidence.equivalence.get("p_holm")
     if equivalence_p is not None and equivalence_p < ONE_SIDED and not (arm_diverged or reference_diverged):
@@ -217,7 +210,7 @@ def decide(evidence: Evidence) -> Judgement:
 
 def _missing(evidence: Evidence) -> str:
     """What is still to be run, and what a person must settle."""
-    waiting, failed = (len(evidence.absences[kind]) for kind in (WAITING, FAILED))
+    waiting, failed = (len(evidence.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
     parts = [f"{plural(waiting, 'pair')} without a result"] if waiting else []
     if failed:
         parts.append(
@@ -232,7 +225,7 @@ def _missing(evidence: Evidence) -> str:
 def _block(evidence: Evidence, verdict: Verdict) -> Line | None:
     """Why ``verdict`` must not be given although the mean says so."""
     better = verdict == "better"
-    if names := evidence.absences[ARM_DIVERGED if better else REFERENCE_DIVERGED]:
+    if names := evidence.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
         code, name = ("arm_diverged", evidence.arm) if better else ("reference_diverged", evidence.reference)
         of_all = f"{len(names)} of {evidence.pairs.n_planned} pairs"
         return Line(code, f"{name} diverged where the other did not ({of_all})")
@@ -250,7 +243,7 @@ def _lack(evidence: Evidence) -> Line:
     """What an arm without a significant mean lacks."""
     paired, estimate, p = evidence.paired, evidence.estimate, evidence.difference.p_value
     if estimate is None:
-        code = "arm_diverged" if evidence.absences[ARM_DIVERGED] else "reference_diverged"
+        code = "arm_diverged" if evidence.absences[PairKind.ARM_DIVERGED] else "reference_diverged"
         return Line(code, "no pair has two completed trials")
     if paired.one_sided:
         side = "reference" if estimate.value < 0 else "arm"
@@ -281,7 +274,7 @@ def _lack(evidence: Evidence) -> Line:
 def scope_of(evidence: Evidence, sizes: Sequence[Part]) -> Line:
     """The ``sizes`` that a verdict speaks of."""
     names, judged = [size.name for size in evidence.sizes], [size.name for size in sizes]
-    planned = evidence.pairs.table[evidence.pairs.table["kind"] != UNPAIRED]
+    planned = evidence.pairs.table[evidence.pairs.table["kind"] != PairKind.UNPAIRED]
     largest = 0.0 if planned.empty else float((planned["size"] * planned["n_tokens"]).max())
     complete = evidence.pairs.complete
     reached = 0.0 if complete.empty else float((complete["size"] * complete["n_tokens"]).max())

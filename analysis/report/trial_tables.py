@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import COMPLETE, varying
+from scalevec.analysis.data.pairs import PairKind, varying
 from scalevec.analysis.formatting import count
 from scalevec.analysis.tables.content import Table
 
@@ -87,7 +87,7 @@ def pair_records(trials: ComparedTrials) -> list[dict[str, Any]]:
         ids = [f"trial_id_{side}" for side in sides if f"trial_id_{side}" in table]
         rows = table[["rung", "n_tokens", *varying(table, pairs.settings), "seed", *ids]].assign(
             **{f"loss_{side}": losses for side, losses in sides.items()},
-            difference=(sides["arm"] - sides["reference"]).where(table["kind"] == COMPLETE),
+            difference=(sides["arm"] - sides["reference"]).where(table["kind"] == PairKind.COMPLETE),
             pair=table["kind"],
         )
         records += [{"arm": arm, **record} for record in _records(rows, list(rows.columns))]

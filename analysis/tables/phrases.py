@@ -9,7 +9,7 @@ import pandas as pd
 from scalevec.analysis.comparison.differences import CellMean, LossDifference
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import COMPLETE, differs
+from scalevec.analysis.data.pairs import PairKind, differs
 from scalevec.analysis.data.tidy import simulation_warnings
 from scalevec.analysis.formatting import few, joined, loss_words, percent, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, CConvention, NConvention
@@ -209,8 +209,9 @@ def absence_notes(trials: ComparedTrials) -> list[str]:
 def _later_note(trials: ComparedTrials, arm: str) -> str:
     """The pairs of ``arm`` that came after its verdict, or after the look that decided."""
     paired = trials.paired(arm)
-    judged = set(paired.pairs.names(COMPLETE))
-    later = [name for name in paired.beyond.names(COMPLETE) if name not in judged] if paired.beyond else []
+    judged = set(paired.pairs.names(PairKind.COMPLETE))
+    after = paired.beyond.names(PairKind.COMPLETE) if paired.beyond else []
+    later = [name for name in after if name not in judged]
     return f"Not in the differences of {arm}, as they came after its verdict: {few(later)}." if later else ""
 
 
