@@ -1,5 +1,6 @@
 """What stands against a comparison beside its verdict: one sentence each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ _RUN_UNLIKE = (
 MEMBERS_REMEDY = "`scalevec run` writes it into members.json"
 
 
-def unverified(laws: list[dict[str, Any]]) -> list[str]:
+def unverified(laws: Sequence[dict[str, Any]]) -> list[str]:
     """A warning for each law whose fit is no verified optimum."""
     return [
         f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
@@ -30,7 +31,7 @@ def unverified(laws: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def not_unique(laws: list[dict[str, Any]]) -> list[str]:
+def not_unique(laws: Sequence[dict[str, Any]]) -> list[str]:
     """A warning for each law whose optimum is not unique."""
     return [
         f"law of the {law['side']} in {law['x']}: {warning}"

@@ -23,7 +23,7 @@ from scalevec.analysis.comparison.fairness import (
     unlike_environments,
 )
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import fitted_laws, held_out_difference, multipliers, refuted
+from scalevec.analysis.comparison.pair_laws import multipliers
 from scalevec.analysis.comparison.plan import (
     DROPPED,
     VERDICTS,
@@ -35,7 +35,7 @@ from scalevec.analysis.comparison.plan import (
     plan_of,
 )
 from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
-from scalevec.analysis.comparison.scale import ScaleLine, changes_of, noted, with_scale
+from scalevec.analysis.comparison.scale import ScaleLine, changes_of, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
 from scalevec.analysis.comparison.words import at_sizes, sentence
@@ -340,21 +340,11 @@ def _from_laws(evidence: Evidence) -> dict[str, Any]:
     pairs, paired = evidence.pairs, evidence.paired
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
     chosen = dataclasses.replace(options, level=paired.level(options.level))
-    of_pairs, hold_out = multipliers(pairs, chosen), held_out_difference(pairs, chosen)
     names = {"reference": evidence.reference, "arm": evidence.arm}
-    withheld = of_pairs.reason or _against_laws(evidence)
-    withheld = withheld or refuted(pairs, chosen, hold_out, names)
-    laws = [*of_pairs.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_pairs.laws])]
-    shown = {"compute": of_pairs.compute, "token": of_pairs.token}
-    per_decade = None if withheld else of_pairs.per_decade
-    return {
-        **{f"{name}_multipliers": tuple(noted(shown[name], hold_out)) * (not withheld) for name in shown},
-        "withheld": withheld,
-        "trend": {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": per_decade},
-        "hold_out": hold_out,
-        "laws": tuple(laws),
-        "caveats": [*cautions.unverified(laws), *cautions.not_unique(laws)],
-    }
+    fields = multipliers(pairs, chosen, names, _against_laws(evidence))
+    trend = {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": fields.pop("per_decade")}
+    laws = fields["laws"]
+    return {**fields, "trend": trend, "caveats": [*cautions.unverified(laws), *cautions.not_unique(laws)]}
 
 
 def _against_laws(evidence: Evidence) -> str:

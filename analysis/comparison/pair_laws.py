@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, Multiplier, described
-from scalevec.analysis.comparison.scale import hold_out_problem, prediction_intervals
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, described
+from scalevec.analysis.comparison.scale import hold_out_problem, noted, prediction_intervals
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
@@ -28,6 +28,8 @@ from scalevec.analysis.solver.law_points import points_of
 
 ONE_LINE = 1.1
 """Tokens per parameter may vary by this factor (whole batches) and still be one line."""
+REFUTED = 0.0125
+"""The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
 
 
 def line_problem(pairs: Pairs, law: str) -> str:
@@ -46,32 +48,35 @@ def line_problem(pairs: Pairs, law: str) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Multipliers:
-    """The multipliers of one arm, and how the compute multiplier changes per decade; ``reason`` if none."""
+def multipliers(
+    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
+) -> dict[str, Any]:
+    """The fields of a comparison that rest on laws: multipliers in the middle and at the end of the compute.
 
-    compute: Sequence[Multiplier] = ()
-    token: Sequence[Multiplier] = ()
-    per_decade: dict[str, Any] | None = None
-    laws: Sequence[dict[str, Any]] = ()
-    reason: str = ""
-
-
-def multipliers(pairs: Pairs, options: AnalysisOptions) -> Multipliers:
-    """Compute and token multipliers at the geometric middle and the largest shared compute."""
-    if problem := line_problem(pairs, options.law):
-        return Multipliers(reason=problem)
-    try:
-        compute, tokens = (ArmLaws(pairs, options, x) for x in ("C", "D"))
-    except DataError as error:
-        return Multipliers(reason=f"no multiplier: {error}")
-    points = points_along(pairs.complete)
-    return Multipliers(
-        [compute.multiplier(name, c, c) for name, c, _ in points],
-        [tokens.multiplier(name, d, c) for name, c, d in points],
-        compute.change(*_shared(pairs.complete)),
-        [*compute.described(), *tokens.described()],
-    )
+    They are ``withheld`` where something stands ``against`` any law of these pairs, or refutes these; the
+    ``laws`` are shown all the same. ``per_decade`` is how the compute multiplier changes.
+    """
+    held, withheld, lines = held_out_difference(pairs, options), line_problem(pairs, options.law), []
+    if not withheld:
+        try:
+            lines = [ArmLaws(pairs, options, x) for x in ("C", "D")]
+        except DataError as error:
+            withheld = f"no multiplier: {error}"
+    withheld = withheld or against or refuted(pairs, options, held, names)
+    laws = [law for line in lines for law in line.described()]
+    laws += fitted_laws(pairs, options, known=[law["x"] for law in laws])
+    fields: dict[str, Any] = {"withheld": withheld, "hold_out": held, "laws": tuple(laws)}
+    if withheld:
+        return {**fields, "compute_multipliers": (), "token_multipliers": (), "per_decade": None}
+    (compute, tokens), points = lines, points_along(pairs.complete)
+    of_compute = [compute.multiplier(name, c, c) for name, c, _ in points]
+    of_tokens = [tokens.multiplier(name, d, c) for name, c, d in points]
+    return {
+        **fields,
+        "compute_multipliers": tuple(noted(of_compute, held)),
+        "token_multipliers": tuple(noted(of_tokens, held)),
+        "per_decade": compute.change(*_shared(pairs.complete)),
+    }
 
 
 def _shared(complete: pd.DataFrame) -> tuple[float, float]:
@@ -90,10 +95,6 @@ def points_along(complete: pd.DataFrame) -> list[tuple[str, float, float]]:
         ("geometric middle", float(np.sqrt(low * high)), float(np.exp(tokens.mean()))),
         ("largest", high, float(np.exp(tokens[1]))),
     ]
-
-
-REFUTED = 0.0125
-"""The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
 
 
 def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -117,14 +118,7 @@ def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], nam
 
 def _missed(pairs: Pairs, options: AnalysisOptions) -> list[str]:
     """The sides whose runs the law in C misses by more than their seeds differ; both of a joint law."""
-    law = law_named(options.law)
-    sides = [
-        (
-            {"x": pairs.complete[f"compute_{side}"].to_numpy(float)},
-            pairs.complete[f"loss_{side}"].to_numpy(float),
-        )
-        for side in SIDES
-    ]
+    law, sides = law_named(options.law), _data(pairs, dataclasses.replace(options, x="C"))
     if law.per_arm:
         points, losses = joint_points(sides, law), np.concatenate([loss for _, loss in sides])
         test = lack_of_fit_at(points, losses)
