@@ -54,12 +54,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison as LawComparison
-    from scalevec.analysis.comparison.by_laws.law_comparison import compare_by_laws as compare_by_laws
-    from scalevec.analysis.comparison.by_laws.pairs_or_laws import compare_arms as compare_arms
     from scalevec.analysis.comparison.compare import Comparison as Comparison
+    from scalevec.analysis.comparison.compare import Comparisons as Comparisons
     from scalevec.analysis.comparison.compare import compare as compare
-    from scalevec.analysis.comparison.comparisons import Comparisons as Comparisons
+    from scalevec.analysis.comparison.law_comparison import LawComparison as LawComparison
+    from scalevec.analysis.comparison.law_comparison import compare_arms as compare_arms
+    from scalevec.analysis.comparison.law_comparison import compare_by_laws as compare_by_laws
     from scalevec.analysis.data.tidy import read_table as read_table
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.profile_likelihood import profiles as profiles
     from scalevec.analysis.fits.result import Fit as Fit
     from scalevec.analysis.fits.result import Fits as Fits
-    from scalevec.analysis.fits.summary import fit_text as fit_text
-    from scalevec.analysis.fits.summary import laws_text as laws_text
+    from scalevec.analysis.fits.result import fit_text as fit_text
+    from scalevec.analysis.fits.result import laws_text as laws_text
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
     from scalevec.analysis.power.detectable import PlannedRung as PlannedRung
@@ -92,17 +92,14 @@ if TYPE_CHECKING:
     from scalevec.analysis.tables.render import render as render
 
 _NAMES_BY_MODULE = {
-    "comparison.by_laws.law_comparison": "LawComparison compare_by_laws",
-    "comparison.by_laws.pairs_or_laws": "compare_arms",
-    "comparison.compare": "Comparison compare",
-    "comparison.comparisons": "Comparisons",
+    "comparison.law_comparison": "LawComparison compare_arms compare_by_laws",
+    "comparison.compare": "Comparison Comparisons compare",
     "data.tidy": "read_table",
     "data.where": "select",
     "errors": "DataError",
     "figures.drawing": "draw write_figures",
     "fits.fit": "fit fits_of_laws rolling",
-    "fits.result": "Fit Fits",
-    "fits.summary": "fit_text laws_text",
+    "fits.result": "Fit Fits fit_text laws_text",
     "fits.profile_likelihood": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",

@@ -33,11 +33,6 @@ class LawEntry:
         return "x" in parsed(self.formula).variables
 
     @property
-    def reads_the_loss(self) -> bool:
-        """Whether the law describes the loss by columns that every table has."""
-        return not parsed(self.formula).columns
-
-    @property
     def description(self) -> str:
         """The law and where it was published, in one line."""
         formula = self.formula.split(";", 1)[0]

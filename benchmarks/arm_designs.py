@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from law_designs import LEVEL, NOISE, Covered, Simulate, covers, of_one_arm
 
-from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.data.pairs import Pairs, paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.sample import sample_of
 
 GAIN = 1.1
 SMALL_NOISE = 7e-3

@@ -6,12 +6,18 @@ It is what ``scalevec plan`` takes for typical (``analysis.power.noise_figure.TY
 sweeps are trained again (``make paper-small``) that is the fit to those of identity version 2.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from scalevec.analysis.power.noise_figure import NoiseBySize, noise_by_size, pooled_by_size
-from scalevec.analysis.statistics.noise import Pooled
+from scalevec.analysis.comparison.trials import compared_trials
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.power.noise_figure import independent_differences
+from scalevec.analysis.statistics.noise import Pooled, pooled_noise
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 AT = 50_000.0
@@ -21,6 +27,54 @@ LEFT_OUT = ("overhead", "theory")
 """Sweeps of a few steps, which were not run for their losses."""
 IN_TWO_WAYS = 309_760
 """The size at which runs ended in two ways, probably as some learned to copy: no noise of one kind."""
+_SCORING_STEPS = 50
+
+
+@dataclass(frozen=True)
+class NoiseBySize:
+    """``sd`` at the size ``n_params``, which falls as N^-``exponent`` (with its standard ``error``)."""
+
+    sd: float
+    n_params: float
+    exponent: float
+    error: float
+
+
+def noise_by_size(pooled: Sequence[tuple[float, Pooled]], n_params: float) -> NoiseBySize:
+    """Fit the noise of pairs as a power of N, by the likelihood of normal differences.
+
+    Variances with their degrees of freedom are gamma; log link, scoring (McCullagh and Nelder 1989, 8.3).
+
+    Args:
+        pooled: Sizes with the noise of their pairs.
+        n_params: The size that the fitted ``sd`` is given at.
+
+    Returns:
+        The fit.
+
+    Raises:
+        DataError: Fewer than two sizes.
+    """
+    sizes = np.array([size for size, _ in pooled], float)
+    if len(np.unique(sizes)) < 2:
+        raise DataError(f"noise by size needs two sizes or more; there are {len(np.unique(sizes))}")
+    weights = np.array([noise.df / 2 for _, noise in pooled], float)
+    variances = np.array([noise.sd**2 for _, noise in pooled], float)
+    layout = np.stack([np.ones(len(sizes)), np.log(sizes / n_params)], axis=1)
+    covariance = np.linalg.inv(layout.T @ (weights[:, None] * layout))
+    fit = np.array([np.log(np.average(variances, weights=weights)), 0.0])
+    for _ in range(_SCORING_STEPS):
+        fit = fit + covariance @ layout.T @ (weights * (variances / np.exp(layout @ fit) - 1))
+    level, slope = fit.tolist()
+    return NoiseBySize(float(np.exp(level / 2)), n_params, -slope / 2, float(np.sqrt(covariance[1, 1])) / 2)
+
+
+def pooled_by_size(results: pd.DataFrame, reference: str) -> list[tuple[float, Pooled]]:
+    """The noise of the pairs of each size in a table, as for :func:`noise_by_size`; none without repeats."""
+    trials = compared_trials(results, reference, AnalysisOptions())
+    differences, cells, sizes = independent_differences(trials)
+    pooled = [(float(n), pooled_noise(differences[sizes == n], cells[sizes == n])) for n in np.unique(sizes)]
+    return [(size, noise) for size, noise in pooled if noise.df and noise.sd]
 
 
 def pooled() -> list[tuple[float, Pooled]]:

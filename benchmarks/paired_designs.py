@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 from law_designs import LEVEL, Covered, Simulate
 
-from scalevec.analysis.comparison.independence import over_whole_seeds
 from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.comparison.plan import looks_at
 from scalevec.analysis.data.pairs import paired_by
@@ -25,8 +24,7 @@ from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.rung_noise import RungNoise
-from scalevec.analysis.statistics.sample import PairedSample
-from scalevec.analysis.statistics.test_split import SplitLosses
+from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, over_whole_seeds
 from scalevec.sweeps.options import spread
 
 LENGTH = "length"

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from law_designs import CHINCHILLA, NOISE, Covered, Simulate, covers
 
-from scalevec.analysis.comparison.by_laws.law_comparison import ArmOnLine, arms_on_line, law_verdict
+from scalevec.analysis.comparison.law_comparison import law_verdict
+from scalevec.analysis.comparison.unpaired_laws import ArmOnLine, arms_on_line
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -26,7 +27,7 @@ def unpaired(n_runs: int, n_points: int, correlation: float) -> Simulate:
         table = pd.concat(parts, ignore_index=True)
         options = replace(settings, cluster="run", n_convention="as-given")
         family = arms_on_line(table, "arm 0", options)
-        corrected = holm([sides.mean()[0].p_value() for sides in family])
+        corrected = holm([sides.difference(sides.compute)[0].p_value() for sides in family])
         shares: dict[str, list[float]] = {}
         for sides, p_holm in zip(family, corrected, strict=True):
             gain = gains[sides.arm.data.arm]
@@ -62,7 +63,7 @@ def _truth(n: FloatArray, d: FloatArray, gain: float) -> FloatArray:
 
 def _seen(sides: ArmOnLine, p_holm: float | None, gain: float) -> dict[str, float]:
     """What is covered of one arm, and what is said of it."""
-    mean, _ = sides.mean()
+    mean, _ = sides.difference(sides.compute)
     at = sides.variables(sides.compute)
     difference = float(np.mean(_truth(at["N"], at["D"], gain) - _truth(at["N"], at["D"], 1.0)))
     middle, largest = sides.multipliers()

@@ -1,21 +1,14 @@
 """What stands against a comparison beside its verdict: one sentence each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from scalevec.analysis.comparison import environment
+from scalevec.analysis.comparison.fairness import machine_cautions
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence
-from scalevec.analysis.data.pairs import (
-    ARM_DIVERGED,
-    BOTH_DIVERGED,
-    FAILED,
-    REFERENCE_DIVERGED,
-    UNPAIRED,
-    PairKind,
-    differs,
-)
+from scalevec.analysis.data.pairs import PairKind, differs
 from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
 from scalevec.analysis.formatting import equal_optima_warning, few, plural
 from scalevec.analysis.statistics.noise import copied_seeds
@@ -29,7 +22,7 @@ _RUN_UNLIKE = (
 MEMBERS_REMEDY = "`scalevec run` writes it into members.json"
 
 
-def unverified(laws: list[dict[str, Any]]) -> list[str]:
+def unverified(laws: Sequence[dict[str, Any]]) -> list[str]:
     """A warning for each law whose fit is no verified optimum."""
     return [
         f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
@@ -38,7 +31,7 @@ def unverified(laws: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def not_unique(laws: list[dict[str, Any]]) -> list[str]:
+def not_unique(laws: Sequence[dict[str, Any]]) -> list[str]:
     """A warning for each law whose optimum is not unique."""
     return [
         f"law of the {law['side']} in {law['x']}: {warning}"
@@ -85,30 +78,24 @@ def of_pairs(evidence: Evidence) -> list[str]:
     """What did not complete, was not run alike, or is known from little; each names the arm."""
     pairs, arm = evidence.pairs, evidence.arm
     labels: dict[PairKind, str] = {
-        ARM_DIVERGED: f"it diverged and {evidence.reference} did not",
-        REFERENCE_DIVERGED: f"{evidence.reference} diverged and it did not",
-        BOTH_DIVERGED: "both diverged",
-        FAILED: "failed or cancelled",
-        UNPAIRED: "a trial of one arm without its counterpart",
+        PairKind.ARM_DIVERGED: f"it diverged and {evidence.reference} did not",
+        PairKind.REFERENCE_DIVERGED: f"{evidence.reference} diverged and it did not",
+        PairKind.BOTH_DIVERGED: "both diverged",
+        PairKind.FAILED: "failed or cancelled",
+        PairKind.UNPAIRED: "a trial of one arm without its counterpart",
     }
     warnings = [
         f"{labels[kind]}: {few(names)}; no number enters the mean difference"
         for kind, names in evidence.absences.items()
         if names and kind in labels
     ]
-    if pairs.versions:
-        both = " and ".join(map(str, pairs.versions))
-        warnings.append(
-            f"trials of identity versions {both} are not paired with each other: the random numbers of "
-            "version 1 follow from the seed alone, so that equal seeds are not equal starts"
-        )
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)
         warnings.append(f"not compared, since one of the arms was not run there: {where}")
     for column, absent, what in _RUN_UNLIKE:
         if n_pairs := int(np.sum(differs(pairs, column, absent=absent))):
             warnings.append(f"{plural(n_pairs, 'pair')} {what}; rounding differs")
-    warnings += [*environment.cautions(pairs), *_copies(evidence), *filter(None, [evidence.equal])]
+    warnings += [*machine_cautions(pairs), *_copies(evidence), *filter(None, [evidence.equal])]
     return [f"{arm}: {warning}" for warning in warnings]
 
 

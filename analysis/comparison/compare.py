@@ -7,9 +7,7 @@ from typing import Any, Literal, Unpack
 
 import pandas as pd
 
-from scalevec.analysis.comparison import cautions, environment
-from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, refuted
-from scalevec.analysis.comparison.comparisons import Comparisons
+from scalevec.analysis.comparison import cautions
 from scalevec.analysis.comparison.differences import (
     LossDifference,
     Part,
@@ -17,9 +15,15 @@ from scalevec.analysis.comparison.differences import (
     rung_differences,
     trend_per_decade,
 )
-from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line, effort_of, fair
+from scalevec.analysis.comparison.fairness import (
+    SCHEMA_VERSION,
+    Line,
+    effort_of,
+    fair,
+    unlike_environments,
+)
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.multipliers import multipliers
+from scalevec.analysis.comparison.pair_laws import multipliers
 from scalevec.analysis.comparison.plan import (
     DROPPED,
     VERDICTS,
@@ -31,35 +35,20 @@ from scalevec.analysis.comparison.plan import (
     plan_of,
 )
 from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
-from scalevec.analysis.comparison.scale import ScaleLine, changes_of, noted, with_scale
+from scalevec.analysis.comparison.scale import ScaleLine, changes_of, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.comparison.verdict import Decision, Evidence, Verdict, decide, evidence_of_all
+from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
 from scalevec.analysis.comparison.words import at_sizes, sentence
-from scalevec.analysis.data.pairs import (
-    ARM_DIVERGED,
-    BOTH_DIVERGED,
-    REFERENCE_DIVERGED,
-    UNPAIRED,
-    WITHOUT_RESULT,
-)
+from scalevec.analysis.data.pairs import WITHOUT_RESULT, PairKind
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
-from scalevec.analysis.options import (
-    AnalysisOptions,
-    CConvention,
-    Loss,
-    NConvention,
-    OptionChanges,
-    RepeatedSeeds,
-    Residual,
-    Unit,
-    Variable,
-    chosen_options,
-)
+from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 
-_CRITERION = ("law", "x", "y", "loss", "delta", "residual", "n_convention", "c_convention")
-_STATED = (*_CRITERION, "unit", "where", "level", "seed", "cluster", "repeated_seeds")
-"""The options that a comparison repeats under their own names."""
+FLAT = (
+    *("law", "x", "y", "loss", "delta", "residual", "n_convention", "c_convention", "unit"),
+    *("where", "level", "seed", "cluster", "repeated_seeds"),
+)
+"""The options that stand among the fields of a comparison in JSON."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +95,9 @@ class Comparison:
             the next one, what was dropped, and the mean with its standard error over all pairs
             (``exploratory``) where some came after the verdict.
         predictions: What was predicted of the arm before its results, beside what was seen.
-        level: Level of the intervals.
-        law: The law that gives multipliers; ``x`` is its variable (N, D or C) and ``y`` what is judged.
-        loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
-        n_bootstrap: Bootstrap replicates; ``seed`` is theirs and ``cluster`` the column of dependent rows;
-            ``repeated_seeds`` is what a seed that rungs repeat was taken to mean.
-        n_convention: What N counts; ``c_convention`` what C counts; ``unit`` is that of losses.
+        options: How it was compared: level, law, loss and conventions, with ``loss: auto`` decided.
         laws: The fitted law of each side in each variable that was needed, with its optimality and starts.
-        where: The expression by which rows were chosen; None for all.
-        excluded: Number of rows of these arms that ``where`` leaves out.
+        excluded: Number of rows of these arms that ``where`` of the options leaves out.
         basis: ``pairs``; that of :class:`LawComparison` is ``laws``.
         schema_version: That of these fields.
     """
@@ -151,22 +134,8 @@ class Comparison:
     interim: str
     plan: dict[str, Any]
     predictions: tuple[Prediction, ...]
-    level: float
-    law: str
-    x: Variable
-    y: str
-    loss: Loss
-    delta: float
-    residual: Residual
-    n_bootstrap: int
-    seed: int
-    cluster: str
-    repeated_seeds: RepeatedSeeds
-    n_convention: NConvention
-    c_convention: CConvention
-    unit: Unit
+    options: AnalysisOptions
     laws: tuple[dict[str, Any], ...]
-    where: str | None
     excluded: dict[str, int]
     basis: Literal["pairs"] = "pairs"
     schema_version: int = SCHEMA_VERSION
@@ -187,8 +156,56 @@ class Comparison:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
+        """Plain JSON values; the options under their own names."""
+        return flat_fields(self, FLAT)
+
+
+def flat_fields(comparison: Any, stated: Sequence[str]) -> dict[str, Any]:
+    """The fields of a ``comparison``, in the place of its options those that are ``stated``."""
+    fields = dataclasses.asdict(comparison)
+    options = fields.pop("options")
+    return fields | {name: options[name] for name in stated} | {"n_bootstrap": options["bootstrap"]}
+
+
+class Comparisons(dict[str, Comparison]):
+    """The comparisons by arm, in the order of the table."""
+
+    @property
+    def only(self) -> Comparison:
+        """The comparison of the only arm. Raises :class:`ValueError` where there are several."""
+        [comparison] = self.values()
+        return comparison
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each arm: its difference with interval (in the unit of y), verdict and the four lines."""
+        return pd.DataFrame([_row(comparison) for comparison in self.values()])
+
+    def summary(self) -> str:
+        """The sentence of each arm, a line each."""
+        return "\n".join(comparison.sentence for comparison in self.values())
+
+    def __repr__(self) -> str:
+        """The same as :meth:`summary`."""
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html(index=False, float_format="{:.4f}".format))
+
+
+def _row(comparison: Comparison) -> dict[str, Any]:
+    difference = comparison.loss_difference
+    low, high = difference.interval or (None, None)
+    lines = {name.replace(" ", "_"): line.text for name, line in comparison.lines.items()}
+    shown = {"arm": comparison.arm, "verdict": comparison.verdict, "scope": comparison.scope.text}
+    return {
+        **shown,
+        "difference": difference.mean,
+        "low": low,
+        "high": high,
+        "p_holm": difference.p_holm,
+        "pairs": comparison.pairs,
+        **lines,
+    }
 
 
 def compare(
@@ -263,7 +280,7 @@ def require_common_cells(trials: ComparedTrials) -> None:
 def _comparison(
     trials: ComparedTrials,
     evidence: Evidence,
-    decision: Decision,
+    decision: Judgement,
     of_laws: Mapping[str, Any],
     notes: Sequence[str],
     predicted: Sequence[Prediction],
@@ -291,19 +308,18 @@ def _comparison(
         equivalence=evidence.equivalence,
         warnings=(*notes, *_warnings(trials, evidence), *of_laws["caveats"]),
         facts=(*trials.chosen, *_facts(evidence, plan)),
-        arm_diverged=evidence.absences[ARM_DIVERGED],
-        reference_diverged=evidence.absences[REFERENCE_DIVERGED],
-        both_diverged=evidence.absences[BOTH_DIVERGED],
+        arm_diverged=evidence.absences[PairKind.ARM_DIVERGED],
+        reference_diverged=evidence.absences[PairKind.REFERENCE_DIVERGED],
+        both_diverged=evidence.absences[PairKind.BOTH_DIVERGED],
         missing=tuple(pairs.names(*WITHOUT_RESULT)),
-        unpaired=evidence.absences[UNPAIRED],
-        environments=environment.differing(pairs),
+        unpaired=evidence.absences[PairKind.UNPAIRED],
+        environments=unlike_environments(pairs),
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
         predictions=of_arm(predicted, evidence.arm, trials.others),
-        n_bootstrap=options.bootstrap,
+        options=options,
         excluded={"where": left_out} if left_out else {},
         **{name: value for name, value in of_laws.items() if name != "caveats"},
-        **{name: getattr(options, name) for name in _STATED},
     )
 
 
@@ -324,21 +340,11 @@ def _from_laws(evidence: Evidence) -> dict[str, Any]:
     pairs, paired = evidence.pairs, evidence.paired
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
     chosen = dataclasses.replace(options, level=paired.level(options.level))
-    of_pairs, hold_out = multipliers(pairs, chosen), held_out_difference(pairs, chosen)
     names = {"reference": evidence.reference, "arm": evidence.arm}
-    withheld = of_pairs.reason or _against_laws(evidence)
-    withheld = withheld or refuted(pairs, chosen, hold_out, names)
-    laws = [*of_pairs.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_pairs.laws])]
-    shown = {"compute": of_pairs.compute, "token": of_pairs.token}
-    per_decade = None if withheld else of_pairs.per_decade
-    return {
-        **{f"{name}_multipliers": tuple(noted(shown[name], hold_out)) * (not withheld) for name in shown},
-        "withheld": withheld,
-        "trend": {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": per_decade},
-        "hold_out": hold_out,
-        "laws": tuple(laws),
-        "caveats": [*cautions.unverified(laws), *cautions.not_unique(laws)],
-    }
+    fields = multipliers(pairs, chosen, names, _against_laws(evidence))
+    trend = {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": fields.pop("per_decade")}
+    laws = fields["laws"]
+    return {**fields, "trend": trend, "caveats": [*cautions.unverified(laws), *cautions.not_unique(laws)]}
 
 
 def _against_laws(evidence: Evidence) -> str:
@@ -347,7 +353,7 @@ def _against_laws(evidence: Evidence) -> str:
     if bound:
         names = {"reference": evidence.reference, "arm": evidence.arm}
         return f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
-    if evidence.absences[ARM_DIVERGED] or evidence.absences[REFERENCE_DIVERGED]:
+    if evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
         return "a side of some pairs diverged"
     return ""
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.comparison.fairness import Bounds, bounds_of
-from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.formatting import count, is_loss
@@ -23,7 +22,7 @@ from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import Estimate
-from scalevec.analysis.statistics.sample import PairedSample
+from scalevec.analysis.statistics.sample import PairedSample, sample_of
 
 EQUIVALENCE_LEVEL = 0.90
 """Two one-sided tests at 5 % are a 90 % interval inside the margin."""

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.pairs import Pairs
-from scalevec.analysis.data.tidy import BoolArray
-from scalevec.analysis.formatting import joined, plural
+from scalevec.analysis.data.runs import differing
+from scalevec.analysis.data.tidy import OWN_FIELD, BoolArray
+from scalevec.analysis.formatting import few, joined, plural
 
 SCHEMA_VERSION = 2
 """Of ``scalevec compare --json``; 1 had one word for all that is now in four lines."""
@@ -43,12 +44,17 @@ class Bounds:
         return np.asarray(self.reference | self.arm)
 
 
+def recorded(pairs: Pairs, column: str, side: str) -> "pd.Series[str]":
+    """``column`` of one side of the complete pairs as text; empty where nothing is recorded."""
+    complete, name = pairs.complete, f"{column}_{side}"
+    if name not in complete:
+        return pd.Series("", complete.index, dtype=object)
+    return complete[name].astype(object).where(complete[name].notna(), "").map(str).astype(object)
+
+
 def statuses(pairs: Pairs, side: str) -> "pd.Series[str]":
     """How the rate of each complete pair's ``side`` was found; empty where nothing says it."""
-    complete, column = pairs.complete, f"lr_status_{side}"
-    if column not in complete:
-        return pd.Series("", complete.index, dtype=object)
-    return complete[column].astype(object).where(complete[column].notna(), "").astype(str)
+    return recorded(pairs, "lr_status", side)
 
 
 def bounds_of(pairs: Pairs) -> Bounds:
@@ -138,12 +144,7 @@ def far_apart(pairs: Pairs) -> list[str]:
     rates = np.log(complete[[f"learning_rate_{side}" for side in sides]].to_numpy(float))
     apart = np.abs(rates[:, 0] - rates[:, 1]) > np.log(FURTHEST_APART)
     carried = np.logical_or(*(statuses(pairs, side).to_numpy() == "carried" for side in sides))
-    checked = [
-        (complete.get(f"carried_check_{side}", pd.Series("", complete.index)) == "inside")
-        .to_numpy(bool)
-        .any()
-        for side in sides
-    ]
+    checked = [(recorded(pairs, "carried_check", side) == "inside").any() for side in sides]
     rungs = complete.loc[apart & carried, "rung"].astype(str) if not all(checked) else ()
     return list(dict.fromkeys(rungs))
 
@@ -178,3 +179,70 @@ def _ahead(rows: pd.DataFrame, by: list[str], loss: str) -> float | None:
         return None
     gaps = [np.diff(np.sort(values.to_numpy(float)))[0] for _, values in by_cell if len(values) > 1]
     return float(min(gaps)) if gaps else None
+
+
+COLUMNS = (
+    *("device", "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version"),
+    *("commit", "local_changes"),
+)
+
+
+_NO_FIELDS = ("arm", "stream", "size", "compute", "lr_status", "carried_check", "sweep")
+
+
+def unlike_environments(pairs: Pairs) -> dict[str, list[str]]:
+    """The names of the complete pairs whose sides differ in a recorded column, by column."""
+    names = np.array(pairs.names_of(pairs.complete), object)
+    by_column = {column: names[_differs(pairs, column)].tolist() for column in COLUMNS}
+    return {column: of_column for column, of_column in by_column.items() if of_column}
+
+
+def equal_losses(reference: str, arm: str, pairs: Pairs) -> str:
+    """What is said where all pairs, several, have equal losses to the last digit; else an empty text."""
+    complete = pairs.complete
+    if len(complete) < 2 or pairs.same_trials or pairs.differences.any():
+        return ""
+    sides = [complete.filter(regex=f"_{side}$") for side in ("reference", "arm")]
+    plain = [side.set_axis(side.columns.str.replace(r"_[a-z]+$", "", regex=True), axis=1) for side in sides]
+    names = differing(pd.concat(plain), np.tile(np.arange(float(len(complete))), 2))
+    fields = [name.removeprefix(OWN_FIELD) for name in names if name not in (*COLUMNS, *_NO_FIELDS)]
+    ignored = f"the script seems to ignore {joined(fields)}" if fields else "they differ in no recorded field"
+    return f"arms {reference} and {arm} have equal losses in all {len(complete)} pairs: {ignored}"
+
+
+def machine_cautions(pairs: Pairs) -> list[str]:
+    """The differences within pairs that can move a loss, one sentence each."""
+    on_gpu = [
+        np.array([device not in ("", "cpu") for device in recorded(pairs, "device", side)], bool)
+        for side in ("reference", "arm")
+    ]
+    mixed = _differs(pairs, "device") & (on_gpu[0] != on_gpu[1])
+    capability = _differs(pairs, "cpu_capability") & ~(on_gpu[0] & on_gpu[1])
+    minors = [
+        np.array([_minors(text) for text in recorded(pairs, "torch_version", side)], object)
+        for side in ("reference", "arm")
+    ]
+    torch = _differs(pairs, "torch_version") & np.array([a != b for a, b in zip(*minors, strict=True)], bool)
+    kinds = (
+        (mixed, "a CPU trial against a GPU trial"),
+        (capability, "trials of processors with different capabilities (cpu_capability)"),
+        (torch, "trials of two minor versions of torch"),
+    )
+    names = np.array(pairs.names_of(pairs.complete), object)
+    return [
+        f"{plural(int(where.sum()), 'pair')} of {what}: {few(names[where].tolist())}; the difference holds "
+        "that of the machines too"
+        for where, what in kinds
+        if where.any()
+    ]
+
+
+def _differs(pairs: Pairs, column: str) -> BoolArray:
+    """In which complete pairs both sides are recorded and differ."""
+    reference, arm = (recorded(pairs, column, side).to_numpy() for side in ("reference", "arm"))
+    return np.asarray((reference != arm) & (reference != "") & (arm != ""), bool)
+
+
+def _minors(versions: str) -> frozenset[str]:
+    """``2.9`` of ``2.9.1+cpu``; of a trial whose attempts ran on several versions, each."""
+    return frozenset(".".join(version.split(".")[:2]) for version in versions.split("; "))

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
@@ -30,6 +29,7 @@ from scalevec.analysis.solver.newton import Solution
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
+from scalevec.analysis.statistics.sample import sample_of
 
 SIDES = ("reference", "arm")
 FEWEST_RUNGS = 3

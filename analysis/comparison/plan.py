@@ -14,7 +14,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.differences import ONE_SIDED, PairedArm
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.data.pairs import UNPAIRED, Pairs
+from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import signed
 from scalevec.analysis.options import AnalysisOptions
@@ -62,7 +62,7 @@ def at_looks(
 
 def _reached(pairs: Pairs, looks: Sequence[int]) -> list[Pairs]:
     """The pairs of each look that has been reached."""
-    planned = pairs.table[pairs.table["kind"] != UNPAIRED]
+    planned = pairs.table[pairs.table["kind"] != PairKind.UNPAIRED]
     rank = planned.groupby("cell")["seed"].rank(method="dense")
     cuts = []
     for look in looks:
@@ -148,7 +148,7 @@ def as_first_judged(paired: PairedArm, verdicts: Sequence[Record], reference: st
     if record is None:
         return paired
     kept = _is_kept(paired.pairs, record)
-    planned = (paired.pairs.table["kind"] != UNPAIRED).to_numpy()
+    planned = (paired.pairs.table["kind"] != PairKind.UNPAIRED).to_numpy()
     if not (kept & planned).any() or not (planned & ~kept).any():
         return paired
     return PairedArm.of(paired.arm, paired.pairs.cut(kept & planned), beyond=paired.pairs)
@@ -173,7 +173,7 @@ def is_due(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> boo
 
 def pair_ids(pairs: Pairs) -> list[list[str]]:
     """The trials of each planned pair, reference first; none for a table without ids."""
-    planned = pairs.table[pairs.table["kind"] != UNPAIRED]
+    planned = pairs.table[pairs.table["kind"] != PairKind.UNPAIRED]
     if "trial_id_arm" not in planned:
         return []
     return cast(list[list[str]], planned[["trial_id_reference", "trial_id_arm"]].to_numpy().tolist())

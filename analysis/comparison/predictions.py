@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from scalevec.analysis.comparison.differences import PairedArm
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import ARM_DIVERGED, BOTH_DIVERGED, REFERENCE_DIVERGED
+from scalevec.analysis.data.pairs import PairKind
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import p_value, percent, plural, signed, span
@@ -186,7 +186,7 @@ def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
     pairs = paired.pairs
     if pairs.is_interim:
         return f"{pairs.progress} have a result"
-    if diverged := pairs.names(ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED):
+    if diverged := pairs.names(PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED, PairKind.BOTH_DIVERGED):
         return f"a side of {plural(len(diverged), 'pair')} diverged"
     if paired.estimate is None:
         return "no pair is complete"

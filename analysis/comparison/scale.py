@@ -15,9 +15,8 @@ import numpy as np
 
 from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
-from scalevec.analysis.comparison.verdict import Decision, Evidence
+from scalevec.analysis.comparison.verdict import Evidence, Judgement
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError
@@ -26,7 +25,7 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import holm
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, satterthwaite, with_split
-from scalevec.analysis.statistics.sample import PairedSample
+from scalevec.analysis.statistics.sample import PairedSample, sample_of
 
 Measure = Literal["multiplier", "nats", ""]
 NARROWEST = (0.05, 0.10)
@@ -81,7 +80,7 @@ def changes_of(evidence: Evidence, trend: Mapping[str, Any], withheld: str) -> C
 
 
 def with_scale(
-    family: Sequence[tuple[Evidence, Decision]],
+    family: Sequence[tuple[Evidence, Judgement]],
     changes: Sequence[Change | None],
     withheld: Sequence[str],
     n_others: int = 0,
@@ -96,7 +95,7 @@ def with_scale(
 
 
 def _line(
-    evidence: Evidence, decision: Decision, change: Change | None, p_holm: float | None, withheld: str
+    evidence: Evidence, decision: Judgement, change: Change | None, p_holm: float | None, withheld: str
 ) -> ScaleLine:
     if decision.verdict == "incomplete":
         return ScaleLine("withheld", "withheld until the plan is done")

@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
-from scalevec.analysis.comparison.one_run import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
-from scalevec.analysis.data.short_names import short_names
+from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
-from scalevec.analysis.fits.law_choice import with_default_law
-from scalevec.analysis.formatting import chosen_rows, is_loss, plural
+from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.formatting import chosen_rows, is_loss, plural, short_names
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 

@@ -14,29 +14,22 @@ from typing import Any, Literal
 import numpy as np
 
 from scalevec.analysis.comparison.differences import (
+    EQUIVALENCE_LEVEL,
+    INTERIM,
     ONE_SIDED,
     LossDifference,
     PairedArm,
     Part,
     corrected_differences,
+    inside_all,
 )
-from scalevec.analysis.comparison.environment import equal_losses
-from scalevec.analysis.comparison.equivalence import equivalence_p_of, equivalence_test
-from scalevec.analysis.comparison.fairness import Line
+from scalevec.analysis.comparison.fairness import Line, equal_losses
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import (
-    ARM_DIVERGED,
-    COMPLETE,
-    FAILED,
-    REFERENCE_DIVERGED,
-    UNPAIRED,
-    WAITING,
-    PairKind,
-    Pairs,
-)
+from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.formatting import is_loss, joined, plural
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.paired import Estimate
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
@@ -121,7 +114,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Judgement:
     """A verdict, the ``scope`` (sizes) that it speaks of, and the ``reason`` why it is no claim."""
 
     verdict: Verdict
@@ -173,49 +166,51 @@ def _sign_p(pairs: Pairs) -> float:
 
     Pairs that are not independent have one sign, that of most of them.
     """
-    rows = pairs.of_kind(COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED)
-    if not (rows["kind"] == ARM_DIVERGED).any():
+    rows = pairs.of_kind(PairKind.COMPLETE, PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
+    if not (rows["kind"] == PairKind.ARM_DIVERGED).any():
         return 1.0
     lower_or_higher = rows["loss_arm"] - rows["loss_reference"]
-    signs = np.sign(rows["kind"].map({ARM_DIVERGED: 1.0, REFERENCE_DIVERGED: -1.0}).fillna(lower_or_higher))
-    clusters = replace(pairs, table=rows.assign(kind=COMPLETE)).clusters  # of those that diverged, too
+    of_diverged = {PairKind.ARM_DIVERGED: 1.0, PairKind.REFERENCE_DIVERGED: -1.0}
+    signs = np.sign(rows["kind"].map(of_diverged).fillna(lower_or_higher))
+    # Clusters are numbered for complete pairs: here of those that diverged, too.
+    clusters = replace(pairs, table=rows.assign(kind=PairKind.COMPLETE.value)).clusters
     of_cluster = np.sign(np.bincount(clusters, signs))
     worse, better = int((of_cluster > 0).sum()), int((of_cluster < 0).sum())
     return inference.sign_p(worse, better) if worse > better else 1.0
 
 
-def decide(evidence: Evidence) -> Decision:
+def decide(evidence: Evidence) -> Judgement:
     """The verdict by the first rule that matches."""
     scope, pairs = scope_of(evidence, evidence.judged), evidence.pairs
     arm_diverged, reference_diverged = (
-        evidence.absences[kind] for kind in (ARM_DIVERGED, REFERENCE_DIVERGED)
+        evidence.absences[kind] for kind in (PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
     )
     if pairs.same_trials:
-        return Decision("equivalent", scope)
+        return Judgement("equivalent", scope)
     if pairs.is_interim:
-        return Decision("incomplete", scope, Line("incomplete", _missing(evidence)))
+        return Judgement("incomplete", scope, Line("incomplete", _missing(evidence)))
     if not (len(pairs.complete) or arm_diverged or reference_diverged):
-        return Decision("invalid", scope, Line("no_pair", f"no pair with {evidence.reference} has a result"))
+        return Judgement("invalid", scope, Line("no_pair", f"no pair with {evidence.reference} has a result"))
     if not is_loss(evidence.options.y):
-        return Decision("undecided", scope, Line("no_loss", f"{evidence.options.y} is no loss"))
+        return Judgement("undecided", scope, Line("no_loss", f"{evidence.options.y} is no loss"))
     if evidence.equal:
-        return Decision("undecided", scope, Line("equal", evidence.equal))
+        return Judgement("undecided", scope, Line("equal", evidence.equal))
     if arm_diverged and evidence.divergence_p < evidence.alpha and not evidence.paired.bounds.arm.any():
-        rungs = pairs.of_kind(ARM_DIVERGED)["rung"].astype(str)
-        return Decision("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
+        rungs = pairs.of_kind(PairKind.ARM_DIVERGED)["rung"].astype(str)
+        return Judgement("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
     equivalence_p = evidence.equivalence.get("p_holm")
     if equivalence_p is not None and equivalence_p < ONE_SIDED and not (arm_diverged or reference_diverged):
-        return Decision("equivalent", scope_of(evidence, evidence.unbounded))
+        return Judgement("equivalent", scope_of(evidence, evidence.unbounded))
     if not evidence.is_significant or evidence.estimate is None:
-        return Decision("undecided", scope, _lack(evidence))
+        return Judgement("undecided", scope, _lack(evidence))
     verdict: Verdict = "better" if evidence.estimate.value < 0 else "worse"
     reason = _block(evidence, verdict)
-    return Decision("undecided", scope, reason) if reason else Decision(verdict, scope)
+    return Judgement("undecided", scope, reason) if reason else Judgement(verdict, scope)
 
 
 def _missing(evidence: Evidence) -> str:
     """What is still to be run, and what a person must settle."""
-    waiting, failed = (len(evidence.absences[kind]) for kind in (WAITING, FAILED))
+    waiting, failed = (len(evidence.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
     parts = [f"{plural(waiting, 'pair')} without a result"] if waiting else []
     if failed:
         parts.append(
@@ -230,7 +225,7 @@ def _missing(evidence: Evidence) -> str:
 def _block(evidence: Evidence, verdict: Verdict) -> Line | None:
     """Why ``verdict`` must not be given although the mean says so."""
     better = verdict == "better"
-    if names := evidence.absences[ARM_DIVERGED if better else REFERENCE_DIVERGED]:
+    if names := evidence.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
         code, name = ("arm_diverged", evidence.arm) if better else ("reference_diverged", evidence.reference)
         of_all = f"{len(names)} of {evidence.pairs.n_planned} pairs"
         return Line(code, f"{name} diverged where the other did not ({of_all})")
@@ -248,7 +243,7 @@ def _lack(evidence: Evidence) -> Line:
     """What an arm without a significant mean lacks."""
     paired, estimate, p = evidence.paired, evidence.estimate, evidence.difference.p_value
     if estimate is None:
-        code = "arm_diverged" if evidence.absences[ARM_DIVERGED] else "reference_diverged"
+        code = "arm_diverged" if evidence.absences[PairKind.ARM_DIVERGED] else "reference_diverged"
         return Line(code, "no pair has two completed trials")
     if paired.one_sided:
         side = "reference" if estimate.value < 0 else "arm"
@@ -279,7 +274,7 @@ def _lack(evidence: Evidence) -> Line:
 def scope_of(evidence: Evidence, sizes: Sequence[Part]) -> Line:
     """The ``sizes`` that a verdict speaks of."""
     names, judged = [size.name for size in evidence.sizes], [size.name for size in sizes]
-    planned = evidence.pairs.table[evidence.pairs.table["kind"] != UNPAIRED]
+    planned = evidence.pairs.table[evidence.pairs.table["kind"] != PairKind.UNPAIRED]
     largest = 0.0 if planned.empty else float((planned["size"] * planned["n_tokens"]).max())
     complete = evidence.pairs.complete
     reached = 0.0 if complete.empty else float((complete["size"] * complete["n_tokens"]).max())
@@ -292,3 +287,49 @@ def scope_of(evidence: Evidence, sizes: Sequence[Part]) -> Line:
     if len(judged) < len(names):
         return Line("some_sizes", f"{len(judged)} of {len(names)} sizes, {judged[0]} to {judged[-1]}")
     return Line("all_sizes", f"{judged[0]} to {judged[-1]}")
+
+
+def equivalence_test(
+    paired: PairedArm, options: AnalysisOptions, p: float | None, p_holm: float | None
+) -> dict[str, Any]:
+    """Two one-sided tests against the margin at every size, or a ``note`` that says why there is none.
+
+    ``p`` is the largest over the sizes and settings, ``p_holm`` is corrected over the arms; ``mean_p``
+    is of the mean alone, whose ``interval`` is shown.
+    """
+    margin, estimate = options.margin, paired.estimate
+    if margin is None:
+        return {"margin": None, "note": "no margin was given"}
+    if not is_loss(options.y):
+        return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
+    none = {"margin": margin, "p_value": None, "p_holm": None, "interval": None}
+    if paired.pairs.is_interim:
+        return {**none, "note": INTERIM}
+    if estimate is None or estimate.df == 0:
+        return {**none, "note": "no degree of freedom"}
+    look = paired.look
+    if look is not None and look.until == "last" and not look.is_last:
+        return {**none, "note": "tested at the last of the declared looks only"}
+    level = EQUIVALENCE_LEVEL
+    if look is not None and look.until == "decided":
+        level = 1 - nominal(look.looks, 1 - EQUIVALENCE_LEVEL)[look.number]
+    return {
+        "margin": margin,
+        "p_value": p,
+        "p_holm": p_holm,
+        "mean_p": inference.equivalence_p(estimate, margin),
+        "interval": estimate.interval(level),
+        "level": EQUIVALENCE_LEVEL,
+    }
+
+
+def equivalence_p_of(paired: PairedArm, options: AnalysisOptions, parts: Sequence[Part]) -> float | None:
+    """The p-value of equivalence that counts in the family of arms; None where none is due.
+
+    ``parts`` are the arm's sizes and settings.
+    """
+    if options.margin is None or not is_loss(options.y) or paired.pairs.is_interim:
+        return None
+    if paired.look is None or (paired.look.until == "last" and paired.look.is_last):
+        return inside_all(parts)
+    return paired.look.equivalence_p if paired.look.until == "decided" else None

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from scalevec.analysis.comparison.differences import ONE_SIDED, Part
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.independence import assumptions
-from scalevec.analysis.comparison.verdict import Decision, Evidence
-from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, UNPAIRED, varying
+from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict
+from scalevec.analysis.data.pairs import PairKind, Pairs, varying
 from scalevec.analysis.formatting import (
     degrees,
     is_loss,
@@ -18,12 +17,13 @@ from scalevec.analysis.formatting import (
     span,
     unit_of,
 )
-from scalevec.analysis.statistics.paired import detectable
+from scalevec.analysis.statistics.paired import Estimate, detectable
+from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
 
 
-def at_sizes(evidence: Evidence, decision: Decision) -> Line:
+def at_sizes(evidence: Evidence, decision: Judgement) -> Line:
     """Line 1: what holds at the sizes that were run."""
     if decision.verdict == "incomplete":
         return Line("withheld", "withheld until the plan is done")
@@ -41,7 +41,7 @@ def at_sizes(evidence: Evidence, decision: Decision) -> Line:
     )
 
 
-def _of_sizes(evidence: Evidence, decision: Decision) -> Line:
+def _of_sizes(evidence: Evidence, decision: Judgement) -> Line:
     known = [size for size in evidence.judged if not size.one_run]
     every = [size for size in evidence.sizes if not size.one_run]
     lower, higher = (evidence.differing(every, sign) for sign in (-1, 1))
@@ -111,31 +111,35 @@ def _over_settings(evidence: Evidence) -> str:
 def _diverged(evidence: Evidence) -> str:
     """At which sizes one side alone diverged, in how many of the planned pairs."""
     table, told = evidence.pairs.table, []
-    planned = table[table["kind"] != UNPAIRED].groupby("rung").size().to_dict()
-    for kind, name in ((ARM_DIVERGED, ""), (REFERENCE_DIVERGED, f"{evidence.reference} ")):
+    planned = table[table["kind"] != PairKind.UNPAIRED].groupby("rung").size().to_dict()
+    for kind, name in ((PairKind.ARM_DIVERGED, ""), (PairKind.REFERENCE_DIVERGED, f"{evidence.reference} ")):
         counts = table[table["kind"] == kind].groupby("rung", sort=False).size()
         where = [f"{rung} ({number} of {planned[rung]})" for rung, number in counts.items()]
         told += [f"{name}diverged at {joined(where)}"] if where else []
     return "; ".join(told)
 
 
-def sentence(evidence: Evidence, decision: Decision, line: Line) -> str:
-    """The verdict with what holds at the sizes, the mean and its figures."""
-    arm, reference = evidence.arm, evidence.reference
-    opening = {
+def opening(verdict: Verdict, arm: str, reference: str) -> str:
+    """How a sentence on ``arm`` begins."""
+    return {
         "better": f"{arm} is better than {reference}",
         "worse": f"{arm} is worse than {reference}",
         "equivalent": f"{arm} and {reference} are equivalent",
         "undecided": f"{arm} against {reference} is undecided",
-        "incomplete": f"{arm} against {reference} is incomplete, interim: {evidence.paired.progress}",
+        "incomplete": f"{arm} against {reference} is incomplete, interim",
         "invalid": f"{arm} against {reference} has no verdict",
-    }[decision.verdict]
+    }[verdict]
+
+
+def sentence(evidence: Evidence, decision: Judgement, line: Line) -> str:
+    """The verdict with what holds at the sizes, the mean and its figures."""
+    start = opening(decision.verdict, evidence.arm, evidence.reference)
     if decision.verdict == "incomplete":
         missing = f". Missing: {decision.reason.text}" if decision.reason else ""
-        return f"{opening}{_so_far(evidence)}{missing}."
+        return f"{start}: {evidence.paired.progress}{_so_far(evidence)}{missing}."
     reason = f" ({decision.reason.text})" if decision.reason and decision.reason.code != "noise" else ""
     size = "" if evidence.estimate is None or evidence.pairs.same_trials else f". {_mean(evidence)}"
-    return f"{opening}{reason}: {line.text}{size}."
+    return f"{start}{reason}: {line.text}{size}."
 
 
 def _so_far(evidence: Evidence) -> str:
@@ -175,3 +179,13 @@ def _mean(evidence: Evidence) -> str:
         *assumptions(evidence.pairs, estimate),
     ]
     return f"{start} ({'; '.join(facts)})"
+
+
+def assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
+    """What the interval of a mean assumes of seeds and leaves out, as clauses of a sentence."""
+    of_seeds = "stated to be independent" if pairs.seeds_differ else "taken to share what a seed does"
+    return [
+        *(["no seed in common: runs of a cell are paired in their order"] if pairs.in_order else []),
+        *([f"rungs repeat seeds, {of_seeds}"] if rungs_share_seeds(pairs) else []),
+        *(["the test split's own error is left out"] if estimate.split_error is None else []),
+    ]

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,6 @@ import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
-    ARM_COLUMNS,
-    CELL_COLUMNS,
-    GRID_COLUMNS,
     VERSION,
     BoolArray,
     FloatArray,
@@ -23,33 +21,28 @@ from scalevec.analysis.data.tidy import (
     parameters_of,
     require_column,
     setting_columns,
-    versions_of,
 )
+from scalevec.analysis.data.values import ARM_COLUMNS, CELL_COLUMNS, GRID_COLUMNS
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, joined, plural, shortened
 from scalevec.analysis.options import AnalysisOptions
 
-PairKind = Literal[
-    "complete",
-    "arm diverged",
-    "reference diverged",
-    "both diverged",
-    "no result yet",
-    "failed or cancelled",
-    "one side only",
-]
-COMPLETE: Final = "complete"
-ARM_DIVERGED: Final = "arm diverged"
-REFERENCE_DIVERGED: Final = "reference diverged"
-BOTH_DIVERGED: Final = "both diverged"
-WAITING: Final = "no result yet"
-FAILED: Final = "failed or cancelled"
-UNPAIRED: Final = "one side only"
-"""No planned pair: a row of one arm whose counterpart the table does not hold."""
-WITHOUT_RESULT: tuple[PairKind, ...] = (WAITING, FAILED)
+
+class PairKind(StrEnum):
+    """What came of a pair; of ``UNPAIRED`` the table does not hold the other arm's row."""
+
+    COMPLETE = "complete"
+    ARM_DIVERGED = "arm diverged"
+    REFERENCE_DIVERGED = "reference diverged"
+    BOTH_DIVERGED = "both diverged"
+    WAITING = "no result yet"
+    FAILED = "failed or cancelled"
+    UNPAIRED = "one side only"
+
+
+WITHOUT_RESULT = (PairKind.WAITING, PairKind.FAILED)
 """Planned pairs (both sides have a row) that have no result: a diverged trial is one, a failed one is not."""
-_DIVERGED: tuple[PairKind, ...] = (ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED)
-NO_DIFFERENCE: tuple[PairKind, ...] = (*_DIVERGED, *WITHOUT_RESULT, UNPAIRED)
+NO_DIFFERENCE = tuple(kind for kind in PairKind if kind != PairKind.COMPLETE)
 _ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 
 
@@ -57,8 +50,8 @@ _ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 class Pairs:
     """All pairs of one arm with the reference, one row each.
 
-    ``table`` has the pair's key columns, ``cell`` (a number), ``kind`` (one of :data:`COMPLETE`, ...), and
-    each side's columns with the suffixes ``_reference`` and ``_arm``.
+    ``table`` has the pair's key columns, ``cell`` (a number), ``kind`` (a :class:`PairKind`), and each
+    side's columns with the suffixes ``_reference`` and ``_arm``.
     """
 
     table: pd.DataFrame
@@ -67,8 +60,6 @@ class Pairs:
     """The column that says which trials are not independent."""
     one_sided: tuple[str, ...] = ()
     """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
-    versions: tuple[int, ...] = ()
-    """The identity versions of the trials, where they are of more than one."""
     seeds_differ: bool = False
     """Whether a seed's random numbers are stated to differ from rung to rung."""
     in_order: bool = False
@@ -94,7 +85,7 @@ class Pairs:
     @property
     def n_planned(self) -> int:
         """The pairs of which both sides have a row, with a result or not."""
-        return int((self.table["kind"] != UNPAIRED).sum())
+        return int((self.table["kind"] != PairKind.UNPAIRED).sum())
 
     @cached_property
     def n_without_result(self) -> int:
@@ -130,7 +121,7 @@ class Pairs:
     @cached_property
     def complete(self) -> pd.DataFrame:
         """Pairs of which both trials completed."""
-        return self.of_kind(COMPLETE)
+        return self.of_kind(PairKind.COMPLETE)
 
     @property
     def differences(self) -> FloatArray:
@@ -223,35 +214,26 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     require_column(table, options.cluster)
     rows = comparison_rows(table)
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
-    rows, versions = _versioned(rows)
-    key = [*cell_columns, *([VERSION] if versions else []), "seed"]
+    # Random numbers of two identity versions differ: equal seeds are not equal starts.
+    key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed"]
     compute = compute_of(rows, options.n_convention, options.c_convention)
     rows = rows.assign(compute=compute, size=parameters_of(rows, options.n_convention))
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
     merged, one_sided = _in_common_settings(merged, cell_columns)
-    kinds = [_kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)]
+    kinds = [_kind(a, b).value for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)]
     size = merged["size_reference"].fillna(merged["size_arm"])
     merged = merged.copy().assign(kind=kinds, size=size)  # pandas warns of columns put into very many blocks
     # By size, not by the text of the rungs: 1.02643e+08 stands before 1.01361e+09.
     merged = merged.sort_values(["size", "n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
     stated = options.repeated_seeds == "independent"
-    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, versions, stated)
+    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, stated)
 
 
 def named(form: str, values: Iterable[Any]) -> list[str]:
     """Those of ``values`` that are there, in ``form``: a field that a trainer does not have has no name."""
     return [form.format(value) for value in values if not pd.isna(value) and value != ""]
-
-
-def _versioned(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    """``rows`` with a version each, and the versions where there are several; a blank is the first."""
-    if VERSION not in rows:
-        return rows, ()
-    rows = rows.assign(**{VERSION: versions_of(rows)})
-    versions = tuple(sorted(rows[VERSION].unique().tolist()))
-    return rows, versions if len(versions) > 1 else ()
 
 
 def _in_common_settings(
@@ -356,12 +338,12 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
 def _kind(reference: object, arm: object) -> PairKind:
     sides = {reference, arm}
     if not all(isinstance(side, str) for side in sides):
-        return UNPAIRED
+        return PairKind.UNPAIRED
     if not sides <= HAS_RESULT:
-        return FAILED if sides <= HAS_RESULT | _ENDED_WITHOUT else WAITING
+        return PairKind.FAILED if sides <= HAS_RESULT | _ENDED_WITHOUT else PairKind.WAITING
     if reference == arm:
-        return COMPLETE if arm == "completed" else BOTH_DIVERGED
-    return ARM_DIVERGED if arm == "diverged" else REFERENCE_DIVERGED
+        return PairKind.COMPLETE if arm == "completed" else PairKind.BOTH_DIVERGED
+    return PairKind.ARM_DIVERGED if arm == "diverged" else PairKind.REFERENCE_DIVERGED
 
 
 def varying(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:

@@ -68,12 +68,6 @@ FEWEST_FREE = 5
 WIDER = 3.0
 """A row that makes the scatter so many times as wide decides the interval alone."""
 
-CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
-"""With the further setting columns these name a cell; with the seed, a pair."""
-ARM_COLUMNS = ("optimizer", "schedule", "architecture")
-"""Those of them that an arm may choose for itself; then they are no part of its cells."""
-GRID_COLUMNS = ("learning_rate", "precision")
-"""Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
 VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 """Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
@@ -332,15 +326,6 @@ def simulation_warnings(table: pd.DataFrame) -> list[str]:
     if not n_simulated:
         return []
     return [f"simulated: {n_simulated} of {len(table)} results follow a planted law; nothing was trained"]
-
-
-def versions_of(rows: pd.DataFrame) -> "pd.Series[int]":
-    """The identity version of each of the checked ``rows``; a blank, or no such column, is the first."""
-    known = rows[VERSION] if VERSION in rows else pd.Series(np.nan, rows.index)
-    wrong = known.notna() & ~((known >= 1) & (known < 1e6) & (known % 1 == 0))
-    if wrong.any():
-        raise DataError(f"column {VERSION!r} holds {known[wrong].iloc[0]:g}; allowed: 1, 2, ...")
-    return known.fillna(1).astype(int)
 
 
 def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:

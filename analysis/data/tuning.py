@@ -1,6 +1,5 @@
 """What the record of tuning says: each bowl as a row, and a plain answer on the baseline."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,29 +104,8 @@ def tuning_verdict(choices: Sequence[Mapping[str, Any]], reference: str) -> str:
             "that rate is called better."
         )
     grids = _grids_sentence(choices, tuned, reference)
-    rest = (_saved_sentence(choices), _carried_sentence(of_reference), _check_sentence(of_reference, choices))
+    rest = (_carried_sentence(of_reference), _check_sentence(of_reference, choices))
     return " ".join(filter(None, ["Yes:", grids, *rest]))
-
-
-def _saved_sentence(choices: Sequence[Mapping[str, Any]]) -> str:
-    """How many tuning trials the grids spared that started around a prediction, if any did."""
-    trials: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for choice in choices:
-        if choice.get("predicted"):
-            trials.setdefault(str(choice["key"]), {})[str(choice["field"])] = choice
-    if not trials:
-        return ""
-    of_cells = [list(fields.values()) for fields in trials.values()]
-    seeds = [len(fields[0]["seeds"]) for fields in of_cells]
-    run, whole = (
-        sum(n * math.prod(map(size, fields)) for n, fields in zip(seeds, of_cells, strict=True))
-        for size in (lambda choice: len(choice["grid"]), lambda choice: len(choice["predicted"]["whole"]))
-    )
-    rungs = joined(list(dict.fromkeys(str(fields[0]["rung"]) for fields in of_cells)))
-    return (
-        f"At {rungs} the grids started around what the law of the smaller rungs predicts: "
-        f"{run} tuning trials where the whole grid, not extended, has {whole}."
-    )
 
 
 def _grids_sentence(

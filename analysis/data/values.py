@@ -22,6 +22,12 @@ REQUIRED = ("n_params", "n_tokens", "loss")
 """Columns of which only an empty cell is blank: a word in them is a mistake."""
 NAMES = ("trial_id", "arm", "rung", "optimizer", "schedule", "stage", "run", "cluster", "source")
 """Columns of names, which may look like numbers: 0.12b is a rung, and a trial's id may have digits alone."""
+CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
+"""With the further setting columns these name a cell; with the seed, a pair."""
+ARM_COLUMNS = ("optimizer", "schedule", "architecture")
+"""Those of them that an arm may choose for itself; then they are no part of its cells."""
+GRID_COLUMNS = ("learning_rate", "precision")
+"""Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:[,_ ]\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmbgt]?)", re.IGNORECASE)

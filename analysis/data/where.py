@@ -2,7 +2,6 @@
 
 import ast
 import operator
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, refuse_twins
 from scalevec.analysis.data.values import number
-from scalevec.analysis.errors import DataError, nearest
+from scalevec.analysis.errors import DataError, FormulaError, nearest
+from scalevec.analysis.formula.expressions import read
 
 LONGEST_EXPRESSION = 2_000
 ALLOWED = (
@@ -28,8 +28,6 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 _EQUALITIES = (ast.Eq, ast.NotEq)
 _MEMBERSHIPS = (ast.In, ast.NotIn)
-_QUOTED = re.compile(r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`(?P<column>[^`]*)`""")
-"""Strings, in which a backtick is a character like any other, and names of columns in backticks."""
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -95,7 +93,6 @@ class _Evaluator:
         self.table = table
         self.expression = expression
         self.what = what
-        self.quoted: dict[str, str] = {}
         self.named: set[str] = set()
         self.words = pd.Series(None, table.index, dtype=object)
         """By row the text that stands in the place of a number, if any does."""
@@ -112,32 +109,19 @@ class _Evaluator:
         if len(self.expression) > LONGEST_EXPRESSION:
             raise self._refuse(f"it has {len(self.expression)} characters; allowed: {LONGEST_EXPRESSION}")
         try:
-            tree = ast.parse(_QUOTED.sub(self._placeholder, self.expression.strip()), mode="eval")
+            self.read = read(self.expression.strip(), is_formula=False)
             with np.errstate(divide="ignore", invalid="ignore"):
-                return meaning(tree.body)
+                return meaning(self.read.tree)
         except ArithmeticError as error:
             raise self._refuse(f"its arithmetic fails ({error})") from error
         except TypeError as error:
             raise self._refuse(f"its values cannot be compared ({error})") from error
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            if isinstance(error, DataError):
-                raise
+        except (FormulaError, RecursionError, MemoryError) as error:
             raise self._refuse(f"it is not an expression; allowed: {ALLOWED}") from error
-
-    def _placeholder(self, match: re.Match[str]) -> str:
-        """A plain name for a column in backticks; strings stay as they are."""
-        if match["column"] is None:
-            return match["text"]
-        name = f"_in_backticks_{len(self.quoted)}"
-        self.quoted[name] = match["column"]
-        return name
 
     def _shown(self, node: ast.expr) -> str:
         """The text of ``node`` as it was written."""
-        text = ast.unparse(node)
-        for placeholder, name in reversed(self.quoted.items()):
-            text = text.replace(placeholder, f"`{name}`")
-        return text[:60]
+        return self.read.written(node)[:60]
 
     def _refuse(self, reason: str) -> DataError:
         return DataError(f"{self.what} {self.expression[:80]!r}: {reason}")
@@ -163,7 +147,7 @@ class _Evaluator:
             case ast.Compare():
                 return self._compare(node)
             case ast.Name():
-                return self._column(self.quoted.get(node.id, node.id))
+                return self._column(self.read.written(node))
             case ast.Constant(value=bool() | int() | float() | str()):
                 return node.value
         raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")

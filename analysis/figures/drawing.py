@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 
-from scalevec.analysis.data.short_names import footnotes
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
 from scalevec.analysis.figures.output import FORMATS, file_bytes, page_svg, require_formats, write_atomically
 from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, Medium, font_points, wrapped
+from scalevec.analysis.formatting import footnotes
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES, load
 

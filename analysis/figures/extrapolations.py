@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import ArmLaws
+from scalevec.analysis.comparison.pair_laws import laws_to_show
 from scalevec.analysis.comparison.scale import unchecked
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError

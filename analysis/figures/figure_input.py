@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
-from scalevec.analysis.comparison.by_laws.pairs_or_laws import pairs_or_laws
 from scalevec.analysis.comparison.compare import Comparison, require_common_cells
+from scalevec.analysis.comparison.law_comparison import LawComparison, pairs_or_laws
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, compared_losses
-from scalevec.analysis.data.short_names import shortened_in
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import ArmStyle, arm_styles
+from scalevec.analysis.formatting import shortened_in
 from scalevec.analysis.options import AnalysisOptions
 
 if TYPE_CHECKING:

@@ -66,13 +66,14 @@ def _pages(
 
 def _caption(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
+    options = first.options
     known = sorted({f"{c.loss_difference.df:.1f}".removesuffix(".0") for c in comparisons}, key=float)
     return (
-        f"Difference of the {loss_name(first.y, first.unit)} to {first.reference}, paired by seed; below "
+        f"Difference of the {loss_name(options.y, options.unit)} to {first.reference}, paired by seed; below "
         "zero is better. "
         "Small dots: single pairs. Diamond: mean over all rungs. "
-        f"Bars: {percent(first.level)} t intervals with the noise of each rung ({' or '.join(known)} degrees "
-        "of freedom); those of one rung are descriptive. No bar: no interval."
+        f"Bars: {percent(options.level)} t intervals with the noise of each rung ({' or '.join(known)} "
+        "degrees of freedom); those of one rung are descriptive. No bar: no interval."
     )
 
 

@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.short_names import shortened_in
-from scalevec.analysis.formatting import count
+from scalevec.analysis.formatting import count, shortened_in
 
 if TYPE_CHECKING:
     from matplotlib.lines import Line2D

@@ -16,10 +16,10 @@ from scalevec.analysis.fits.columns import (
     values_of,
     variables_of,
     weights_of,
+    with_default_law,
     with_given_compute,
 )
 from scalevec.analysis.fits.isoflop import Optimum, optima
-from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit

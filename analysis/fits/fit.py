@@ -10,11 +10,11 @@ import pandas as pd
 from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
+from scalevec.analysis.fits.columns import with_default_law
 from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, lack_of, optima_warnings
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, rolling_hold_outs
 from scalevec.analysis.fits.intervals import NoInterval, replicates
 from scalevec.analysis.fits.isoflop import vertex_replicates
-from scalevec.analysis.fits.law_choice import with_default_law
 from scalevec.analysis.fits.predicted_points import FittedArm, Uncertainty
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
 from scalevec.analysis.fits.result import Fit, Fits
@@ -141,19 +141,7 @@ def fit_of(fitted: FittedArm) -> Fit:
         fixed=tuple(law.points.law.fixed),
         bounds=_bounds(law),
         columns=() if base_of(options.law) else law.points.law.variables,
-        weights=options.weights,
-        where=options.where,
-        law=options.law,
-        x=options.x,
-        y=options.y,
-        level=options.level,
-        seed=options.seed,
-        loss=law.options.loss,
-        delta=options.delta,
-        residual=options.residual,
-        n_convention=options.n_convention,
-        c_convention=options.c_convention,
-        unit=options.unit,
+        options=law.options,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.pairs import pooled_settings
-from scalevec.analysis.data.tidy import VERSION, simulation_warnings, unit_warnings, versions_of
+from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
 from scalevec.analysis.fits.arm_data import ArmData
 from scalevec.analysis.fits.hold_out import LackOfFit, lack_of_fit_at
 from scalevec.analysis.fits.isoflop import Optimum
@@ -36,7 +36,7 @@ def fit_warnings(
 ) -> list[str]:
     """Caveats of the law ``fitted`` to ``rows``; ``arm`` is its number in a joint fit."""
     warnings = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
-    warnings += [*_versions_warning(rows), *_epochs_warning(rows), *_span_warnings(fitted, options)]
+    warnings += [*_epochs_warning(rows), *_span_warnings(fitted, options)]
     if several := pooled_settings(rows, options.settings):
         warnings.append(f"one law through several values of {joined(several)}: choose one with where")
     law = fitted.points.law
@@ -76,18 +76,6 @@ def hold_out_warning(held: Mapping[str, Any]) -> list[str]:
             f"{law} unique: others, with other values of {joined(list(ranges))}, fit equally well"
         )
     return warnings
-
-
-def _versions_warning(rows: pd.DataFrame) -> list[str]:
-    """Where the random numbers of some trials follow from something else than those of the others."""
-    counts = versions_of(rows).value_counts().sort_index()
-    if len(counts) < 2:
-        return []
-    parts = joined([f"{number} of version {version}" for version, number in counts.items()])
-    return [
-        f"one law through trials of several identity versions ({parts}), whose random numbers and test text "
-        f"differ: to take one: --where '{VERSION} == {counts.index[-1]}'"
-    ]
 
 
 def _epochs_warning(rows: pd.DataFrame) -> list[str]:

@@ -19,8 +19,8 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.options import AnalysisOptions, Interval
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
 from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.clusters import Blocks, blocks_of
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
+from scalevec.analysis.statistics.rung_noise import Blocks, blocks_of
 
 FEWEST_RESIDUAL_FREEDOM = 3
 MOST_FAILED = 0.05
@@ -91,34 +91,24 @@ class NoInterval:
 
 def choose(
     n_points: int,
-    n_free: int,
     cells: FloatArray,
     n_clusters: int,
     *,
     repeated: bool = False,
     seeded: bool = True,
     weighed: bool = False,
-) -> tuple[Interval, str]:
-    """The method for a design, and why; "none" where it carries no interval.
+) -> Interval:
+    """The method for a design, which may still carry none.
 
-    ``repeated``: whether its clusters repeat each other (``analysis.statistics.clusters``); ``seeded``:
-    whether points of one cell are told apart by seeds; ``weighed``: whether points have weights, which says
-    that their noise may differ, as only whole runs' own residuals allow.
+    ``repeated``: whether its clusters repeat each other (:class:`Blocks`); ``seeded``: whether points of one
+    cell are told apart by seeds; ``weighed``: whether points have weights, which says that their noise may
+    differ, as only whole runs' own residuals allow.
     """
     if repeated and not weighed:
-        return "seed-t", ""
+        return "seed-t"
     if n_clusters < n_points or weighed:
-        if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
-            return "none", (
-                f"{n_clusters} independent runs hold {n_points} points; fewer than {FEWEST_CLUSTERS} runs "
-                "cover far less than an interval says"
-            )
-        return "cluster-t", ""
-    if seeded and n_points > len(np.unique(cells)):
-        return "seed-t", ""
-    if n_points - n_free >= FEWEST_RESIDUAL_FREEDOM:
-        return "residual-t", ""
-    return "none", f"{n_points} points without a repeated seed for {n_free} parameters leave no noise figure"
+        return "cluster-t"
+    return "seed-t" if seeded and n_points > len(np.unique(cells)) else "residual-t"
 
 
 def replicates(
@@ -139,21 +129,12 @@ def replicates(
         return NoInterval("no interval was asked for")
     blocks = blocks_of(cells, codes) if seeded and len(names) < len(fit.y) else None
     method: Interval = options.interval
-    reason = ""
     if method == "auto":
-        method, reason = choose(
-            len(fit.y),
-            len(fit.points.free),
-            cells,
-            len(names),
-            repeated=blocks is not None,
-            seeded=seeded,
-            weighed=fit.points.weights is not None,
-        )
+        repeated, weighed = blocks is not None, fit.points.weights is not None
+        method = choose(len(fit.y), cells, len(names), repeated=repeated, seeded=seeded, weighed=weighed)
     if method == "seed-t" and not seeded:
-        reason = "rows of one point are told apart by no seed"
-    problem = reason or _refusal(method, fit, cells, len(names), blocks)
-    if problem:
+        return NoInterval("no interval: rows of one point are told apart by no seed")
+    if problem := _refusal(method, fit, cells, len(names), blocks):
         return NoInterval(f"no interval: {problem}")
     rng = np.random.default_rng(options.seed)
     drawn = _MAKERS[method](_Design(fit, cells, codes, blocks, options.bootstrap, rng))
@@ -171,23 +152,22 @@ def replicates(
 
 
 def _refusal(method: str, fit: FittedLaw, cells: FloatArray, n_clusters: int, blocks: Blocks | None) -> str:
-    """Why the design cannot carry the method that was asked for; empty where it can."""
+    """Why the design cannot carry the method; empty where it can."""
     n_points, n_free, n_cells = len(fit.y), len(fit.points.free), len(np.unique(cells))
     if n_cells <= n_free:
         return f"{n_cells} distinct points for {n_free} parameters cannot check the law"
-    if method == "cluster-t" and n_clusters < FEWEST_CLUSTERS:
+    if method == "cluster-t" and n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
         return (
-            f"{n_clusters} independent runs; a bootstrap of fewer than {FEWEST_CLUSTERS} covers far less "
-            "than it says"
+            f"{n_clusters} independent runs hold {n_points} points for {n_free} parameters; fewer than "
+            f"{FEWEST_CLUSTERS} runs, or {FEWEST_RESIDUAL_FREEDOM} more than parameters, cover far less than "
+            "an interval says"
         )
-    if method == "cluster-t" and n_clusters < n_free + FEWEST_RESIDUAL_FREEDOM:
-        return f"{n_clusters} independent runs for {n_free} parameters"
     if method == "seed-t" and n_points == n_cells:
         return "no rung has two seeds"
     if method == "seed-t" and _repeats_are_copies(fit, cells, blocks):
         return "repeated points are exact copies, which carry no noise"
     if method == "residual-t" and n_points - n_free < FEWEST_RESIDUAL_FREEDOM:
-        return f"{n_points} points for {n_free} parameters"
+        return f"{n_points} points without a repeated seed for {n_free} parameters leave no noise figure"
     if method == "seed-t" and blocks is not None:
         return ""
     if method in ("seed-t", "residual-t") and n_clusters < n_points:

@@ -10,23 +10,21 @@ import pandas as pd
 from scalevec.analysis.fits.compute_optimal import best_of_budgets
 from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm, Kind, PointTable
-from scalevec.analysis.fits.summary import fit_text
 from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import (
-    C_CONVENTIONS,
-    N_CONVENTIONS,
-    CConvention,
-    Interval,
-    Loss,
-    NConvention,
-    Residual,
-    Unit,
-    Variable,
-)
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from scalevec.analysis.formatting import aligned, chosen_rows, criterion, limits, percent
+
+FLAT = (
+    *("law", "x", "y", "where", "weights", "level", "seed", "loss", "delta", "residual"),
+    *("n_convention", "c_convention", "unit"),
+)
+"""The options that stand among the fields of a fit in JSON."""
 _STEPS = 61
 """Points of a curve that is drawn."""
 
@@ -36,45 +34,35 @@ class Fit:
     """A fitted law of one arm; the fields are those of ``scalevec fit --json``.
 
     Attributes:
-        arm: The arm; its law is ``law``, written out in ``formula``.
-        x: The variable of a law in one variable: N (parameters), D (tokens) or C (FLOPs).
-        y: The column that is fitted, a loss unless its name says otherwise; ``unit`` is that of losses.
+        arm: The arm; its law is written out in ``formula``.
         parameters: The published parameters by name; ``units`` gives the unit of each.
-        intervals: The interval of each parameter that has one, at ``level``.
+        intervals: The interval of each parameter that has one, at the level of the options.
         interval_method: How intervals were made; ``interval_note`` says from what, or why there are none.
         refuted: What speaks against the law, its hold-out or its lack of fit; empty where nothing does.
-        n_bootstrap: Bootstrap replicates; ``seed`` is theirs.
+        n_bootstrap: Bootstrap replicates that are used.
         objective: The objective at the solution, a sum over points.
         optimality: The decrement over the objective at the solution; below 1e-9 the optimum is verified.
         starts_agreeing: How many of the ``n_starts`` starts reached this optimum.
         condition: Condition number of the curvature, scaled to a unit diagonal.
         n_points: Points that are fitted, in ``n_clusters`` independent runs.
         excluded: Number of rows that were left out, by reason.
-        loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
-        n_convention: What N counts; ``c_convention`` what C counts.
+        options: How it was fitted: law, variable, conventions, with ``loss: auto`` decided.
         hold_out: The largest rung (or what was asked for) predicted from the other points.
         optima: The best size N* at each budget, for laws of N*(C).
         warnings: Caveats, one sentence each.
-        where: The expression by which rows were chosen; None for all.
         fixed: The parameters that were given, not fitted; ``bounds`` those that were bounded, None for an
             open side.
         columns: The columns that a formula reads beside N, D, C and x.
-        weights: The column of the weights of points.
         rolling: Where laws are compared: how they predict each next rung from the smaller ones.
     """
 
     arm: str
-    law: str
     formula: str
-    x: Variable
-    y: str
     parameters: dict[str, float]
     intervals: dict[str, tuple[float, float]]
     interval_method: Interval
     interval_note: str
-    level: float
     n_bootstrap: int
-    seed: int
     objective: float
     optimality: float
     starts_agreeing: int
@@ -83,23 +71,16 @@ class Fit:
     n_points: int
     n_clusters: int
     excluded: dict[str, int]
-    loss: Loss
-    delta: float
-    residual: Residual
-    n_convention: NConvention
-    c_convention: CConvention
+    options: AnalysisOptions
     fitted: FittedArm = field(repr=False, compare=False)
-    unit: Unit = "nats-per-token"
     refuted: str = ""
     hold_out: dict[str, Any] = field(default_factory=dict)
     optima: tuple[Optimum, ...] = ()
     warnings: tuple[str, ...] = ()
-    where: str | None = None
     units: dict[str, str] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
     bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
-    weights: str | None = None
     rolling: dict[str, Any] = field(default_factory=dict)
 
     def predict(self, points: PointTable | None = None, interval: Kind = "law") -> pd.DataFrame:
@@ -198,18 +179,21 @@ class Fit:
         colour = drawn.get_color()
         axes.fill_between(at, predicted["low"], predicted["high"], color=colour, alpha=0.2, linewidth=0)
         axes.plot(seen, self.fitted.data.y, "o", color=colour, markersize=4)
-        axes.set(xscale="log", yscale="log", xlabel=name, ylabel=self.y)
+        axes.set(xscale="log", yscale="log", xlabel=name, ylabel=self.options.y)
         return axes
 
     @property
     def conventions(self) -> str:
         """What N, C and x mean here, as a sentence."""
-        shown = f"x is {self.x}; " if "x" in law_named(self.law).variables else ""
-        return f"{shown}N: {N_CONVENTIONS[self.n_convention]}; C: {C_CONVENTIONS[self.c_convention]}"
+        options = self.options
+        shown = f"x is {options.x}; " if "x" in law_named(options.law).variables else ""
+        return f"{shown}N: {N_CONVENTIONS[options.n_convention]}; C: {C_CONVENTIONS[options.c_convention]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, with ``predictions`` at the largest compute and beyond."""
-        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "fitted"}
+        apart = ("fitted", "options")
+        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
+        shown |= {name: getattr(self.options, name) for name in FLAT}
         return shown | {"optima": [dataclasses.asdict(o) for o in self.optima], "predictions": self.ahead()}
 
 
@@ -236,3 +220,98 @@ class Fits(dict[str, Fit]):
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, float_format="{:.4g}".format))
+
+
+def fit_text(fit: Fit) -> str:
+    """One fit: parameters with intervals, optimality, hold-out, prediction, conventions, warnings."""
+    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_fit_lines(fit)])
+
+
+def _fit_lines(fit: Fit) -> Iterator[str]:
+    for name, value in fit.parameters.items():
+        interval = fit.intervals.get(name)
+        shown = f" ({limits(interval, '.6g')}, {percent(fit.options.level)})" if interval else ""
+        unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
+        low, high = fit.bounds.get(name, (None, None))
+        sides = (("at least", low), ("at most", high))
+        bounds = [f"{side} {end:g}" for side, end in sides if end is not None]
+        given = ["fixed"] if name in fit.fixed else bounds
+        remark = f" [{'; '.join(given)}]" if given else ""
+        yield f"{name} {value:.6g}{shown}{unit}{remark}"
+    if fit.columns:
+        yield f"columns: {', '.join(fit.columns)}; parameters: {', '.join(fit.parameters)}"
+    yield f"interval: {fit.interval_note}"
+    minimised = criterion(fit.options.loss, fit.options.delta, fit.options.residual)
+    yield (
+        f"{fit.n_points} points, {fit.n_clusters} independent runs; {minimised}; objective "
+        f"{fit.objective:.10g} (sum), optimality {fit.optimality:.1e}, "
+        f"{fit.starts_agreeing} of {fit.n_starts} starts agree, condition {fit.condition:.1e}"
+    )
+    yield from chosen_rows(fit.options.where, fit.excluded.get("where", 0))
+    others = [f"{count} {why}" for why, count in fit.excluded.items() if why != "where"]
+    if others:
+        yield f"left out: {', '.join(others)}"
+    for optimum in fit.optima:
+        yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
+    yield from held_out_lines(fit.hold_out)
+    if fit.refuted:
+        yield f"{fit.refuted}: nothing is predicted beyond the data"
+    yield fit.conventions + (f"; weights: {fit.options.weights}, of mean one" if fit.options.weights else "")
+    yield from (f"warning: {warning}" for warning in fit.warnings)
+
+
+def _optimum(optimum: Optimum) -> str:
+    if not optimum.n_star:
+        return f"censored: {optimum.censored}"
+    ratio = f"{optimum.tokens_per_parameter:.3g} tokens per parameter"
+    return f"N* {optimum.n_star:.4g}, D* {optimum.d_star:.4g} ({ratio})"
+
+
+def held_out_lines(held: Mapping[str, Any]) -> list[str]:
+    """The hold-out of a fit with its error, or why there is none; nothing where none was asked for."""
+    if "predicted" not in held:
+        return no_hold_out(held)
+    interval = held["interval"]
+    shown = f" ({limits(interval, '.6g')})" if interval else ""
+    return [
+        f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}{shown}, seen "
+        f"{held['observed']:.6g}, error {100 * held['relative_error']:+.4f} % (worst of "
+        f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
+    ]
+
+
+def no_hold_out(held: Mapping[str, Any]) -> list[str]:
+    """Why nothing was held out, where something was asked for."""
+    return [f"hold-out ({held['by']}): {held['reason']}"] if "reason" in held else []
+
+
+def laws_text(fits: Sequence[Fit]) -> str:
+    """The laws of each arm, best first by their errors on the next rungs, then by the hold-out."""
+    header = ("arm", "law", "fitted", "next rungs, mean |error|", "steps", "hold-out", "objective", "optimum")
+    rows = [header, *map(_row, sorted(fits, key=_rank))]
+    ends = "next rungs: each predicted by the law of the smaller ones, where all laws could be fitted"
+    warnings = [f"{fit.arm}, {fit.options.law}: {warning}" for fit in fits for warning in fit.warnings]
+    return "\n".join([*aligned(rows, n_left=2), ends, fits[0].conventions, *dict.fromkeys(warnings)])
+
+
+def _rank(fitted: Fit) -> tuple[str, float, float]:
+    held = abs(fitted.hold_out.get("relative_error", np.inf))
+    return fitted.arm, fitted.rolling.get("mean_absolute_error", np.inf), held
+
+
+def _row(fitted: Fit) -> tuple[str, ...]:
+    errors = (fitted.rolling.get("mean_absolute_error"), fitted.hold_out.get("relative_error"))
+    rolled, held = (
+        "-" if error is None else f"{100 * error:{form}} %"
+        for error, form in zip(errors, (".4f", "+.4f"), strict=True)
+    )
+    return (
+        fitted.arm,
+        fitted.options.law,
+        str(len(fitted.parameters) - len(fitted.fixed)),
+        rolled,
+        str(fitted.rolling["steps"]),
+        held,
+        f"{fitted.objective:.6g}",
+        "verified" if fitted.optimality < 1e-9 else "not verified",
+    )

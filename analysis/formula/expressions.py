@@ -15,7 +15,8 @@ from scalevec.analysis.errors import FormulaError
 LONGEST_FORMULA = 500
 DEEPEST = 30
 _PART = re.compile(
-    r"(?P<text>'[^']*'|\"[^\"]*\")|(?P<quoted>`[^`]*`)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<quoted>`[^`]*`)"
+    r"|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"|(?P<name>[^\W\d]\w*)|(?P<space>\s+)|(?P<sign>.)",
     re.DOTALL,
 )

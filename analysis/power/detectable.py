@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 from scalevec.analysis.power.noise_figure import TYPICAL, NoiseFigure
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
-from scalevec.analysis.statistics.planned import planned_halves
-from scalevec.analysis.statistics.rung_noise import Component
+from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
 
 POWER = 0.8
+DRAWS = 2000
+Parts = tuple[FloatArray, FloatArray]
+"""The parts of a variance in several draws [draws, parts], with their degrees of freedom [parts]."""
 
 
 @dataclass(frozen=True)
@@ -286,3 +289,46 @@ def detected(components: Sequence[Component], alpha: float, power: float, split:
         return float(np.mean(chance)) - power
 
     return float(brentq(missing, 0.0, 10 * (float(halves.max()) + error)))
+
+
+def planned_halves(rungs: Sequence[Component], level: float, split: Component | None = None) -> FloatArray:
+    """Half the width of the ``level`` interval [draws] of a mean with these variances by rung.
+
+    The interval of a comparison takes its degrees of freedom from the noise that each rung shows, so its
+    width is drawn: equal normal noise between seeds at all rungs. A rung of 0 degrees of freedom takes the
+    noise of the others; ``split`` is the test split's part.
+    """
+    variances, df = np.array(rungs, float).T
+    repeated = df > 0
+    if not repeated.any():
+        raise ValueError("no rung repeats a seed")
+    lent = variances[~repeated].sum() * df[repeated] / df.sum()
+    drawn = np.random.default_rng(0).chisquare(df[repeated], (DRAWS, int(repeated.sum()))) / df[repeated]
+    one_noise = drawn @ df[repeated] / df.sum() * variances.sum()
+    by_rung = (variances[repeated] + lent) * drawn, df[repeated]
+    return longest_halves([by_rung, (one_noise[:, None], np.array([df.sum()]))], level, split)
+
+
+def longest_halves(errors: Sequence[Parts], level: float, split: Component | None = None) -> FloatArray:
+    """Half the width [draws] of the longest of the intervals whose variances are sums of these parts.
+
+    No interval is shorter with the test split's part than without it.
+    """
+    added = [
+        (np.insert(parts, 0, split.variance, 1), np.insert(df, 0, split.df)) for parts, df in errors if split
+    ]
+    sums = [_satterthwaite(*error) for error in (*errors, *added)]
+    compared, halves = (np.stack([_half(*each, at) for each in sums]) for at in (COMPARED_AT, level))
+    return np.asarray(np.take_along_axis(halves, compared.argmax(axis=0)[None], 0)[0])
+
+
+def _satterthwaite(parts: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Standard errors [draws] and degrees of freedom [draws] of sums of ``parts`` [draws, parts]."""
+    total = parts.sum(axis=1)
+    return np.sqrt(total), total**2 / (parts**2 / df).sum(axis=1)
+
+
+def _half(error: FloatArray, df: FloatArray, level: float) -> FloatArray:
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(df, 0.5 + level / 2) * error)

@@ -1,6 +1,6 @@
 """What to do next: the verdict's own reason first, then the seeds that shorten an interval most.
 
-What intervals are expected with seeds more says :func:`halves_of_pairs` or :func:`halves_of_laws`.
+What intervals are expected with seeds more says :func:`halves_of_pairs`.
 """
 
 import dataclasses
@@ -11,35 +11,31 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from scalevec.analysis.comparison.differences import PairedArm
 from scalevec.analysis.comparison.fairness import Line, bounds_of, statuses
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.comparison.verdict import Decision, Evidence
+from scalevec.analysis.comparison.verdict import Evidence, Judgement
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import joined, plural
-from scalevec.analysis.power.law_at_points import LawAtPoints
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import MANY_BLOCKS, slope_coefficients
 from scalevec.analysis.statistics.rung_noise import Component, satterthwaite
 
-Purpose = Literal["difference", "scaling", "prediction"]
+Purpose = Literal["difference", "scaling"]
 PURPOSES: dict[Purpose, str] = {
     "difference": "nats/token, of the mean difference",
     "scaling": "nats/token per decade of compute, of the difference's trend",
-    "prediction": "nats/token, of the laws at the points",
 }
 _NAMED = 4
 _MOST_SEEDS = 30
+"""No size is given more seeds than these."""
 SMALLEST_GAIN = 1e-3
 """A move that shortens the interval by a smaller share is not worth its hours."""
 _OF_ALL = 4
 """Degrees of freedom with which the noise of all rungs counts beside each one's own, for seeds to come."""
-_MOST_FOR_A_LAW = 10
-"""Seeds that a size is given for a prediction: more of them do not repair a law of the wrong form."""
 Seeds = npt.NDArray[np.int_]
 _OF_PAIRS = ("", "seeds of clusters", "whole seeds")
 """What the noise of an interval is between, where further seeds shorten it."""
@@ -65,13 +61,12 @@ class ExtendableSize:
 class Halves:
     """Half of the interval of each arm: ``now``, and as it is ``expected`` with seeds added [sizes].
 
-    ``spread`` [sizes] is what one seed of each adds to the error; no size gets more than ``most`` seeds.
+    ``spread`` [sizes] is what one seed of each adds to the error.
     """
 
     now: Mapping[str, float]
     expected: Callable[[Seeds], FloatArray]
     spread: FloatArray
-    most: int = _MOST_SEEDS
 
 
 @dataclass(frozen=True)
@@ -150,7 +145,7 @@ class _Search:
         """As many seeds in proportion to ``share`` [sizes] as the hours buy."""
         cost = float(share @ self.costs)
         whole = np.floor(share * self.hours / cost) if cost else share
-        added = np.minimum(whole, self.halves.most).astype(int)
+        added = np.minimum(whole, _MOST_SEEDS).astype(int)
         return np.where(self.new & (added == 1), 0, added)
 
     def improved(self, added: Seeds) -> tuple[Seeds, float]:
@@ -175,24 +170,8 @@ class _Search:
         takes = [none, *(less[number] for number in np.flatnonzero(added))]
         for more, taken in itertools.product((*step, step.sum(axis=0)), takes):
             moved = added + more - taken
-            if moved.min() >= 0 and moved.max() <= self.halves.most and moved @ self.costs <= self.hours:
+            if moved.min() >= 0 and moved.max() <= _MOST_SEEDS and moved @ self.costs <= self.hours:
                 yield moved
-
-
-def halves_of_laws(sizes: Sequence[ExtendableSize], laws: Sequence[LawAtPoints], level: float) -> Halves:
-    """Half the interval of each arm's law, as the mean over its points."""
-    table = pd.DataFrame({"n_params": [s.n_params for s in sizes], "n_tokens": [s.n_tokens for s in sizes]})
-    settings = np.array([size.settings for size in sizes])
-    slopes: dict[str, list[tuple[LawAtPoints, FloatArray]]] = {}
-    for law in laws:
-        slopes.setdefault(law.fitted.data.arm, []).append((law, law.slopes_at(table)))
-
-    def expected(added: Seeds) -> FloatArray:
-        halves = [[law.half(at, added * settings, level) for law, at in of_arm] for of_arm in slopes.values()]
-        return np.array([np.mean(np.concatenate(of_arm)) for of_arm in halves])
-
-    now = dict(zip(slopes, expected(np.zeros(len(sizes), int)).tolist(), strict=True))
-    return Halves(now, expected, np.ones(len(sizes)), most=_MOST_FOR_A_LAW)
 
 
 def halves_of_pairs(sizes: Sequence[ExtendableSize], trials: ComparedTrials, is_trend: bool) -> Halves:
@@ -288,7 +267,7 @@ def _design(
     return _ArmDesign(np.array(seeds), variances, freedom, places, split, now, level)
 
 
-def first_of(family: Sequence[tuple[Evidence, Decision]], withheld: Sequence[str]) -> list[Line]:
+def first_of(family: Sequence[tuple[Evidence, Judgement]], withheld: Sequence[str]) -> list[Line]:
     """What stands before more seeds, by what the verdicts themselves give as their reasons.
 
     Args:

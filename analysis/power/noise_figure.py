@@ -1,7 +1,6 @@
 """The noise of a pair's difference: what is typical of its size, and what a pilot shows."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from scalevec.analysis.data.tidy import BoolArray, FloatArray, compute_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import degrees
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.noise import Pooled, pooled_noise
+from scalevec.analysis.statistics.noise import pooled_noise
 
 
 @dataclass(frozen=True)
@@ -63,56 +62,6 @@ TYPICAL = NoiseFigure(
 """What ``benchmarks/noise_by_size.py`` fitted to sweeps of identity version 2, which are kept no more."""
 
 
-_SCORING_STEPS = 50
-
-
-@dataclass(frozen=True)
-class NoiseBySize:
-    """``sd`` at the size ``n_params``, which falls as N^-``exponent`` (with its standard ``error``)."""
-
-    sd: float
-    n_params: float
-    exponent: float
-    error: float
-
-
-def noise_by_size(pooled: Sequence[tuple[float, Pooled]], n_params: float) -> NoiseBySize:
-    """Fit the noise of pairs as a power of N, by the likelihood of normal differences.
-
-    Variances with their degrees of freedom are gamma; log link, scoring (McCullagh and Nelder 1989, 8.3).
-
-    Args:
-        pooled: Sizes with the noise of their pairs.
-        n_params: The size that the fitted ``sd`` is given at.
-
-    Returns:
-        The fit.
-
-    Raises:
-        DataError: Fewer than two sizes.
-    """
-    sizes = np.array([size for size, _ in pooled], float)
-    if len(np.unique(sizes)) < 2:
-        raise DataError(f"noise by size needs two sizes or more; there are {len(np.unique(sizes))}")
-    weights = np.array([noise.df / 2 for _, noise in pooled], float)
-    variances = np.array([noise.sd**2 for _, noise in pooled], float)
-    layout = np.stack([np.ones(len(sizes)), np.log(sizes / n_params)], axis=1)
-    covariance = np.linalg.inv(layout.T @ (weights[:, None] * layout))
-    fit = np.array([np.log(np.average(variances, weights=weights)), 0.0])
-    for _ in range(_SCORING_STEPS):
-        fit = fit + covariance @ layout.T @ (weights * (variances / np.exp(layout @ fit) - 1))
-    level, slope = fit.tolist()
-    return NoiseBySize(float(np.exp(level / 2)), n_params, -slope / 2, float(np.sqrt(covariance[1, 1])) / 2)
-
-
-def pooled_by_size(results: pd.DataFrame, reference: str) -> list[tuple[float, Pooled]]:
-    """The noise of the pairs of each size in a table, as for :func:`noise_by_size`; none without repeats."""
-    trials = compared_trials(results, reference, AnalysisOptions())
-    differences, cells, sizes = _differences(trials)
-    pooled = [(float(n), pooled_noise(differences[sizes == n], cells[sizes == n])) for n in np.unique(sizes)]
-    return [(size, noise) for size, noise in pooled if noise.df and noise.sd]
-
-
 def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     """The noise figure of pilot rows: pairs of every arm with ``reference``, pooled within rungs.
 
@@ -123,7 +72,7 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
         trials = compared_trials(results, reference, AnalysisOptions())
     except DataError as error:
         raise DataError(f"the pilot: {error}") from error
-    differences, cells, _ = _differences(trials)
+    differences, cells, _ = independent_differences(trials)
     noise = pooled_noise(differences, cells)
     if noise.df == 0:
         raise DataError("the pilot has no rung with two pairs, so it has no noise figure")
@@ -135,7 +84,7 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     return NoiseFigure(noise.sd, slope, source, *_split_of(trials))
 
 
-def _differences(trials: ComparedTrials) -> tuple[FloatArray, FloatArray, FloatArray]:
+def independent_differences(trials: ComparedTrials) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Of the independent pairs of every arm: differences, cells (numbered by arm) and sizes, [pairs] each."""
     differences, cells, sizes = [], [], []
     for number, arm in enumerate(trials.others):

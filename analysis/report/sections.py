@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.comparison.predictions import Prediction, known_words
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import COMPLETE, varying
+from scalevec.analysis.data.pairs import PairKind, varying
 from scalevec.analysis.data.runs import HAS_RESULT
 from scalevec.analysis.data.tidy import comparison_rows
 from scalevec.analysis.fits.result import Fit
@@ -225,7 +225,7 @@ def pair_records(trials: ComparedTrials) -> list[dict[str, Any]]:
         ids = [f"trial_id_{side}" for side in sides if f"trial_id_{side}" in table]
         rows = table[["rung", "n_tokens", *varying(table, pairs.settings), "seed", *ids]].assign(
             **{f"loss_{side}": losses for side, losses in sides.items()},
-            difference=(sides["arm"] - sides["reference"]).where(table["kind"] == COMPLETE),
+            difference=(sides["arm"] - sides["reference"]).where(table["kind"] == PairKind.COMPLETE),
             pair=table["kind"],
         )
         records += [{"arm": arm, **record} for record in _records(rows, list(rows.columns))]

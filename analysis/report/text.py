@@ -7,22 +7,23 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
-from scalevec.analysis.fits.result import Fit
-from scalevec.analysis.fits.summary import held_out_lines, no_hold_out
+from scalevec.analysis.fits.result import Fit, held_out_lines, no_hold_out
 from scalevec.analysis.formatting import (
     aligned,
     chosen_rows,
     count,
     criterion,
+    footnotes,
     limits,
     named_with_unit,
     p_value,
     percent,
     plural,
+    short_names,
+    shortened_in,
     signed,
     span,
     unit_of,
@@ -45,9 +46,9 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
     """
     first = comparisons[0]
     names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
-    head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
-    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict", "scope")
+    unit = f", {name}" if (name := unit_of(first.options.y, first.options.unit)) else ""
+    head = f"{first.options.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
+    header = ("arm", "difference", f"{percent(first.options.level)} interval", "p", "verdict", "scope")
     rows = shortened_in([header, *map(_verdict_row, comparisons)], names)
     answers = [line for comparison in comparisons for line in _answer(comparison, names)]
     table = [*shortened_in([head], names), *aligned(rows, n_left=len(header))]
@@ -160,14 +161,15 @@ def law_text(law: Mapping[str, Any]) -> str:
 
 def _settings(comparison: Comparison) -> Iterator[str]:
     """What was compared, and by which conventions."""
-    x = f" in {comparison.x}" if "x" in law_named(comparison.law).variables else ""
-    yield from chosen_rows(comparison.where, comparison.excluded.get("where", 0))
-    minimised = criterion(comparison.loss, comparison.delta, comparison.residual)
+    options = comparison.options
+    x = f" in {options.x}" if "x" in law_named(options.law).variables else ""
+    yield from chosen_rows(options.where, comparison.excluded.get("where", 0))
+    minimised = criterion(options.loss, options.delta, options.residual)
     yield (
-        f"compared: {comparison.y}; law {comparison.law}{x}; {minimised}; "
-        f"{comparison.n_bootstrap} bootstrap replicates, seed {comparison.seed}; independent by "
-        f"{comparison.cluster}; N: {N_CONVENTIONS[comparison.n_convention]}; "
-        f"C: {C_CONVENTIONS[comparison.c_convention]}"
+        f"compared: {options.y}; law {options.law}{x}; {minimised}; "
+        f"{options.bootstrap} bootstrap replicates, seed {options.seed}; independent by "
+        f"{options.cluster}; N: {N_CONVENTIONS[options.n_convention]}; "
+        f"C: {C_CONVENTIONS[options.c_convention]}"
     )
 
 
@@ -214,14 +216,14 @@ def laws_table(comparisons: Sequence[LawComparison]) -> str:
     header = (
         "arm",
         "mean difference",
-        f"{percent(first.level)} interval",
+        f"{percent(first.options.level)} interval",
         "p",
         "compute multiplier",
-        f"{percent(first.level)} interval",
+        f"{percent(first.options.level)} interval",
         "verdict",
     )
     head = (
-        f"{first.y}: arm minus {first.reference}, by the law {first.law} of each, without pairs, along "
+        f"{first.options.y}: arm minus {first.reference}, by the law {first.options.law} of each, without pairs, along "
         f"{first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
         "multiplier is in the middle of the line"
     )
@@ -264,7 +266,9 @@ def _laws_lines(comparison: LawComparison) -> list[str]:
         lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
     lines += [law_text(law) for law in comparison.laws]
     runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
-    lines.append(f"independent runs by {comparison.cluster}: {runs}; {comparison.n_bootstrap} replicates")
+    lines.append(
+        f"independent runs by {comparison.options.cluster}: {runs}; {comparison.options.bootstrap} replicates"
+    )
     return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]
 
 
@@ -283,10 +287,10 @@ def _prediction_lines(
     if points:
         yield from aligned([point_columns(fit), *map(point_cells, points)], 1)
     if budgets is not None and len(budgets):
-        y = named_with_unit(fit.y, fit.unit)
+        y = named_with_unit(fit.options.y, fit.options.unit)
         columns = ("C", "by", "N*", "D*", "tokens per parameter", y, "beyond the data")
         yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 2)
-        yield f"in parentheses: {percent(fit.level)} intervals"
+        yield f"in parentheses: {percent(fit.options.level)} intervals"
         notes += [str(note) for note in budgets["note"]]
     yield from (f"note: {note}" for note in dict.fromkeys(filter(None, notes)) if note not in fit.warnings)
     yield f"interval: {fit.interval_note}"
@@ -296,7 +300,10 @@ def _prediction_lines(
 
 def point_columns(fit: Fit) -> tuple[str, ...]:
     """What is said of a prediction."""
-    level, y = percent(fit.level), "N*" if fit.optima else named_with_unit(fit.y, fit.unit)
+    level, y = (
+        percent(fit.options.level),
+        "N*" if fit.optima else named_with_unit(fit.options.y, fit.options.unit),
+    )
     return ("at", y, f"{level} of the law", f"{level} of one run", "beyond the data")
 
 

@@ -6,7 +6,7 @@ Satterthwaite. The interval is about these very rungs under new seeds, not about
 Where pairs are not independent, whole clusters are what varies: those that repeat each other (token budgets
 that share a trunk, settings that share seeds) like seeds, others (checkpoints of one run, variants of one
 shape) by the jackknife over clusters, with clusters less one degree of freedom. The test split's own error is
-added where its blocks are known (``analysis.statistics.test_split``).
+added where its blocks are known (``analysis.statistics.sample``).
 """
 
 from collections.abc import Callable, Sequence

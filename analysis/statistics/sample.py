@@ -1,16 +1,86 @@
-"""Paired differences with what their inference needs to know: cells, rungs, clusters, test-split blocks."""
+"""Paired differences with what their inference needs to know: cells, rungs, clusters, test-split blocks.
 
-from dataclasses import dataclass
+Every trial is evaluated on the same text, so what another text would change is common to all pairs and does
+not shrink with seeds. Blocks of the test split are crossed with seeds and rungs: the variance over blocks of
+what is claimed, taken over all pairs at once, is added to that over seeds (Owen 2007, "The pigeonhole
+bootstrap").
+"""
+
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.statistics.clusters import IntArray
-from scalevec.analysis.statistics.test_split import SplitLosses
+from scalevec.analysis.data.values import losses_by_block
+from scalevec.analysis.statistics.rung_noise import IntArray
 
 WHOLE_SEEDS = "whole seeds"
+FEWEST_BLOCKS = 16
+"""With fewer blocks of the test split there is no interval of its error."""
+
+
+def _width(n_blocks: int) -> int:
+    """Blocks of a batch beyond which two blocks count as unrelated: eight of 64."""
+    return round(math.sqrt(n_blocks))
+
+
+@dataclass(frozen=True, eq=False)
+class SplitLosses:
+    """``losses`` [sides, pairs, blocks] and the tokens of each block [blocks]."""
+
+    losses: FloatArray
+    tokens: FloatArray
+
+    @property
+    def shares(self) -> FloatArray:
+        """The share of the test split's tokens in each block [blocks]."""
+        return np.asarray(self.tokens / self.tokens.sum())
+
+    @property
+    def differences(self) -> FloatArray:
+        """Arm minus reference [pairs, blocks]."""
+        return np.asarray(self.losses[1] - self.losses[0])
+
+    def without_each(self) -> FloatArray:
+        """Mean losses without one block at a time [blocks, sides, pairs]."""
+        shares = self.shares
+        rest = (self.losses @ shares)[..., None] - self.losses * shares
+        return np.moveaxis(rest / (1 - shares), -1, 0)
+
+    def variance(self, weights: FloatArray) -> tuple[float, int]:
+        """Of the sum of differences with these ``weights`` [pairs], and its degrees of freedom."""
+        without = self.without_each()
+        return self.jackknife((without[:, 1] - without[:, 0]) @ weights)
+
+    def jackknife(self, left_out: FloatArray) -> tuple[float, int]:
+        """The variance of a statistic from its values without one block at a time [blocks], and its df.
+
+        Blocks weigh as many tokens as they have (Busing, Meijer & van der Leeden 1999).
+        """
+        n_blocks, width = len(left_out), _width(len(left_out))
+        # Overlapping batches of this width have 3/2 of the degrees of freedom of disjoint ones (Meketon &
+        # Schmeiser 1984).
+        return float(self._long_run(left_out[:, None])[0, 0]), round(1.5 * (n_blocks / width - 1))
+
+    def _long_run(self, left_out: FloatArray) -> FloatArray:
+        """The covariance [k, k] of statistics from their values without each block [blocks, k].
+
+        Neighbouring blocks of text are alike, so that their products count too, with the weights of Newey and
+        West (1987); the factor is what subtracting the mean takes from a batch of blocks.
+        """
+        n_blocks, width = len(left_out), _width(len(left_out))
+        away = (left_out - left_out.mean(axis=0)) * (1 - self.shares)[:, None]
+        apart = np.abs(np.subtract.outer(np.arange(n_blocks), np.arange(n_blocks)))
+        kernel = np.maximum(1 - apart / width, 0.0)
+        return np.asarray(n_blocks / (n_blocks - width) * away.T @ kernel @ away)
+
+    def kept(self, keep: BoolArray) -> "SplitLosses":
+        """The losses of the pairs where ``keep`` [pairs]."""
+        return SplitLosses(self.losses[:, keep], self.tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,3 +147,32 @@ class PairedSample:
         split = self.split.kept(keep) if self.split else None
         values, cells, rungs = self.values[keep], self.cells[keep], self.rungs[keep]
         return PairedSample(values, cells, rungs, self.clusters[keep], split, self.unit)
+
+
+def sample_of(pairs: Pairs) -> PairedSample:
+    """The complete pairs with their clusters, and their losses by block of the test split.
+
+    Rungs that repeat seeds share what a seed does, unless recorded streams or the user say that its random
+    numbers differ from rung to rung: then a seed's pairs of all rungs are one cluster.
+    """
+    rungs = pairs.complete["rung"].astype(str).to_numpy(str)
+    sample = PairedSample.of(pairs.differences, pairs.cells, pairs.clusters, rungs)
+    if rungs_share_seeds(pairs) and not pairs.seeds_differ:
+        sample = over_whole_seeds(sample, pairs.complete["seed"].astype(str).to_numpy(str))
+    blocks = losses_by_block(pairs.complete)
+    if blocks is None or len(blocks[1]) < FEWEST_BLOCKS:
+        return sample
+    return replace(sample, split=SplitLosses(*blocks))
+
+
+def over_whole_seeds(sample: PairedSample, seeds: npt.NDArray[np.generic]) -> PairedSample:
+    """Return ``sample`` with the pairs of one of ``seeds`` [pairs] as one cluster, whatever their rung."""
+    return replace(sample, clusters=seeds, unit=WHOLE_SEEDS)
+
+
+def rungs_share_seeds(pairs: Pairs) -> bool:
+    """Whether seeds are repeated over rungs, and no stream says that they mean other numbers there."""
+    if pairs.complete.empty or pairs.records_streams or not pairs.names_seeds:
+        return False
+    places = pairs.complete[["rung", "seed"]].astype(str).drop_duplicates()
+    return bool(places["seed"].duplicated().any())

@@ -7,8 +7,8 @@ from typing import Unpack
 import pandas as pd
 
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
-from scalevec.analysis.data.short_names import footnotes, shortened_in
 from scalevec.analysis.errors import DataError, require_choice
+from scalevec.analysis.formatting import footnotes, shortened_in
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import TABLES, load
 from scalevec.analysis.tables.content import Table

@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any
 
-from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.compare import Comparison, compared
 from scalevec.analysis.comparison.differences import CellMean, excludes_zero
 from scalevec.analysis.comparison.line_laws import Multiplier
+from scalevec.analysis.comparison.pair_laws import laws_to_show
 from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning, p_value

@@ -11,13 +11,11 @@ from itertools import chain, combinations, product
 
 import numpy as np
 
-from scalevec.analysis.comparison.independence import sample_of
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import p_value, percent, plural, signed, span
 from scalevec.analysis.statistics.paired import Estimate, holm, overall
-from scalevec.analysis.statistics.sample import PairedSample
-from scalevec.analysis.statistics.test_split import SplitLosses
+from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, sample_of
 from scalevec.analysis.tables import phrases, strategies
 from scalevec.analysis.tables.content import Table
 

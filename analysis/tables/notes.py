@@ -10,7 +10,7 @@ import pandas as pd
 from scalevec.analysis.comparison.differences import CellMean, LossDifference
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import COMPLETE, differs
+from scalevec.analysis.data.pairs import PairKind, differs
 from scalevec.analysis.data.tidy import simulation_warnings
 from scalevec.analysis.formatting import few, joined, loss_words, percent, plural, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
@@ -209,7 +209,10 @@ def _absence_notes(trials: ComparedTrials) -> list[str]:
             notes.append(f"Without a difference, {arm}: {' and '.join(parts)}.")
     for arm in trials.others:
         paired = trials.paired(arm)
-        judged, beyond = paired.pairs.names(COMPLETE), paired.beyond.names(COMPLETE) if paired.beyond else ()
+        judged, beyond = (
+            paired.pairs.names(PairKind.COMPLETE),
+            paired.beyond.names(PairKind.COMPLETE) if paired.beyond else (),
+        )
         if later := [name for name in beyond if name not in judged]:
             notes.append(f"Not in the differences of {arm}, as they came after its verdict: {few(later)}.")
     return notes

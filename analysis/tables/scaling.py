@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.comparison.arm_laws import laws_to_show
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.multipliers import points_along
+from scalevec.analysis.comparison.pair_laws import laws_to_show, points_along
 from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
@@ -72,7 +71,7 @@ class _FittedRow:
         record: dict[str, Any] = {
             **self.setting,
             "arm": fitted.arm,
-            "law": fitted.law,
+            "law": fitted.options.law,
             "formula": fitted.formula,
         }
         for name, value in fitted.parameters.items():
@@ -85,7 +84,11 @@ class _FittedRow:
         }
         for at, point in POINTS.items():
             record |= notes.of_multiplier(f"multiplier_{point}", self.multipliers.get(at))
-        return {**record, "n_convention": fitted.n_convention, "c_convention": fitted.c_convention}
+        return {
+            **record,
+            "n_convention": fitted.options.n_convention,
+            "c_convention": fitted.options.c_convention,
+        }
 
 
 def build(trials: ComparedTrials) -> Table:
@@ -185,7 +188,7 @@ def _notes(trials: ComparedTrials, rows: Sequence[_FittedRow], blank: Mapping[st
         return []
     options = trials.options
     methods = sorted({row.fit.interval_method for row in rows})
-    minimised = criterion(rows[0].fit.loss, options.delta, options.residual)
+    minimised = criterion(rows[0].fit.options.loss, options.delta, options.residual)
     said = [
         f"Law: {formula_of(options)} ({law_named(options.law).source}), {minimised}. Brackets: "
         f"{percent(options.level)} intervals ({', '.join(methods)}), which do not cover a law of the wrong "

@@ -48,7 +48,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value):
 def test_keywords_stand_over_the_options_object(sweep):
     options = AnalysisOptions(bootstrap=0, level=0.9)
     fitted = fit(sweep(), options, level=0.8)["baseline"]
-    assert (fitted.level, fitted.n_bootstrap) == (0.8, 0)
+    assert (fitted.options.level, fitted.n_bootstrap) == (0.8, 0)
 
 
 def test_an_unknown_keyword_is_refused_with_the_nearest_one(sweep):
@@ -76,7 +76,7 @@ def test_settings_that_a_fit_would_pool_are_named(sweep):
 def test_the_same_options_serve_a_fit_and_a_comparison(sweep):
     options = AnalysisOptions(law="power-floor", bootstrap=0, where="n_params > 30000")
     compared = compare(sweep(), reference="baseline", options=options).only
-    assert fit(sweep(), options)["baseline"].where == compared.where
+    assert fit(sweep(), options)["baseline"].options.where == compared.options.where
 
 
 def test_options_and_registry_load_no_numpy():

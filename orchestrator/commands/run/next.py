@@ -9,11 +9,8 @@ from scalevec.analysis.errors import require_choice
 from scalevec.analysis.formatting import count, joined
 from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scalevec.analysis.comparison.trials import ComparedTrials
     from scalevec.analysis.comparison.verdict import Evidence
     from scalevec.analysis.power.next_trials import ExtendableSize, Purpose
@@ -30,14 +27,8 @@ def next(
     source: Sweep,
     runs_dir: Runs = RUNS,
     purpose: Annotated[
-        str, typer.Option("--for", metavar="difference|scaling|prediction", help="The interval to shorten.")
+        str, typer.Option("--for", metavar="difference|scaling", help="The interval to shorten.")
     ] = "difference",
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="POINT", help="Where to predict, as N=1e9,D=2e10, or a table; may be given again."
-        ),
-    ] = None,
     hours: Annotated[
         float, typer.Option(metavar="H", help="GPU-hours to spend (machine-hours on a CPU).")
     ] = 10.0,
@@ -46,40 +37,21 @@ def next(
 ) -> Result:
     """Say what to do next: what the verdicts lack, then the trials that shorten an interval most.
 
-    The noise is that of the sweep's pairs so far. For scaling and predictions a rung above the largest and,
-    where tokens vary, budgets beside those of the sweep are weighed too.
+    The noise is that of the sweep's pairs so far. For scaling a rung above the largest is weighed too.
     """
     from scalevec.analysis.comparison.trials import compared_trials
     from scalevec.analysis.comparison.verdict import decide, evidence_of_all
-    from scalevec.analysis.power.law_at_points import laws_at_points
-    from scalevec.analysis.power.next_trials import (
-        PURPOSES,
-        first_of,
-        halves_of_laws,
-        halves_of_pairs,
-        next_trials,
-    )
-    from scalevec.orchestrator.commands.analyse.predict import points_of
+    from scalevec.analysis.power.next_trials import PURPOSES, first_of, halves_of_pairs, next_trials
     from scalevec.orchestrator.commands.run.plan import run_to_plan
     from scalevec.orchestrator.sources.sources import open_source
 
     require_choice("--for", purpose, PURPOSES)
-    if at and purpose != "prediction":
-        raise InvalidInputError(f"--at is given for {purpose}; allowed: with --for prediction")
     run, _ = run_to_plan(source, runs_dir, Placement(executor, profile, 1), without_corpus=False)
     data, options = open_source(run.sweep.name, run.runs_dir), run.sweep.compare.options()
     trials = compared_trials(data.rows, run.sweep.reference, options)
     sizes = [size for size in extendable(run, trials) if size.seeds or purpose != "difference"]
-    if purpose == "prediction":
-        points = [points_of(text, data.rows.columns) for text in at or ()]
-        laws = laws_at_points(data.rows, points, options)
-        halves = halves_of_laws(sizes, laws, options.level)
-        sds = {law.fitted.data.arm: law.noise[0] for law in laws}
-        of_what = "one trial around the law, on the scale of its residuals"
-    else:
-        halves = halves_of_pairs(sizes, trials, is_trend=purpose == "scaling")
-        sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in halves.now}
-        of_what = "a pair, within rungs"
+    halves = halves_of_pairs(sizes, trials, is_trend=purpose == "scaling")
+    sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in halves.now}
     chosen = next_trials(sizes, halves, hours, cast("Purpose", purpose), options.level)
     family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
     first = first_of(family, [_withheld(evidence) for evidence, _ in family])
@@ -88,7 +60,7 @@ def next(
     text = [
         *(f"first: {line.text}" for line in first),
         chosen.text("GPU-hours" if gpus else "machine-hours"),
-        f"noise: sd {noise} of {of_what}",
+        f"noise: sd {noise} of a pair, within rungs",
         AFTER,
     ]
     record = chosen.to_dict() | {"first": [asdict(line) for line in first]}
@@ -97,7 +69,7 @@ def next(
 
 def _withheld(evidence: "Evidence") -> str:
     """Why the laws of an arm and its reference give no multiplier."""
-    from scalevec.analysis.comparison.arm_laws import held_out_difference, refuted
+    from scalevec.analysis.comparison.pair_laws import held_out_difference, refuted
 
     pairs = evidence.pairs
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
@@ -110,8 +82,7 @@ def _withheld(evidence: "Evidence") -> str:
 def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":
     """The sizes of the sweep with their complete pairs and the cost of a seed of all arms and settings.
 
-    After them stands what has no seed yet: a rung above the largest, by the ladder's own ratio; where tokens
-    vary, half the smallest and twice the largest budget of each size.
+    After them stands a rung above the largest, by the ladder's own ratio, which has no seed yet.
     """
     from scalevec.analysis.power.next_trials import ExtendableSize
     from scalevec.orchestrator.sweep.trial_costs import seconds_of
@@ -136,7 +107,7 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
         settings = max(1, round(len(alike) / len(arms)))
         seeds = min((of_arm["seed"].nunique() for of_arm in here), default=0)
         run_sizes.append(ExtendableSize(name, rung, alike[0].n_params, tokens, seeds, hours, settings))
-    return [*run_sizes, *_above(run_sizes), *(_other_budgets(run_sizes) if several else ())]
+    return [*run_sizes, *_above(run_sizes)]
 
 
 def _above(sizes: "list[ExtendableSize]") -> "list[ExtendableSize]":
@@ -156,14 +127,3 @@ def _above(sizes: "list[ExtendableSize]") -> "list[ExtendableSize]":
             hours=top.hours * ratio**2,
         )
     ]
-
-
-def _other_budgets(sizes: "list[ExtendableSize]") -> "Iterator[ExtendableSize]":
-    """Half the smallest and twice the largest budget of each size, at their share of the cost."""
-    for n_params in dict.fromkeys(size.n_params for size in sizes):
-        budgets = sorted(
-            (size for size in sizes if size.n_params == n_params), key=lambda size: size.n_tokens
-        )
-        for size, ratio in ((budgets[0], 0.5), (budgets[-1], 2.0)):
-            name = f"{size.name.split(' with ')[0]} with {count(size.n_tokens * ratio)} tokens (a new budget)"
-            yield replace(size, name=name, n_tokens=size.n_tokens * ratio, seeds=0, hours=size.hours * ratio)

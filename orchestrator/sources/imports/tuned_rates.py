@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import CELL_COLUMNS
+from scalevec.analysis.data.values import CELL_COLUMNS
 
 RATE = "learning_rate"
 

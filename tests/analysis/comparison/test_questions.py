@@ -64,7 +64,7 @@ def test_another_column_is_compared_on_demand(sweep):
     table = sweep()
     other = table.assign(loss_other=table["loss"] + 1.0, loss=1.0)
     comparison = only(other, y="loss_other")
-    assert comparison.y == "loss_other"
+    assert comparison.options.y == "loss_other"
     assert comparison.loss_difference.interval == pytest.approx(only(table).loss_difference.interval)
 
 
@@ -110,7 +110,7 @@ def test_counts_that_look_like_millions_are_questioned_in_a_comparison(sweep):
 def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep):
     table = pd.concat([sweep(seeds=(0, 1, 2)), sweep({"other": 0.0})])
     comparison = compare(table, reference="baseline", where="seed < 2 and arm != 'other'", bootstrap=0).only
-    assert comparison.where == "seed < 2 and arm != 'other'"
+    assert comparison.options.where == "seed < 2 and arm != 'other'"
     assert comparison.excluded == {"where": 8}
     assert "rows: where seed < 2 and arm != 'other' (8 left out)" in comparison_text([comparison])
     assert only(sweep()).excluded == {}
@@ -118,16 +118,8 @@ def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep)
 
 def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
     comparison = only(sweep(), loss="l2", residual="linear", seed=3, x="C")
-    settings = (
-        comparison.x,
-        comparison.loss,
-        comparison.delta,
-        comparison.residual,
-        comparison.n_bootstrap,
-        comparison.seed,
-        comparison.cluster,
-    )
-    assert settings == ("C", "l2", 1e-3, "linear", 100, 3, "cluster")
+    options = comparison.options
+    assert (options.loss, options.residual, options.bootstrap, options.seed) == ("l2", "linear", 100, 3)
     assert [(law["side"], law["x"]) for law in comparison.laws] == [
         ("reference", "C"),
         ("arm", "C"),
@@ -145,9 +137,9 @@ def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
 
 def test_the_laws_of_arms_whose_seeds_repeat_are_by_least_squares(sweep):
     rows = sweep()
-    assert only(rows).loss == "l2"
-    assert only(rows[rows["seed"] == 0]).loss == "huber"
-    assert only(rows, loss="huber").loss == "huber"
+    assert only(rows).options.loss == "l2"
+    assert only(rows[rows["seed"] == 0]).options.loss == "huber"
+    assert only(rows, loss="huber").options.loss == "huber"
 
 
 def test_a_multiplier_by_least_squares_varies_less_than_by_hubers_loss(sweep):
@@ -197,7 +189,7 @@ def test_what_a_law_in_two_variables_lacks_is_said_in_its_own_words(sweep):
 def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
     for comparison in compare(table, reference="baseline", bootstrap=0, where="seed == 0").values():
-        assert (comparison.where, comparison.excluded) == ("seed == 0", {"where": 8})
+        assert (comparison.options.where, comparison.excluded) == ("seed == 0", {"where": 8})
 
 
 def test_rungs_are_listed_by_size_and_not_by_their_text(sweep):

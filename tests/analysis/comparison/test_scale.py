@@ -8,7 +8,7 @@ import pytest
 from tests import comparisons
 
 from scalevec.analysis import AnalysisOptions, comparison_text
-from scalevec.analysis.comparison.arm_laws import held_out_difference
+from scalevec.analysis.comparison.pair_laws import held_out_difference
 from scalevec.analysis.comparison.trials import compared_trials
 
 only = partial(comparisons.only, bootstrap=200)

@@ -79,7 +79,7 @@ def test_an_undecided_arm_is_told_what_the_design_sees(sweep):
 def test_many_arms_raise_the_bar_for_each_those_that_where_leaves_out_too(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "a": 0.0, "b": 0.0})
     for where in (None, "arm in ['baseline', 'unified']"):
-        unified = compare(table, reference="baseline", bootstrap=0, where=where).only
+        unified = compare(table, reference="baseline", bootstrap=0, where=where)["unified"]
         assert unified.loss_difference.p_holm == pytest.approx(3 * unified.loss_difference.p_value)
 
 

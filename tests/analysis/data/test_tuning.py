@@ -67,16 +67,6 @@ def test_fields_that_were_tuned_together_are_named_in_their_rows(choice):
     assert "the learning rate and beta2 of baseline was tuned" in tuning_verdict([rate, beta], "baseline")
 
 
-def test_trials_that_a_prediction_spared_are_counted_over_all_arms(choice):
-    predicted = {"value": 0.01, "whole": [2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2]}
-    larger = [
-        choice(arm, "83k", key=arm * 8, seeds=[100, 101], predicted=predicted) for arm in ("baseline", "none")
-    ]
-    text = tuning_verdict([choice("baseline"), choice("none"), *larger], "baseline")
-    assert text.startswith("Yes: at 25k and 83k")
-    assert "predicts: 12 tuning trials where the whole grid, not extended, has 20." in text
-
-
 def test_a_grid_that_diverged_everywhere_has_no_depth(choice):
     (row,) = tuning_rows([choice("baseline", losses=[None, None, None])])
     assert row.depth == "diverged"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import AnalysisOptions, compare, fit
-from scalevec.analysis.fits.law_choice import with_default_law
+from scalevec.analysis.fits.columns import with_default_law
 
 
 def arms(floor: float, noise: float, sizes: int = 5, n_arms: int = 1, random_seed: int = 0) -> pd.DataFrame:
@@ -41,5 +41,5 @@ def test_a_law_that_is_named_is_not_chosen():
 
 def test_a_fit_and_a_comparison_say_which_law_was_chosen():
     table = arms(1.8, 1e-3, n_arms=2)
-    assert fit(table, bootstrap=0)["0"].law == "power-floor"
-    assert compare(table, reference="0", bootstrap=0).only.law == "power-floor"
+    assert fit(table, bootstrap=0)["0"].options.law == "power-floor"
+    assert compare(table, reference="0", bootstrap=0).only.options.law == "power-floor"

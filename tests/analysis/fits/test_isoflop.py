@@ -97,7 +97,7 @@ def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
     assert [optimum.budget for optimum in fitted.optima] == pytest.approx(
         [1e18, 3e18, 1e19, 3e19, 1e20, 3e20]
     )
-    assert fitted.c_convention == "given"
+    assert fitted.options.c_convention == "given"
     first = fitted.optima[0]
     assert first.d_star == pytest.approx(1e18 / 6 / first.n_star / (1 + 6e6 / first.n_star), rel=0.02)
     assert first.tokens_per_parameter == pytest.approx(first.d_star / first.n_star)

@@ -70,7 +70,7 @@ def test_3_points_that_were_left_out_change_the_law():
 @needs_public
 def test_4_delta_is_part_of_the_result():
     fitted = chinchilla(delta=0.1)
-    assert fitted.delta == 0.1
+    assert fitted.options.delta == 0.1
     assert fitted.parameters["E"] == pytest.approx(1.86455, abs=1e-5)
     assert fitted.parameters["beta"] == pytest.approx(0.40588, abs=1e-5)
 

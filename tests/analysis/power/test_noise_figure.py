@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from noise_by_size import noise_by_size, pooled_by_size
 
 from scalevec.analysis import DataError
-from scalevec.analysis.power.noise_figure import noise_by_size, pooled_by_size
 from scalevec.analysis.statistics.noise import Pooled
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis.comparison.by_laws.pairs_or_laws import pairs_or_laws
+from scalevec.analysis.comparison.law_comparison import pairs_or_laws
 from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.data.tidy import checked
 from scalevec.analysis.options import AnalysisOptions

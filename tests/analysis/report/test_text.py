@@ -56,7 +56,7 @@ def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
 
 def test_a_fit_says_which_rows_were_chosen_and_how_many_were_left_out(sweep):
     (fitted,) = fit(sweep({"baseline": 0.0}), where="seed < 1", bootstrap=0).values()
-    assert fitted.where == "seed < 1"
+    assert fitted.options.where == "seed < 1"
     assert fitted.excluded == {"where": 4}
     assert "rows: where seed < 1 (4 left out)" in fit_text(fitted)
 
@@ -75,7 +75,7 @@ def test_a_table_with_compute_alone_serves_a_law_in_compute():
     table = pd.DataFrame({"flops": np.geomspace(1e15, 1e18, 6)}).assign(loss=lambda t: 30 * t.flops**-0.06)
     (fitted,) = fit(table, law="power", bootstrap=0).values()
     assert fitted.parameters["alpha"] == pytest.approx(0.06)
-    assert fitted.c_convention == "given"
+    assert fitted.options.c_convention == "given"
     assert "C: the column flops as it is" in fit_text(fitted)
 
 

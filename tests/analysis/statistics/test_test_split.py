@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from scalevec.analysis.statistics.paired import limited_by_split, overall
-from scalevec.analysis.statistics.sample import PairedSample
-from scalevec.analysis.statistics.test_split import SplitLosses
+from scalevec.analysis.statistics.sample import PairedSample, SplitLosses
 
 CELLS = np.repeat(np.arange(3), 3)
 

@@ -1,4 +1,8 @@
-"""The laws of both sides of the pairs: asked to predict a rung, and withheld where the runs refute them."""
+"""Multipliers: how many times the compute (tokens) the reference needs for the arm's loss.
+
+``CM(C) = C_ref(L_arm(C)) / C`` with both laws fitted to the complete pairs, so that the arms share rungs and
+seeds; ``analysis.comparison.line_laws`` has the laws and the intervals.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, described
-from scalevec.analysis.comparison.multipliers import line_problem
-from scalevec.analysis.comparison.scale import hold_out_problem, prediction_intervals
+from scalevec.analysis.comparison.scale import hold_out_problem, noted, prediction_intervals
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
@@ -23,8 +26,75 @@ from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import fit_identified, joint_points
 from scalevec.analysis.solver.law_points import points_of
 
+ONE_LINE = 1.1
+"""Tokens per parameter may vary by this factor (whole batches) and still be one line."""
 REFUTED = 0.0125
 """The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
+
+
+def line_problem(pairs: Pairs, law: str) -> str:
+    """Why these pairs lie on no single line in compute, as one sentence; empty where they do."""
+    complete = pairs.complete
+    several = varying(complete, pairs.settings)
+    if law_named(law).variables != ("x",):
+        return f"no multiplier: multipliers need a law in one variable, not {law_named(law).name}"
+    if several:
+        return f"no multiplier across several values of {', '.join(several)}: choose one with where"
+    if complete["compute_reference"].nunique() < 2:
+        return "no multiplier from one rung"
+    ratio = complete["n_tokens"] / complete["n_params_reference"]
+    if len(ratio) and ratio.max() > ONE_LINE * ratio.min():
+        return "no multiplier across several numbers of tokens per parameter: choose one with where"
+    return ""
+
+
+def multipliers(
+    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
+) -> dict[str, Any]:
+    """The fields of a comparison that rest on laws: multipliers in the middle and at the end of the compute.
+
+    They are ``withheld`` where something stands ``against`` any law of these pairs, or refutes these; the
+    ``laws`` are shown all the same. ``per_decade`` is how the compute multiplier changes.
+    """
+    held, withheld, lines = held_out_difference(pairs, options), line_problem(pairs, options.law), []
+    if not withheld:
+        try:
+            lines = [ArmLaws(pairs, options, x) for x in ("C", "D")]
+        except DataError as error:
+            withheld = f"no multiplier: {error}"
+    withheld = withheld or against or refuted(pairs, options, held, names)
+    laws = [law for line in lines for law in line.described()]
+    laws += fitted_laws(pairs, options, known=[law["x"] for law in laws])
+    fields: dict[str, Any] = {"withheld": withheld, "hold_out": held, "laws": tuple(laws)}
+    if withheld:
+        return {**fields, "compute_multipliers": (), "token_multipliers": (), "per_decade": None}
+    (compute, tokens), points = lines, points_along(pairs.complete)
+    of_compute = [compute.multiplier(name, c, c) for name, c, _ in points]
+    of_tokens = [tokens.multiplier(name, d, c) for name, c, d in points]
+    return {
+        **fields,
+        "compute_multipliers": tuple(noted(of_compute, held)),
+        "token_multipliers": tuple(noted(of_tokens, held)),
+        "per_decade": compute.change(*_shared(pairs.complete)),
+    }
+
+
+def _shared(complete: pd.DataFrame) -> tuple[float, float]:
+    """The range of compute that both arms were run at."""
+    return (
+        float(max(complete["compute_reference"].min(), complete["compute_arm"].min())),
+        float(min(complete["compute_reference"].max(), complete["compute_arm"].max())),
+    )
+
+
+def points_along(complete: pd.DataFrame) -> list[tuple[str, float, float]]:
+    """(name, C, D) of the geometric middle and the largest of the compute that both arms were run at."""
+    low, high = _shared(complete)
+    tokens = np.log([complete["n_tokens"].min(), complete["n_tokens"].max()])
+    return [
+        ("geometric middle", float(np.sqrt(low * high)), float(np.exp(tokens.mean()))),
+        ("largest", high, float(np.exp(tokens[1]))),
+    ]
 
 
 def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -48,14 +118,7 @@ def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], nam
 
 def _missed(pairs: Pairs, options: AnalysisOptions) -> list[str]:
     """The sides whose runs the law in C misses by more than their seeds differ; both of a joint law."""
-    law = law_named(options.law)
-    sides = [
-        (
-            {"x": pairs.complete[f"compute_{side}"].to_numpy(float)},
-            pairs.complete[f"loss_{side}"].to_numpy(float),
-        )
-        for side in SIDES
-    ]
+    law, sides = law_named(options.law), _data(pairs, dataclasses.replace(options, x="C"))
     if law.per_arm:
         points, losses = joint_points(sides, law), np.concatenate([loss for _, loss in sides])
         test = lack_of_fit_at(points, losses)

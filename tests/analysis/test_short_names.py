@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import compare, render, table, write_figures
-from scalevec.analysis.data.short_names import LONGEST_NAME, short_names
+from scalevec.analysis.formatting import LONGEST_NAME, short_names
 from scalevec.analysis.report.html import write_report
 from scalevec.analysis.report.text import verdict_table
 

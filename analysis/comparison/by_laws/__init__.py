@@ -1,1 +1,0 @@
-"""Arms that have no trial in common, compared by the laws fitted to each."""
