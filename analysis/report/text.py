@@ -223,8 +223,8 @@ def laws_table(comparisons: Sequence[LawComparison]) -> str:
         "verdict",
     )
     head = (
-        f"{first.options.y}: arm minus {first.reference}, by the law {first.options.law} of each, without pairs, "
-        f"along {first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
+        f"{first.options.y}: arm minus {first.reference}, by the law {first.options.law} of each, without "
+        f"pairs, along {first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
         "multiplier is in the middle of the line"
     )
     notes = dict.fromkeys(c.loss_difference["note"] for c in comparisons if c.loss_difference["note"])
