@@ -86,7 +86,7 @@ def json_schema() -> dict[str, Any]:
 
 def shipped_names() -> list[str]:
     """Return the names of the sweep files that come with the project: ``quickstart``, ``paper/main``, ..."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).resolve().parent
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
 
@@ -110,4 +110,4 @@ def shipped(name: str) -> Path:
             f"no sweep called {name!r} is shipped; "
             + (f"nearest: {', '.join(nearest)}" if nearest else f"there are: {', '.join(names)}")
         )
-    return Path(__file__).parent / f"{name}.yaml"
+    return Path(__file__).resolve().parent / f"{name}.yaml"

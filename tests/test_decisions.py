@@ -20,4 +20,4 @@ def test_the_page_from_a_table_to_a_decision_runs(tmp_path, monkeypatch, capsys)
         else:
             assert [line for line in block.splitlines() if not is_among(line, printed)] == []
     assert printed[0].startswith("with ")
-    assert any("(nats/token, of the laws at the points" in line for line in printed)
+    assert any("of the difference's trend" in line for line in printed)

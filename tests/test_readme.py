@@ -71,7 +71,7 @@ def test_the_python_example_of_the_readme_runs_on_the_kept_results(tmp_path):
     [example] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     shutil.copy(CHECKOUT / "benchmarks" / "reference" / "quickstart" / "results.csv", tmp_path)
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True)
-    assert "none worse" in done.stdout, done.stderr
+    assert "none is worse than baseline" in done.stdout, done.stderr
     assert (tmp_path / "report.html").is_file()
 
 

@@ -26,7 +26,7 @@ BOLD_LETTER, LETTER = 0.72, 0.62
 """Width of a letter of a title and of other text, in em."""
 UNBROKEN = str.maketrans(" -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}")
 BROKEN = {after: before for before, after in UNBROKEN.items()}
-SHEETS = Path(__file__).parent
+SHEETS = Path(__file__).resolve().parent
 INK, FAINT = "#111112", "#222223"
 """Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

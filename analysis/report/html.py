@@ -35,7 +35,7 @@ from scalevec.analysis.tables.scaling import fits_of, laws_table
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES = Path(__file__).parent / "page"
+TEMPLATES = Path(__file__).resolve().parent / "page"
 FIGURES_SHOWN = ("differences", "loss", "curves", "multipliers", "tuning")
 """The figures of a page; the last two stand in sections of their own."""
 

@@ -51,8 +51,8 @@ def _verdict(comparison: Comparison) -> str:
     if comparison.interim:
         return f"{comparison.arm}: {comparison.interim}."
     p = comparison.loss_difference.p_holm
-    said = [comparison.scope.text, *([] if p is None else [f"p {p_value(p)}"])]
-    answer = f"{comparison.verdict} ({', '.join(said)}), {comparison.at_sizes.text}"
+    sentences = [comparison.scope.text, *([] if p is None else [f"p {p_value(p)}"])]
+    answer = f"{comparison.verdict} ({', '.join(sentences)}), {comparison.at_sizes.text}"
     return f"{comparison.arm}: {answer}. With scale: {comparison.with_scale.text}."
 
 

@@ -189,19 +189,23 @@ def _notes(trials: ComparedTrials, rows: Sequence[_FittedRow], blank: Mapping[st
     options = trials.options
     methods = sorted({row.fit.interval_method for row in rows})
     minimised = criterion(rows[0].fit.options.loss, options.delta, options.residual)
-    said = [
+    sentences = [
         f"Law: {formula_of(options)} ({law_named(options.law).source}), {minimised}. Brackets: "
         f"{percent(options.level)} intervals ({', '.join(methods)}), which do not cover a law of the wrong "
         "form; none where the design carries none."
     ]
     if not blank["at the largest C"]:
-        said.append(
+        sentences.append(
             f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, at the "
             "geometric middle and the largest C that both were run at; above one the arm saves."
         )
     if not blank["hold-out"]:
-        said.append("Hold-out: the law of the other rungs at the largest one, predicted over seen less one.")
+        sentences.append(
+            "Hold-out: the law of the other rungs at the largest one, predicted over seen less one."
+        )
     if not blank["next rungs"]:
-        said.append("Next rungs: the same error of the law of the k smallest rungs at the next, for each k.")
-    said += notes.remark_notes((row.reason, row.name) for row in rows if row.reason)
-    return said + notes.remark_notes((warning, row.name) for row in rows for warning in row.fit.warnings)
+        sentences.append(
+            "Next rungs: the same error of the law of the k smallest rungs at the next, for each k."
+        )
+    sentences += notes.remark_notes((row.reason, row.name) for row in rows if row.reason)
+    return sentences + notes.remark_notes((warning, row.name) for row in rows for warning in row.fit.warnings)

@@ -24,7 +24,7 @@ STDLIB_TOKENS = 3.3e6
 """Training tokens of Python's standard library with 1,024 byte-pair tokens, as seen with Python 3.11."""
 BYTES_PER_TOKEN = 3.0
 """Of a text by which its tokens are guessed before it is read."""
-TEMPLATES = Path(sweeps.__file__).parent / "templates"
+TEMPLATES = Path(sweeps.__file__).resolve().parent / "templates"
 _COMPRESSED = (".gz", ".zst")
 TOKENS_FOR_GPUS = 1.6e7
 """Those of the longest trial of the smallest design for GPUs; a shorter text is for designs on CPUs."""

@@ -219,5 +219,5 @@ def test_it_says_whose_differences_are_to_the_reference_at_another_precision(bes
     at_its_own = [row for row in records(table_shown) if row["arm"] == "unified" and row["seeds"] == "2"]
     assert {row["precision"] for row in at_its_own} == {"bfloat16"}
     assert all(row["difference"] for row in at_its_own)
-    said = "Differences of unified: to baseline at another precision, shown in the cells of the arm."
-    assert said in table_shown.notes
+    sentences = "Differences of unified: to baseline at another precision, shown in the cells of the arm."
+    assert sentences in table_shown.notes

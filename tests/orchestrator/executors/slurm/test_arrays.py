@@ -161,8 +161,8 @@ def test_a_controller_asks_for_a_cpu_and_nothing_by_which_trials_find_gpus(tmp_p
 
 
 def test_the_controllers_own_rung_says_what_it_needs_beside(tmp_path):
-    own = {"controller": RungProfile(partition="cpu", memory_gb=None)}
-    here = controller.site_of_controller(site(tmp_path, partition="gpu", rungs=own))
+    of_controller = {"controller": RungProfile(partition="cpu", memory_gb=None)}
+    here = controller.site_of_controller(site(tmp_path, partition="gpu", rungs=of_controller))
     request = here.profile.request(controller.RUNG, controller.REQUEST)
     (job,) = trials(tmp_path, "a")
     asked = Submitter(here).parameters(TOKEN, [[replace(job, rung=controller.RUNG, request=request)]])
