@@ -15,7 +15,6 @@ from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequ
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
-from scalevec.orchestrator.executors.profiles import RungProfile
 from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import RunDirectory
 
@@ -35,6 +34,8 @@ def site_of_controller(site: Site) -> Site:
 
     It has the account, setup, Python and launcher of the trials, and nothing by which these find GPUs.
     """
+    from scalevec.orchestrator.executors.profiles import RungProfile  # loads pydantic, which help does not
+
     kept = {"account", "setup", "python", "launcher"}
     of_trials = [name for name in RungProfile.model_fields if name not in kept]
     small = {
