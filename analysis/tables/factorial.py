@@ -16,7 +16,8 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import p_value, percent, plural, signed, span
 from scalevec.analysis.statistics.paired import Estimate, holm, overall
 from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, sample_of
-from scalevec.analysis.tables import phrases, strategies
+from scalevec.analysis.tables import notes
+from scalevec.analysis.tables.ablation import FIELDS, strategies
 from scalevec.analysis.tables.content import Table
 
 Levels = tuple[str, ...]
@@ -57,7 +58,7 @@ def build(trials: ComparedTrials) -> Table:
         name = effect.factor.removeprefix("vector_")
         texts = span(interval) if interval else "", "" if p is None else p_value(p), str(effect.n_values)
         rows.append((name, effect.level, effect.base, signed(effect.estimate.value), *texts))
-        record = phrases.bounds("effect", effect.estimate.value, interval)
+        record = notes.bounds("effect", effect.estimate.value, interval)
         shown = {"factor": effect.factor, "level": effect.level, "against": effect.base, **record}
         records.append({**shown, "p_holm": p, "values": effect.n_values})
     return Table(
@@ -70,7 +71,7 @@ def build(trials: ComparedTrials) -> Table:
             "combination of the other factors; negative is better. Values: one for each cell and seed in "
             f"which all {plural(len(design.arms), 'arm')} completed: {', '.join(design.arms.values())}.",
             f"Interval: {percent(trials.options.level)}, t; p: corrected by Holm over the effects.",
-            *phrases.convention_notes(trials),
+            *notes.convention_notes(trials),
         ),
         records=tuple(records),
     )
@@ -78,12 +79,13 @@ def build(trials: ComparedTrials) -> Table:
 
 def _largest_factorial(trials: ComparedTrials) -> _Factorial:
     """The largest part of the arms that has every combination of at least two factors."""
-    if not strategies.is_known(trials):
+    fields = strategies(trials)
+    if not fields:
         raise DataError("table 'factorial' needs the strategies of the arms, which this source does not hold")
     arms: dict[Levels, str] = {}
     for arm in trials.arms:
         # An arm that differs from one above it in something else is no other combination.
-        arms.setdefault(tuple(strategies.fields_of(trials, arm).values()), arm)
+        arms.setdefault(tuple(fields[arm].values()), arm)
     levels = [tuple(dict.fromkeys(values)) for values in zip(*arms, strict=True)]
     choices = [list(_subsets(of_factor)) for of_factor in levels]
     best: tuple[Levels, ...] = ()
@@ -96,7 +98,7 @@ def _largest_factorial(trials: ComparedTrials) -> _Factorial:
     if not best:
         raise DataError("no arms have every combination of two factors, such as a, b, a+b and neither")
     return _Factorial(
-        dict(zip(strategies.FIELDS, best, strict=True)),
+        dict(zip(FIELDS, best, strict=True)),
         {combination: arms[combination] for combination in product(*best)},
     )
 

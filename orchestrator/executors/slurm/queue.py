@@ -8,8 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError, TryLaterError
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.executors.profiles import Profile
 
 PATIENCE_S = 60
 """Seconds that a command of SLURM may take."""
@@ -147,6 +151,24 @@ def node_names(partition: str | None) -> set[str]:
     """The nodes of a partition, or of all."""
     within = ["--partition", partition] if partition else []
     return set(call("sinfo", "--noheader", "--Node", "--format=%N", *within).split())
+
+
+def refuse_unknown_partitions(profile: "Profile") -> None:
+    """Raise ``InvalidInputError`` for a partition of ``profile`` or of its rungs that SLURM does not have.
+
+    The controller runs elsewhere than its trials, so that sbatch would refuse these when nobody looks.
+    """
+    asked = {
+        name for each in (profile, *profile.rungs.values()) for name in (each.partition or "").split(",")
+    }
+    try:
+        known = set(call("sinfo", "--noheader", "--all", "--format=%R").split())
+    except SlurmCommandError:
+        return
+    if unknown := sorted(asked - known - {""}):
+        raise InvalidInputError(
+            f"partition is {unknown[0]!r}, which SLURM does not have; allowed: {', '.join(sorted(known))}"
+        )
 
 
 def queued(jobs: Collection[str]) -> dict[str, JobRow] | None:
