@@ -5,9 +5,9 @@
 
 Each NAME is a file of ``sweeps/small``; of the whole ones decay and trend are run only by name. What is
 trained already is not trained again: stop it and go on. Sweeps go rung by rung, first its tuning, then its
-comparison, and the trials of each of these stages that is finished are kept too: another machine goes on
-from there. All that is compared at a rung comes from one machine. Only theory and overhead, which take
-minutes and record more than is kept of a trial, are trained in one go.
+comparison, and what is finished of these stages is kept too: another machine goes on from there. All that is
+compared at a rung comes from one machine, so a comparison is kept whole. Only theory and overhead, which
+take minutes and record more than is kept of a trial, are trained in one go.
 """
 
 import argparse
@@ -112,9 +112,10 @@ def rung_by_rung(path: Path, kept: Path, jobs: str, until: str | None = None) ->
     asked = rungs[: rungs.index(until) + 1 if until else None]
     for rung, stage in product(asked, (TUNING, COMPARISON)):
         where = f"rung == {rung!r} and stage == {stage!r}"
-        if code := _scalevec("run", str(path), "--jobs", jobs, "--where", where):
-            return code
+        code = _scalevec("run", str(path), "--jobs", jobs, "--where", where)
         keep(rung, folder, kept)
+        if code:
+            return code
     return 0
 
 
@@ -127,13 +128,14 @@ def restore(kept: Path, folder: SweepFolder) -> None:
 
 
 def keep(rung: str, folder: SweepFolder, kept: Path) -> None:
-    """Keep the trials of the stages of ``rung`` that are finished, and the predictions of the sweep."""
+    """Keep the finished trials of ``rung``, those compared once all are, and the predictions of the sweep."""
     members = [member for member in folder.members() or [] if member["rung"] == rung]
     finished = []
     for stage in (TUNING, COMPARISON):
         of_stage = {member["trial_id"] for member in members if member["stage"] == stage}
         trials = [RunDirectory.of(folder.path.parents[1], name) for name in of_stage]
-        finished += trials if all(trial.result() is not None for trial in trials) else []
+        done = [trial for trial in trials if trial.result() is not None]
+        finished += done if stage == TUNING or len(done) == len(trials) else []
     if finished:
         write_finished(kept / "trials" / f"{rung}.jsonl.xz", finished)
     _copy_missing(folder.predictions_path, kept / folder.predictions_path.name)
