@@ -26,7 +26,7 @@ trainer:
 fields: {{harm: float}}
 n_params: 12 * width ** 2
 ladder: [{{name: s, width: 8}}, {{name: m, width: 12}}]
-arms: {{plain: {{harm: 0.0}}, harmed: {{harm: 0.2}}, slight: {{harm: 0.005}}}}
+arms: {{plain: {{harm: 0.0}}, harmed: {{harm: 0.2}}, slight: {{harm: 0.008}}}}
 seeds: [0, 1, 2]
 compare: {{reference: plain, until: decided, looks: [2, 3]}}
 """
