@@ -220,7 +220,9 @@ def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
 def _outputs(source: str, name: str, folder: Path, pictures: str, forms: Sequence[str]) -> Iterator[Output]:
     """The commands that read the sweep ``source``, and the file of ``folder`` for what each prints."""
     yield ("results", source, "--vector-norms"), folder / "results.csv"
-    for table in TABLES[name]:
+    # The two arms of a cut are no factorial.
+    tables = [table for table in TABLES[name] if table != "factorial" or SMOKE not in folder.parents]
+    for table in tables:
         for form in forms:
             yield ("table", source, table, "--format", form), folder / f"{table}.{FORMATS[form]}"
     if name == "theory":
