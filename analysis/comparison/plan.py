@@ -257,8 +257,8 @@ def claim_status(trials: Mapping[Any, Any], plan: Mapping[str, Any], chosen: Map
     rows = f"; rows where {chosen['where']}" if chosen["where"] else ""
     if plan["looks"] and plan["next_look"] is None and not changed:
         number, of_all = plan["looks"].index(plan["look"]) + 1, len(plan["looks"])
-        verb = "ended for futility" if plan["ends"] == "futility" else "decided"
-        verb = "ended" if verb == "decided" and number == of_all else verb
+        verb = "ended" if number == of_all else "decided"
+        verb = "ended for futility" if plan["ends"] == "futility" else verb
         return Line("decided_at_look", f"{verb} at look {number} of {of_all} ({plan['look']} seeds)")
     if plan["with_result"] < plan["pairs"] or plan["next_look"] is not None:
         return Line("interim", f"interim: {plan['with_result']} of {plan['pairs']} pairs{rows}")

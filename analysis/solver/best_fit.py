@@ -17,7 +17,8 @@ from scalevec.analysis.solver.starts import scaled
 
 PointsOfArm = tuple[Mapping[str, FloatArray], FloatArray]
 """One arm's variables (name -> [points]) and losses [points]."""
-MOST_KEPT = 256
+MOST_KEPT, MOST_POINTS = 256, 2_000
+"""Fits that are kept, and the points of one: together some hundred megabytes at most."""
 _KEPT: dict[tuple[object, ...], "FittedLaw"] = {}
 AGREEMENT = 1e-6
 """A start agrees with the best when its objective is at most this fraction above."""
@@ -151,6 +152,8 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
     The latest fits are kept: a comparison, its hold-outs, tables and figures ask for the same ones.
     """
     options = options.with_loss(seeds_repeat=points.seeds_repeat)
+    if points.n_points > MOST_POINTS:
+        return _fit(points, y, options)
     law, criterion = points.law, (options.loss, options.delta, options.residual)
     arrays = [y, points.weights, points.groups, *points.variables.values()]
     data = [None if array is None else array.tobytes() for array in arrays]

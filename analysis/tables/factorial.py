@@ -8,6 +8,7 @@ Experimenters, chapter 5).
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
+from typing import Any
 
 import numpy as np
 
@@ -89,12 +90,13 @@ def _largest_factorial(trials: ComparedTrials) -> _Factorial:
     levels = [tuple(dict.fromkeys(values)) for values in zip(*arms, strict=True)]
     choices = [list(_subsets(of_factor)) for of_factor in levels]
     best: tuple[Levels, ...] = ()
-    if np.prod([len(subsets) for subsets in choices]) <= MOST_DESIGNS:
-        for chosen in product(*choices):
-            several = sum(len(subset) > 1 for subset in chosen)
-            size, most = (np.prod([len(subset) for subset in part]) for part in (chosen, best or ((),)))
-            if several > 1 and size > most and all(combination in arms for combination in product(*chosen)):
-                best = chosen
+    if np.prod([len(subsets) for subsets in choices]) > MOST_DESIGNS:
+        raise DataError("too many strategies for table 'factorial'; choose arms with --where")
+    for chosen in product(*choices):
+        several = sum(len(subset) > 1 for subset in chosen)
+        size, most = (np.prod([len(subset) for subset in part]) for part in (chosen, best or ((),)))
+        if several > 1 and size > most and all(combination in arms for combination in product(*chosen)):
+            best = chosen
     if not best:
         raise DataError("no arms have every combination of two factors, such as a, b, a+b and neither")
     return _Factorial(
@@ -111,19 +113,19 @@ def _subsets(levels: Levels) -> Iterator[Levels]:
 def _differences(trials: ComparedTrials, arms: list[str]) -> dict[str, PairedSample]:
     """The differences of each arm to the reference in those pairs that all ``arms`` have."""
     others = [arm for arm in arms if arm != trials.reference]
-    keys = {
-        arm: list(
-            zip(*(trials.pairs(arm).complete[name] for name in ("rung", "n_tokens", "seed")), strict=True)
-        )
-        for arm in others
-    }
+    keys = {arm: _keys(trials, arm) for arm in others}
     common = set.intersection(*map(set, keys.values()))
     if not common:
         raise DataError("no cell and seed in which all arms of the factorial completed")
-    return {
-        arm: sample_of(trials.pairs(arm)).kept(np.array([key in common for key in keys[arm]]))
-        for arm in others
-    }
+    samples = {arm: sample_of(trials.pairs(arm)) for arm in others}
+    return {arm: samples[arm].kept(np.array([key in common for key in keys[arm]])) for arm in others}
+
+
+def _keys(trials: ComparedTrials, arm: str) -> list[tuple[Any, ...]]:
+    """What tells the complete pairs of ``arm`` apart; those of every arm stand in the same order."""
+    complete = trials.pairs(arm).complete
+    seeds = complete["seed"].tolist()
+    return [(*cell, seed) for cell, seed in zip(trials.keys(complete), seeds, strict=True)]
 
 
 def _effects(design: _Factorial, samples: Mapping[str, PairedSample]) -> Iterator[_Effect]:

@@ -70,6 +70,13 @@ def _minutes(value: Any) -> Any:
     return value if value == "auto" else float(value)
 
 
+def _longest(value: Any) -> Any:
+    """A time that is not left open."""
+    if value == "auto":
+        raise profile_problem(refused(value, "a positive number of minutes, or a time as 20:00:00"))
+    return None if value is None else _minutes(value)
+
+
 def _lines(value: Any) -> Any:
     """Lines of shell, from a list or one text with line breaks."""
     return [line for line in value.splitlines() if line.strip()] if isinstance(value, str) else value
@@ -118,6 +125,7 @@ Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
 Lines = Annotated[tuple[Line, ...], Strict(False), BeforeValidator(_lines)]
 Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
 Minutes = Annotated[float | Literal["auto"], PlainValidator(_minutes)]
+Longest = Annotated[float | None, PlainValidator(_longest)]
 Gpus = Annotated[float | str | None, PlainValidator(_gpus)]
 Flags = dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]]
 Constraint = Annotated[str, StringConstraints(pattern=CONSTRAINT_PATTERN)]

@@ -58,7 +58,7 @@ class RungProfile(BaseModel):
     time: of.Minutes = "auto"
     """Minutes of one job, or ``auto``: what its trials are expected to take, times ``time_factor``."""
     time_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
-    max_time: of.Minutes | None = None
+    max_time: of.Longest = None
     """The longest job of the partition: no more is asked for, and a longer trial goes on in another job."""
     memory_gb: of.Positive | None = None
     """``null`` where the site takes no ``--mem``."""
@@ -145,7 +145,7 @@ class Profile(RungProfile):
         each = sorted((time_s or seconds * self.time_factor for seconds in estimates), reverse=True)
         needed = sum(each[: math.ceil(len(each) / self.trials_per_gpu)])
         minutes = max(LEAST_MINUTES, math.ceil(needed / 60))
-        return min(minutes, math.ceil(self.max_time)) if isinstance(self.max_time, float) else minutes
+        return min(minutes, math.ceil(self.max_time)) if self.max_time else minutes
 
     @property
     def says_no_memory(self) -> bool:

@@ -1,5 +1,6 @@
 """``scalevec compare``: each arm against the reference, and a verdict."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -9,7 +10,6 @@ from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
-from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 
 MOST_CAVEATS = 5
@@ -47,25 +47,32 @@ def compare(
     )
 
     def text() -> str:
-        return "\n\n".join([*([of_pairs()] if comparisons else []), *([by_laws()] if of_laws else [])])
-
-    def by_laws() -> str:
-        details = [analysis.laws_comparison_text(of_laws)] if verbose else []
-        for warning in dict.fromkeys(text for comparison in of_laws for text in comparison.warnings):
-            if not verbose:
-                note(f"caveat: {warning}")
-        return "\n\n".join([*details, analysis.laws_table(of_laws)])
-
-    def of_pairs() -> str:
-        from scalevec.analysis.report.text import verdict_table
-
-        if verbose:
-            return f"{analysis.comparison_text(comparisons)}\n\n{verdict_table(comparisons)}"
-        caveats = dict.fromkeys(text for comparison in comparisons for text in comparison.warnings)
-        shown = [f"caveat: {caveat}" for caveat in [*caveats][:MOST_CAVEATS]]
-        rest = len(caveats) - len(shown)
-        shown += [f"{rest} more caveats, with --verbose"] if rest else []
-        return "\n".join([verdict_table(comparisons), *shown])
+        shown = [_of_pairs(comparisons, verbose=verbose)] if comparisons else []
+        return "\n\n".join([*shown, *([_by_laws(of_laws, verbose=verbose)] if of_laws else [])])
 
     records = [*(pairs.to_dict() for pairs in comparisons), *(laws.to_dict() for laws in of_laws)]
     return Result(records, text, output=output)
+
+
+def _of_pairs(comparisons: Sequence[analysis.Comparison], *, verbose: bool) -> str:
+    """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
+    from scalevec.analysis.report.text import verdict_table
+
+    if verbose:
+        return f"{analysis.comparison_text(comparisons)}\n\n{verdict_table(comparisons)}"
+    return "\n".join([verdict_table(comparisons), *_caveats(comparisons)])
+
+
+def _by_laws(of_laws: Sequence[analysis.LawComparison], *, verbose: bool) -> str:
+    """The same of arms that are compared by their laws."""
+    if verbose:
+        return f"{analysis.laws_comparison_text(of_laws)}\n\n{analysis.laws_table(of_laws)}"
+    return "\n".join([analysis.laws_table(of_laws), *_caveats(of_laws)])
+
+
+def _caveats(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]") -> list[str]:
+    """The first caveats, each once, and how many more there are."""
+    caveats = list(dict.fromkeys(text for comparison in comparisons for text in comparison.warnings))
+    shown = [f"caveat: {caveat}" for caveat in caveats[:MOST_CAVEATS]]
+    rest = len(caveats) - len(shown)
+    return [*shown, *([f"{rest} more caveats, with --verbose"] if rest else [])]

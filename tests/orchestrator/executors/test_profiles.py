@@ -363,6 +363,10 @@ def test_no_job_is_asked_for_longer_than_its_partition_has():
     assert profile.limit_minutes(None, [100 * 3600.0]) == 1200
 
 
+def test_the_longest_job_is_a_time(folder):
+    assert "a positive number of minutes, or a time as 20:00:00" in refusal(folder, "site: {max_time: auto}")
+
+
 def test_setup_may_be_a_text_of_several_lines(folder):
     assert Profile(setup="module load cuda\n\nexport A=1\n").setup == ("module load cuda", "export A=1")
 
