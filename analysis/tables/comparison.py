@@ -24,7 +24,7 @@ _MEAN = "mean"
 def build(trials: ComparedTrials, comparisons: Sequence[Comparison] | None = None) -> Table:
     """A row for each cell, the arms side by side, or one for each arm in it; below, the means that decide.
 
-    ``comparisons`` are those of ``trials`` where they are known.
+    ``comparisons`` are those of ``trials`` where a page shows them: then no note repeats their verdicts.
     """
     cells = _Cells(trials)
     by_arm = {comparison.arm: comparison for comparison in comparisons or compared(trials)}
@@ -34,7 +34,7 @@ def build(trials: ComparedTrials, comparisons: Sequence[Comparison] | None = Non
     return replace(
         table,
         notes=(
-            *(_verdict(comparison) for comparison in by_arm.values()),
+            *(() if comparisons else map(_verdict, by_arm.values())),
             *notes.loss_notes(trials),
             notes.mean_note(len(names) + trials.n_arms_left_out, trials.options.level),
             notes.best_note(trials, "of the row" if is_wide else "of each cell"),
