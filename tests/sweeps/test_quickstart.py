@@ -27,7 +27,7 @@ def test_the_demo_is_the_one_that_was_measured(sweep: Any, corpus: CorpusFacts) 
         assert trials[arm, "tiny-25k"] == (401_408, (3, 4, 5), (100,))
         assert trials[arm, "tiny-55k"] == (884_736, (3, 4, 5), (100,))
         assert trials[arm, "tiny-83k"] == (1_327_104, (3, 4, 5), ())
-        assert trials[arm, "tiny-150k"] == (2_408_448, (3,), ())
+        assert trials[arm, "tiny-150k"] == (2_408_448, (3, 4), ())
     assert {tuple(cell.tune_grid["learning_rate"]) for cell in cells} == {(0.008, 0.02, 0.05)}
 
 

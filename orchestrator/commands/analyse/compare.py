@@ -54,7 +54,7 @@ def compare(
     return Result(records, text, output=output)
 
 
-def _of_pairs(comparisons: Sequence[analysis.Comparison], *, verbose: bool) -> str:
+def _of_pairs(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
     """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
     from scalevec.analysis.report.text import verdict_table
 
@@ -63,7 +63,7 @@ def _of_pairs(comparisons: Sequence[analysis.Comparison], *, verbose: bool) -> s
     return "\n".join([verdict_table(comparisons), *_caveats(comparisons)])
 
 
-def _by_laws(of_laws: Sequence[analysis.LawComparison], *, verbose: bool) -> str:
+def _by_laws(of_laws: Sequence["analysis.LawComparison"], *, verbose: bool) -> str:
     """The same of arms that are compared by their laws."""
     if verbose:
         return f"{analysis.laws_comparison_text(of_laws)}\n\n{analysis.laws_table(of_laws)}"

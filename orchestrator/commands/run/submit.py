@@ -42,13 +42,13 @@ def submit(
         raise InvalidInputError(
             f"executor {name!r} keeps no job of its own; use `scalevec run`, or `--executor slurm`{how}"
         )
-    if name == "slurm":
-        from scalevec.orchestrator.executors.slurm.queue import refuse_unknown_partitions
-
-        refuse_unknown_partitions(site.profile)
     agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
     send_along(sweep, site)
     with opened_executor(name, controller.site_of_controller(site)) as cluster:
+        if name == "slurm":
+            from scalevec.orchestrator.executors.slurm.queue import refuse_unknown_partitions
+
+            refuse_unknown_partitions(site.profile)
         run = prepared_run(name, sweep, site, Progress(site.slots))
         run.ask_again()
         tell_unreached([controller.directory_of(runs_dir, sweep.name)])

@@ -202,17 +202,17 @@ CASES = {
         "compare.law: 'cubic': unknown law (allowed: auto, power, power-floor, ",
     ),
     "an exclusion that matches nothing": (
-        "seed: [4, 5]}",
+        "seed: 5}",
         "seed: 7}",
         "exclude[0].seed: 7 matches no trial of the sweep",
     ),
     "an exclusion by an unknown field": (
-        "seed: [4, 5]}",
+        "seed: 5}",
         "sead: 4}",
         "exclude[0].sead: unknown field; did you mean seed? (allowed: arm, rung, seed, stage, optimizer",
     ),
     "an exclusion of everything": (
-        "{rung: tiny-150k, seed: [4, 5]}",
+        "{rung: tiny-150k, seed: 5}",
         "{schedule: cosine}",
         "exclude: drops every trial; nothing is left",
     ),
