@@ -125,16 +125,10 @@ FIGURES: dict[str, RegistryEntry] = {
             "forest:draw_differences",
             "loss difference to the reference per rung, with intervals",
         ),
-        ("ablation", "forest:draw_ablation", "loss difference of each arm beside its design choices"),
-        ("multipliers", "extrapolations:draw_multipliers", "compute multiplier against compute"),
-        (
-            "hold-outs",
-            "extrapolations:draw_hold_outs",
-            "how the law of the smaller rungs predicts each next one",
-        ),
-        ("predictions", "extrapolations:draw_predictions", "the laws to ten times the largest compute"),
-        ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
-        ("curves", "training_curves:draw_curves", "training loss against tokens per rung"),
-        ("statistics", "run_statistics:draw_statistics", "scale vectors and theory along the run"),
+        ("multipliers", "multipliers:draw_multipliers", "compute multiplier against compute"),
+        ("predictions", "law_curves:draw_predictions", "the laws to ten times the largest compute"),
+        ("tuning", "tuning:draw_tuning", "validation loss against the tuned field per rung"),
+        ("curves", "curves:draw_curves", "training loss against tokens per rung"),
+        ("statistics", "curves:draw_statistics", "scale vectors and theory along the run"),
     )
 }

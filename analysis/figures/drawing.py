@@ -1,25 +1,25 @@
 """Draw figures by name, as files for a paper and as SVG for a page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import pandas as pd
 
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
-from scalevec.analysis.figures.output import FORMATS, file_bytes, page_svg, require_formats, write_atomically
+from scalevec.analysis.figures.figure_input import FigureInput, figure_input
+from scalevec.analysis.figures.files import FORMATS, file_bytes, page_svg, require_formats, write_atomically
+from scalevec.analysis.figures.panels import Drawing, draw_on, layout, page
 from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, Medium, font_points, wrapped
 from scalevec.analysis.formatting import footnotes
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES, load
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 WIDTHS = {"page": PAPER, "column": COLUMN}
 """How wide figures in files are."""
+MOST_PAGES = 4
+"""Of a figure in a report: what thousands of trials have no room for is left to files."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ def draw(
     recorded = (choices, curves, statistics)
     chosen = chosen_options(options, changes)
     data = figure_input(results, reference, chosen, *recorded, palette=palette, may_be_alone=True)
-    drawing: Drawing = load(FIGURES[figure].factory)(data, replace(PAPER, axes=ax))
+    drawing: Drawing = load(FIGURES[figure].factory)(data)
+    draw_on(ax, drawing)
     return drawing.caption
 
 
@@ -140,15 +141,18 @@ def _drawn_files(
     """Return the files by name, captions, and why a figure was not drawn, which none of ``only`` may be."""
     files: dict[str, bytes] = {}
     with medium.style():
-        drawings, left_out = _drawings(data, only or list(FIGURES), medium)
+        drawings, left_out = _drawings(data, only or list(FIGURES))
         stamp = _stamp(data)
         for name, drawing in drawings.items():
-            for page, figure in _pages(name, drawing).items():
+            grids = layout(drawing, medium)
+            for number, grid in enumerate(grids, start=1):
+                figure = page(drawing, grid, medium)
                 if stamp:
-                    letter = LETTER * font_points("figure.titlesize")
+                    letter = LETTER * font_points("axes.labelsize")
                     figure.suptitle(wrapped(stamp, figure.get_figwidth(), letter))
+                stem = name if len(grids) == 1 else f"{name}-{number}"
                 for form in dict.fromkeys(formats):
-                    files[f"{page}.{form}"] = file_bytes(figure, form, page, data.names)
+                    files[f"{stem}.{form}"] = file_bytes(figure, form, stem)
     if left_out and (only or not files):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
         raise DataError(f"figures that cannot be drawn from this source: {reasons}")
@@ -161,13 +165,16 @@ def _drawn_files(
 def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigure]:
     """Return those figures of ``names`` that can be drawn, as SVG in the colours of a page."""
     figures = {}
-    stamp = _stamp(data)
     with PAGE.style():
-        for name, drawing in _drawings(data, names, PAGE)[0].items():
-            pages = _pages(name, drawing).items()
-            label = FIGURES[name].description
-            svgs = tuple(page_svg(figure, page.replace("-", ""), label, data.names) for page, figure in pages)
-            figures[name] = PageFigure(svgs, f"{stamp}{drawing.caption}")
+        for name, drawing in _drawings(data, names)[0].items():
+            grids = layout(drawing, PAGE)
+            svgs = tuple(
+                page_svg(page(drawing, grid, PAGE), f"{name}{number}", FIGURES[name].description)
+                for number, grid in enumerate(grids[:MOST_PAGES])
+            )
+            more = f" Here: {MOST_PAGES} of {len(grids)} pages; scalevec figures writes all of them."
+            caption = f"{_stamp(data)}{drawing.caption}{more * (len(grids) > MOST_PAGES)}"
+            figures[name] = PageFigure(svgs, caption)
     return figures
 
 
@@ -177,21 +184,12 @@ def _stamp(data: FigureInput) -> str:
     return f"Interim: {'; '.join(arms)}. " if arms else ""
 
 
-def _drawings(
-    data: FigureInput, names: Sequence[str], medium: Medium
-) -> tuple[dict[str, Drawing], dict[str, str]]:
+def _drawings(data: FigureInput, names: Sequence[str]) -> tuple[dict[str, Drawing], dict[str, str]]:
     """Return each drawing, and why a figure could not be drawn."""
     drawings, left_out = {}, {}
     for name in names:
         try:
-            drawings[name] = load(FIGURES[name].factory)(data, medium)
+            drawings[name] = load(FIGURES[name].factory)(data)
         except DataError as error:
             left_out[name] = str(error)
     return drawings, left_out
-
-
-def _pages(name: str, drawing: Drawing) -> dict[str, "Figure"]:
-    """Return the pages by the name of the figure, with numbers where there are several."""
-    if len(drawing.pages) == 1:
-        return {name: drawing.pages[0]}
-    return {f"{name}-{number}": page for number, page in enumerate(drawing.pages, start=1)}

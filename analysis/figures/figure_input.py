@@ -3,32 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, require_common_cells
 from scalevec.analysis.comparison.law_comparison import LawComparison, pairs_or_laws
-from scalevec.analysis.comparison.trials import Cell, ComparedTrials, compared_losses
+from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import ArmStyle, arm_styles
 from scalevec.analysis.formatting import shortened_in
 from scalevec.analysis.options import AnalysisOptions
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Choices = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure: its pages, and its caption for a reader who sees nothing else."""
-
-    pages: "list[Figure]"
-    caption: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +49,6 @@ class FigureInput:
         """Those arms that have no pair with the reference, compared by their laws."""
         return self._pairs_and_laws[1]
 
-    @property
-    def reference_in_lines(self) -> str:
-        """The reference as it stands at an axis: a name that was shortened, in two lines."""
-        reference = self.trials.reference
-        return reference.replace("...", "...\n") if reference in self.names.values() else reference
-
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
         """The style of each arm, the reference first."""
@@ -74,46 +56,52 @@ class FigureInput:
         chosen = {self.names.get(arm, arm): colour for arm, colour in self.palette.items()}
         return {arm: replace(style, colour=chosen.get(arm, style.colour)) for arm, style in styles.items()}
 
-    @cached_property
-    def cells(self) -> dict[str, Cell]:
-        """The cell of each trial by its id; empty for a table without ids."""
-        rows = self.trials.rows
-        if "trial_id" not in rows:
-            return {}
-        cells = {cell.key: cell for cell in self.trials.cells}
-        return {
-            trial: cells[key] for trial, key in zip(rows["trial_id"], self.trials.keys(rows), strict=True)
-        }
-
-    def entries(self, arms: Iterable[str]) -> list[tuple[str, ArmStyle]]:
-        """Return the legend of those ``arms`` that are compared, in their order."""
+    def legend(self, arms: Iterable[str]) -> dict[str, ArmStyle]:
+        """Return the styles of those ``arms`` that are compared, in their order."""
         shown = set(arms)
-        return [(arm, style) for arm, style in self.styles.items() if arm in shown]
-
-    def of_trials(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the ``rows`` (with trial_id) of the trials that are compared."""
-        rows = rows[rows["arm"].isin(self.trials.arms)]
-        # A table without ids has no cells: its rows can be told apart by their arm alone.
-        chosen: pd.DataFrame = rows[rows["trial_id"].isin(self.cells)] if self.cells else rows
-        return chosen
-
-    def setting_of(self, trial_id: str) -> str:
-        """Return the settings of a trial that vary, as text."""
-        return ", ".join(self.cells[trial_id].setting.values()) if trial_id in self.cells else ""
+        return {arm: style for arm, style in self.styles.items() if arm in shown}
 
     @cached_property
-    def places(self) -> dict[str, tuple[str, str]]:
-        """The setting, with the budget where a rung has several, and the rung of each trial by its id."""
-        budgets: dict[tuple[str, ...], set[int]] = {}
-        for cell in self.trials.cells:
-            budgets.setdefault((cell.rung, *cell.setting.values()), set()).add(cell.n_tokens)
-        has_several = any(len(of_rung) > 1 for of_rung in budgets.values())
-        ranks = {cell.key: number for number, cell in enumerate(self.trials.cells)}
-        places = {}
-        for trial, cell in sorted(self.cells.items(), key=lambda item: ranks[item[1].key]):
-            ratio = [f"D/N {cell.n_tokens / cell.n_params:.3g}"] if has_several else []
-            places[trial] = (", ".join([*cell.setting.values(), *ratio]), cell.rung)
-        return places
+    def places(self) -> pd.DataFrame:
+        """The setting, rung, n_params and n_tokens of each compared trial by its id, in the order of cells.
+
+        The setting has the tokens per parameter too where a rung has several budgets. Raises
+        :class:`DataError` for a table without ids.
+        """
+        rows = self.trials.rows
+        require_column(rows, "trial_id", "what runs recorded")
+        cells = {cell.key: (number, cell) for number, cell in enumerate(self.trials.cells)}
+        of_trials = [cells[key] for key in self.trials.keys(rows)]
+        has_several = len({(cell.rung, *cell.setting.values()) for _, cell in of_trials}) < len(cells)
+        ratios = [
+            [f"D/N {cell.n_tokens / cell.n_params:.3g}"] if has_several else [] for _, cell in of_trials
+        ]
+        places = pd.DataFrame(
+            {
+                "trial_id": rows["trial_id"],
+                "order": [number for number, _ in of_trials],
+                "setting": [
+                    ", ".join([*cell.setting.values(), *ratio])
+                    for (_, cell), ratio in zip(of_trials, ratios, strict=True)
+                ],
+                "rung": [cell.rung for _, cell in of_trials],
+                "n_params": [cell.n_params for _, cell in of_trials],
+                "n_tokens": [cell.n_tokens for _, cell in of_trials],
+            }
+        )
+        return places.set_index("trial_id").sort_values("order", kind="stable")
+
+    def placed(self, recorded: pd.DataFrame | None, what: str) -> pd.DataFrame:
+        """Return the rows recorded by compared trials with their :attr:`places`, in the order of cells.
+
+        Raises :class:`DataError` where there are none of ``what``.
+        """
+        if recorded is None or recorded.empty:
+            raise DataError(f"{what} are kept with a sweep, not in a table")
+        rows = recorded.drop(columns="rung").join(self.places, on="trial_id", how="inner")
+        if rows.empty:
+            raise DataError(f"no compared run has {what}")
+        return rows.sort_values(["order", "tokens"], kind="stable")
 
     def compared(self) -> list[Comparison]:
         """Return the comparisons that have a completed pair; raise :class:`DataError` where none has."""
@@ -123,19 +111,6 @@ class FigureInput:
         if not compared:
             raise DataError("no arm has a completed pair with the reference")
         return compared
-
-    def lines(self) -> dict[str, ComparedTrials]:
-        """Return the parts on which a law in one variable can stand, by their settings: a panel each."""
-        return {named_setting(setting): part for setting, part in self.trials.lines()}
-
-    def training_curves(self) -> pd.DataFrame:
-        """Return the curves of the compared arms; raise :class:`DataError` where there are none."""
-        if self.curves is None or self.curves.empty:
-            raise DataError("training curves are kept with a sweep, not in a table")
-        curves = self.of_trials(self.curves[np.isfinite(self.curves["loss"])])
-        if curves.empty:
-            raise DataError("no compared run has a training curve")
-        return curves
 
 
 def figure_input(

@@ -1,233 +1,233 @@
 """Loss against size or compute with the fitted laws and what is left of them; at one size, loss by arm."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.tidy import FloatArray, completed_rows
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.figure_input import Drawing, FigureInput
-from scalevec.analysis.figures.panels import Key, PanelGrid, strips
-from scalevec.analysis.figures.points import name_points, trial_names
-from scalevec.analysis.figures.style import INK, ArmStyle, Medium, band_between
-from scalevec.analysis.figures.ticks import log_log_ticks
-from scalevec.analysis.fits.columns import variable_of
-from scalevec.analysis.fits.fit import fit_arm
+from scalevec.analysis.figures.figure_input import FigureInput, named_setting
+from scalevec.analysis.figures.panels import Drawing, Key, Panel, strips
+from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points
+from scalevec.analysis.fits.columns import variable_of, variables_of
+from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.hold_out import held_rows
-from scalevec.analysis.fits.result import Fit
-from scalevec.analysis.formatting import few, loss_name, named_with_unit, percent, plural
+from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
+from scalevec.analysis.formatting import count, loss_name, named_with_unit, percent, plural
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
-from scalevec.analysis.registry import base_of
+from scalevec.analysis.tables.notes import remark_notes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
-PREDICTED = "predicted (held out)"
-APART = 2.5
-"""Losses of settings that together span so many times what those of one span have axes of their own."""
-
-
-DRAWS, STEPS = 200, 60
-"""Bootstrap replicates and points of a curve."""
-
-
-@dataclass(frozen=True)
-class _LawCurve:
-    """A fitted law on a grid of ``x`` [points]; ``low`` and ``high`` are nan where it has no interval."""
-
-    x: FloatArray
-    loss: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-@dataclass(frozen=True)
-class _Points:
-    """The trials of one arm in one setting, its law, and what the law of the other trials says of the held.
-
-    ``predicted`` is x and loss of the held trials' mean.
-    """
-
-    names: list[str]
-    x: FloatArray
-    loss: FloatArray
-    law: _LawCurve | None = None
-    predicted: tuple[float, float] | None = None
-
-    def over(self, other: _LawCurve) -> "_Points":
-        """Return the same in percent above another law; a page names each trial once."""
-
-        def above(x: FloatArray, loss: FloatArray) -> FloatArray:
-            known = np.exp(np.interp(np.log(x), np.log(other.x), np.log(other.loss)))
-            return np.asarray(100 * (loss / known - 1))
-
-        law, predicted = self.law, self.predicted
-        if law is not None:
-            law = _LawCurve(law.x, *(above(law.x, of) for of in (law.loss, law.low, law.high)))
-        if predicted is not None:
-            predicted = (predicted[0], float(above(*map(np.array, predicted))))
-        return _Points([], self.x, above(self.x, self.loss), law, predicted)
-
-
-_Panel = dict[str, _Points]
+STEPS = 60
+"""Points of a curve."""
+_Laws = Mapping[str, FittedArm]
 """By arm."""
 
 
-def draw_loss(data: FigureInput, medium: Medium) -> Drawing:
-    """Draw the loss of completed trials against N, D or C (``x`` of the options), with law and band.
+def draw_loss(data: FigureInput) -> Drawing:
+    """Draw the loss of completed trials against N, D or C, with each arm's law and its band.
 
-    Each setting in which a law in one variable can stand has a column: above the losses, below their
-    residuals to the reference's law. Trials of one size have no axis of sizes: their losses stand arm by arm.
+    Each setting in which the law can stand has a column: above the losses, below their residuals to the
+    reference's law. Trials of one size have no axis of sizes: their losses stand arm by arm.
     """
-    rows, _ = completed_rows(data.trials.rows)
+    parts = _parts(data)
+    if not any(np.ptp(_x(part.rows, data.trials.options)) for part in parts.values()):
+        return _strips(data, {name: part.rows for name, part in parts.items()})
+    return _drawing(data, parts, {name: _fitted(part)[0] for name, part in parts.items()}, 1.0)
+
+
+def draw_predictions(data: FigureInput) -> Drawing:
+    """Draw the same to ten times the largest compute, thin beyond the data; bands of one more run too."""
+    parts = _parts(data)
+    fitted = {name: _fitted(part) for name, part in parts.items()}
+    laws = {name: of_part for name, (of_part, _) in fitted.items() if of_part}
+    if not laws:
+        reasons = dict.fromkeys(reason for _, of_part in fitted.values() for reason in of_part)
+        raise DataError("; ".join(reasons) or f"law {data.trials.options.law} has no larger compute")
+    return _drawing(data, {name: parts[name] for name in laws}, laws, max(FACTORS.values()))
+
+
+def _parts(data: FigureInput) -> dict[str, ComparedTrials]:
+    """Return the parts through each of which a law can go, by their settings, with their completed rows.
+
+    Some trials may stand in no comparison, so in no part: all are shown together then.
+    """
+    rows = completed_rows(data.trials.rows)[0]
     if rows.empty:
         raise DataError("no trial is completed")
-    options = data.trials.options
-    parts = {name: completed_rows(part.rows)[0] for name, part in data.lines().items()}
-    parts = {name: part for name, part in parts.items() if len(part)}
-    # Some trials stand in no comparison, so in no part: all are shown together, which no law describes.
-    in_parts = sum(map(len, parts.values())) == len(rows)
-    parts = parts if in_parts else {"": rows}
-    curves = {name: part for name, part in parts.items() if np.ptp(variable_of(part, options.x, options))}
-    if not curves:
-        return _strips(data, medium, parts)
-    has_laws = in_parts and law_named(options.law).variables == ("x",)
-    losses = {name: _points(data, part, has_laws=has_laws) for name, part in curves.items()}
-    one_size = [name for name in parts if name not in curves]
-    remark = f" Not shown, for they have one size: {few(one_size)}." if one_size else ""
-    caption = _loss_caption(pd.concat(curves.values()), data, losses) + remark
-    return _loss_drawing(data, medium, losses, caption)
+    parts = {named_setting(setting): part for setting, part in data.trials.law_parts()}
+    completed = {name: replace(part, rows=completed_rows(part.rows)[0]) for name, part in parts.items()}
+    if sum(len(part.rows) for part in completed.values()) < len(rows):
+        return {"": replace(data.trials, rows=rows)}
+    return {name: part for name, part in completed.items() if len(part.rows)}
 
 
-def _points(data: FigureInput, rows: pd.DataFrame, *, has_laws: bool) -> _Panel:
-    options, panel = replace(data.trials.options, where=None), {}
-    for arm in data.trials.arms:
-        of_arm = rows[rows["arm"] == arm]
-        if of_arm.empty:
-            continue
-        names = trial_names(of_arm, data.trials.varying_settings)
-        x = variable_of(of_arm, options.x, options)
-        points = _Points(names, x, of_arm["loss"].to_numpy(float))
-        panel[arm] = _with_law(points, of_arm, options) if has_laws else points
-    return panel
+def _fitted(part: ComparedTrials) -> tuple[dict[str, FittedArm], list[str]]:
+    """Return the law of each arm that has one, without a hold-out that the rows cannot give, and why others
+    have none."""
+    options, laws, reasons = replace(part.options, where=None), {}, []
+    law = law_named(options.law)
+    if law.method != "points":
+        return {}, [f"law {options.law} is of optima, not of losses"]
+    for arms in [part.arms] if law.per_arm else [[arm] for arm in part.arms]:
+        rows = part.rows[part.rows["arm"].isin(arms)]
+        for hold_out in dict.fromkeys((options.hold_out, "none")):
+            try:
+                fitted = fitted_arms(rows, replace(options, hold_out=hold_out))
+            except DataError as error:
+                reasons.append(str(error))
+                continue
+            laws |= {each.data.arm: each for each in fitted if len(each.line(FACTORS))}
+            break
+    return laws, reasons
 
 
-def _with_law(points: _Points, rows: pd.DataFrame, options: AnalysisOptions) -> _Points:
-    fitted = _fitted(rows, options)
-    if fitted is None:
-        return points
-    drawn = fitted.predict({options.x: np.geomspace(points.x.min(), points.x.max(), STEPS)})
-    x, loss, low, high = (drawn[name].to_numpy(float) for name in (options.x, "value", "low", "high"))
-    points = replace(points, law=_LawCurve(x, loss, low, high))
-    if "predicted" not in fitted.hold_out:
-        return points
-    held = held_rows(rows, options, options.hold_out)
-    return replace(
-        points, predicted=(float(np.exp(np.log(points.x[held]).mean())), fitted.hold_out["predicted"])
-    )
+def _x(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray:
+    """Return x of the options for each row, or compute for a law of several variables."""
+    return variable_of(rows, _axis(options), options)
 
 
-def _fitted(rows: pd.DataFrame, options: AnalysisOptions) -> Fit | None:
-    """The law of an arm, without a hold-out that these rows cannot give; None where there is none."""
-    entry = base_of(options.law)
-    alone = (entry and entry.alone) or options.law
-    for hold_out in (options.hold_out, "none"):
-        try:
-            return fit_arm(rows, replace(options, law=alone, hold_out=hold_out, bootstrap=DRAWS))
-        except DataError:  # the fit itself says why there is no law; the points are drawn all the same
-            continue
-    return None
+def _axis(options: AnalysisOptions) -> str:
+    variables = law_named(options.law).variables
+    return options.x if variables == ("x",) else variables[0] if len(variables) == 1 else "C"
 
 
-def _loss_caption(rows: pd.DataFrame, data: FigureInput, losses: Mapping[str, _Panel]) -> str:
-    options, reference = data.trials.options, data.trials.reference
-    drawn = [points for panel in losses.values() for points in panel.values()]
-    laws = (
-        f"Lines: {formula_of(options)} for each arm; bands: {percent(options.level)} interval of the law, "
-        "none where the law is refuted. "
-    ) * any(points.law is not None for points in drawn)
-    held = "Hollow: what the law of the other trials predicts of the rung held out. " * any(
-        points.predicted for points in drawn
-    )
-    below = f"Below: residuals to the law of {reference}. " * any(
-        reference in panel and panel[reference].law is not None for panel in losses.values()
-    )
-    return (
-        f"Points: {loss_name(options.y, options.unit)} of {len(rows)} trials "
-        f"({plural(rows['seed'].nunique(), 'seed')}). {laws}{held}{below}"
-        f"C: {C_CONVENTIONS[options.c_convention]}; N: {N_CONVENTIONS[options.n_convention]}."
-    )
-
-
-def _loss_drawing(data: FigureInput, medium: Medium, losses: Mapping[str, _Panel], caption: str) -> Drawing:
+def _drawing(
+    data: FigureInput, parts: Mapping[str, ComparedTrials], laws: Mapping[str, _Laws], farthest: float
+) -> Drawing:
+    """Return the figure of ``parts`` with their ``laws`` to ``farthest`` times the largest compute."""
     options, reference = data.trials.options, data.trials.reference
     label = named_with_unit(options.y, options.unit)
-    residual = f"residual to the\nlaw of {data.reference_in_lines} (%)"
-    panels: dict[Key, tuple[_Panel, str]] = {(label, name): (panel, "log") for name, panel in losses.items()}
-    for name, panel in losses.items():
-        law = panel[reference].law if reference in panel else None
-        if law is not None:
-            above = {arm: points.over(law) for arm, points in panel.items()}
-            panels[residual, name] = (above, "linear")
-
-    def draw(axis: "Axes", shown: tuple[_Panel, str]) -> None:
-        panel, scale = shown
-        for arm, points in panel.items():
-            _draw_points(axis, points, data.styles[arm], medium)
-        axis.set(xscale="log", yscale=scale)
-
-    entries = data.entries(arm for panel in losses.values() for arm in panel)
-    if any(points.predicted for panel in losses.values() for points in panel.values()):
-        entries.append((PREDICTED, ArmStyle(INK, "o", "none", is_hollow=True)))
-    grid = PanelGrid(
-        medium, (AXES[options.x], label), entries, log_log_ticks, height=2.6, share=("all", "row")
+    residual = f"residual to the\nlaw of {reference} (%)"
+    panels: dict[Key, Panel] = {
+        (label, name): _panel(data, part, laws[name], farthest) for name, part in parts.items()
+    }
+    below: dict[Key, Panel] = {
+        (residual, name): _panel(data, part, laws[name], farthest, laws[name][reference])
+        for name, part in parts.items()
+        if reference in laws[name]
+    }
+    if not below:
+        panels = {("", name): panel for (_, name), panel in panels.items()}
+    rows = pd.concat([part.rows for part in parts.values()])
+    return Drawing(
+        panels | below,
+        (AXES.get(_axis(options), _axis(options)), label),
+        _caption(data, rows, laws, farthest),
+        data.legend(rows["arm"]),
+        height=1.7 if below else 2.6,
+        share=("all", "row"),
+        ratios=(1.8, 1.0) if below else (),
     )
-    if len(panels) > len(losses):
-        grid = replace(grid, ratios=(1.8, 1.0))
-    return grid.drawing(panels, draw, caption)
 
 
-def _draw_points(axis: "Axes", points: _Points, style: ArmStyle, medium: Medium) -> None:
-    colour, law = style.on(medium), points.law
-    if law is not None:
-        axis.plot(law.x, law.loss, color=colour, linestyle=style.dash)
-        band_between(axis, law.x, law.low, law.high, colour)
-    (trials,) = axis.plot(points.x, points.loss, style.marker, color=colour, alpha=0.75)
-    if points.names:
-        name_points(trials, points.names)
-    if points.predicted is not None:
-        hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 11 * medium.squeeze[0]}
-        axis.plot(*points.predicted, style.marker, color=colour, **hollow)
+def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, _Laws], farthest: float) -> str:
+    options, reference = data.trials.options, data.trials.reference
+    fitted = [law for of_part in laws.values() for law in of_part.values()]
+    parts = [f"Points: {loss_name(options.y, options.unit)} of {len(rows)} trials "]
+    parts[0] += f"({plural(rows['seed'].nunique(), 'seed')})."
+    if fitted:
+        ratio = "" if len(fitted[0].seen) == 1 else " at the tokens per parameter of its largest run"
+        run = " and, paler, of one further run, with the law's own error; thin: beyond the data" * (
+            farthest > 1
+        )
+        parts += [
+            f"Lines: {formula_of(options)} for each arm{ratio}; bands: {percent(options.level)} "
+            f"of the law{run}."
+        ]
+    if any("predicted" in law.held for law in fitted):
+        parts += ["Hollow: what the law of the other trials predicts of the rung held out."]
+    if any(reference in of_part for of_part in laws.values()):
+        parts += [f"Below: residuals to the law of {reference}."]
+    parts += [f"C: {C_CONVENTIONS[options.c_convention]}; N: {N_CONVENTIONS[options.n_convention]}."]
+    if farthest > 1:
+        notes = [(str(note), law.data.arm) for law in fitted for note in law.predict()["note"] if note]
+        parts += remark_notes(notes)
+    return " ".join(parts)
 
 
-def _strips(data: FigureInput, medium: Medium, parts: Mapping[str, pd.DataFrame]) -> Drawing:
+def _panel(
+    data: FigureInput, part: ComparedTrials, laws: _Laws, farthest: float, over: FittedArm | None = None
+) -> Panel:
+    """Return the panel of a part: its losses, or their residuals ``over`` another law in percent."""
+    options = replace(data.trials.options, where=None)
+
+    def draw(axis: "Axes") -> None:
+        for arm, rows in part.rows.groupby("arm", sort=False):
+            style, values, law = data.styles[arm], variables_of(rows, options), laws.get(str(arm))
+            x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
+            names = None if over else trial_names(rows, data.trials.varying_settings)
+            draw_points(axis, x, y, style, names)
+            if law:
+                _draw_law(axis, law, style, farthest, over)
+            if law and "predicted" in law.held:
+                held = held_rows(rows, options, options.hold_out)
+                at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
+                predicted = _over(over, at, np.array([law.held["predicted"]]))
+                where = np.exp(np.log(x[held]).mean(keepdims=True))
+                axis.plot(where, predicted, style.marker, color=style.color, fillstyle="none", markersize=9)
+        axis.set(xscale="log", yscale="linear" if over else "log")
+
+    return draw
+
+
+def _over(other: FittedArm | None, at: Mapping[str, FloatArray], loss: FloatArray) -> FloatArray:
+    """Return ``loss`` in percent above another law at the same points; as it is without one."""
+    if other is None:
+        return loss
+    return np.asarray(100 * (loss / other.values(other.law.theta[None], at)[0] - 1))
+
+
+def _draw_law(axis: "Axes", law: FittedArm, style: ArmStyle, farthest: float, over: FittedArm | None) -> None:
+    """Draw one law and its bands, that of a further run too where it is asked beyond the data."""
+    name, seen = law.axis
+    # Along one ratio compute is the square of N and of D.
+    first = (seen.min() / seen.max()) ** (1 if name == "C" else 2)
+    line = law.line({f"{factor:.9g}": factor for factor in np.geomspace(first, farthest, STEPS)})
+    at = {variable: line[law.shown(variable)].to_numpy(float) for variable in law.law.points.law.variables}
+    x = (line[name] if name in line else 6 * line["N"] * line["D"]).to_numpy(float)
+    for interval in ("law", "run") if farthest > 1 else ("law",):
+        drawn = law.predict(line, interval)
+        y, *ends = (_over(over, at, drawn[column].to_numpy(float)) for column in ("value", "low", "high"))
+        draw_curve(axis, x, y, ends, style, (drawn["decades"] > 0).to_numpy())
+
+
+def trial_names(rows: pd.DataFrame, settings: list[str]) -> list[str]:
+    """Return a name for each of ``rows``, trials: arm, rung, settings, tokens, seed, loss."""
+    names = []
+    for row in rows.to_dict("records"):
+        where = [
+            row["arm"],
+            row["rung"],
+            *(row[name] for name in settings),
+            f"{count(row['n_tokens'])} tokens",
+        ]
+        trial = f" (trial {str(row['trial_id'])[:12]})" if "trial_id" in row else ""
+        names.append(f"{', '.join(map(str, where))}, seed {row['seed']}: {row['loss']:.4f}{trial}")
+    return names
+
+
+def _strips(data: FigureInput, parts: Mapping[str, pd.DataFrame]) -> Drawing:
     """Draw the losses of each arm on a line of their own, with their mean as a stroke."""
-    options = data.trials.options
-    arms = {
-        ("", name): {str(arm): of_arm for arm, of_arm in rows.groupby("arm")} for name, rows in parts.items()
-    }
-    losses = {
-        key: {arm: rows["loss"].to_numpy(float) for arm, rows in of_panel.items()}
-        for key, of_panel in arms.items()
-    }
-    names = {
-        key: {arm: trial_names(rows, data.trials.varying_settings) for arm, rows in of_panel.items()}
-        for key, of_panel in arms.items()
-    }
-    has_own_axes = _lie_apart([rows["loss"].to_numpy(float) for rows in parts.values()])
+    options, settings = data.trials.options, data.trials.varying_settings
+    panels: dict[Key, Panel] = {}
+    for name, rows in parts.items():
+        of_arms = {arm: rows[rows["arm"] == arm] for arm in data.trials.arms if arm in set(rows["arm"])}
+        losses = {arm: of_arm["loss"].to_numpy(float) for arm, of_arm in of_arms.items()}
+        names = {arm: trial_names(of_arm, settings) for arm, of_arm in of_arms.items()}
+        panels["", name] = strips(losses, names, data.styles)
+    own = " Each panel has an axis of its own." * (len(parts) > 1)
     caption = (
         f"{loss_name(options.y, options.unit).capitalize()} of {sum(map(len, parts.values()))} trials of one "
-        f"size, arm by arm; strokes: means over seeds.{' Each panel has an axis of its own.' * has_own_axes}"
+        f"size, arm by arm; strokes: means over seeds.{own}"
     )
-    label = named_with_unit(options.y, options.unit)
-    return strips(data, medium, losses, label, caption, names=names, has_own_axes=has_own_axes)
-
-
-def _lie_apart(panels: Sequence[FloatArray]) -> bool:
-    """Whether on a common axis the widest of ``panels`` [trials] would be a fraction of it."""
-    return float(np.ptp(np.concatenate(panels))) > APART * max(map(float, map(np.ptp, panels)))
+    label, height = named_with_unit(options.y, options.unit), 0.3 * len(data.trials.arms) + 0.5
+    return Drawing(panels, (label, ""), caption, {}, height=height, share=("none", "none"))

@@ -4,43 +4,36 @@ The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color), which 
 apart; marker and dash say the same again, so that a figure stays legible in grey.
 """
 
-import re
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BOLD_LETTER, LETTER = 0.72, 0.62
 """Width of a letter of a title and of other text, in em."""
-UNBROKEN = str.maketrans(" -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}")
-BROKEN = {after: before for before, after in UNBROKEN.items()}
+INCHES_OF_TICK = {"x": 0.52, "y": 0.3}
+"""What one number on an axis takes with the space beside it."""
 SHEETS = Path(__file__).resolve().parent
-INK, FAINT = "#111112", "#222223"
-"""Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 ON_DARK = ("#2f8fdc", "#f0742c", "#35c79a", "#cc79a7", "#f0b432", "#8fd0ff")
 """The same on a dark screen."""
-PAGE_COLOURS = {
-    INK: ("#1b1f24", "#e6e9ed"),
-    FAINT: ("#8a929c", "#767f8a"),
-    **{colour.lower(): (colour.lower(), dark) for colour, dark in zip(OKABE_ITO, ON_DARK, strict=True)},
+DARK = {
+    "#1b1f24": "#e6e9ed",
+    "#8a929c": "#767f8a",
+    **{colour.lower(): dark for colour, dark in zip(OKABE_ITO, ON_DARK, strict=True)},
 }
-"""What a page shows for a colour of a figure, light and dark."""
+"""What a dark page shows for each colour of a figure: ink, grey and the arms'."""
 MARKERS = ("s", "^", "D", "v", "P", "X")
 Dash = Literal["solid", "none"] | tuple[float, tuple[float, ...]]
-SOLID: Dash = "solid"
 DASHES: tuple[Dash, ...] = (
     (0, (5, 1.6)),
     (0, (1.4, 1.2)),
@@ -49,26 +42,20 @@ DASHES: tuple[Dash, ...] = (
     (0, (3, 1.2, 1, 1.2, 1, 1.2)),
     (0, (2.6, 1.2)),
 )
+_RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 @dataclass(frozen=True)
 class Medium:
-    """Where figures stand: style sheets, widths in inches of a column and of the page, ink and grey.
+    """Where figures stand: style sheets, widths in inches of a single panel and of several.
 
-    ``squeeze`` is the height of a figure over that on the page of a report, in a column and across the page;
-    ``most_columns`` of panels: of a single row that is wrapped, and of a matrix. ``most_pages`` of a figure:
-    what a report of thousands of trials has no room for is left to files.
+    ``squeeze`` is the height of a figure over that on the page of a report, ``most_columns`` of panels.
     """
 
     sheets: tuple[str, ...]
     widths: tuple[float, float]
-    squeeze: tuple[float, float]
-    most_columns: tuple[int, int]
-    ink: str
-    faint: str
-    most_pages: int | None = None
-    axes: Any = None
-    """Those of somebody's own figure, one or an array, on which panels are drawn instead of new ones."""
+    squeeze: float
+    most_columns: int
 
     def style(self) -> AbstractContextManager[None]:
         """Return the context in which figures are drawn and written."""
@@ -77,52 +64,40 @@ class Medium:
         # From the defaults: no matplotlibrc may change a byte of a figure, or ask for LaTeX.
         return style.context([SHEETS / name for name in self.sheets], after_reset=True)
 
-    def figure(
-        self, rows: int = 1, columns: int = 1, *, height: float = 4.1, wide: bool = False, **options: Any
-    ) -> tuple["Figure", Any]:
-        """Return a figure with its axes [rows, columns]; ``height``: inches on the page of a report."""
-        from matplotlib.figure import Figure
 
-        if self.axes is not None:
-            given = np.ravel(self.axes)
-            if len(given) != rows * columns:
-                raise DataError(
-                    f"the figure has {rows} x {columns} panels, and {len(given)} axes are given: give one "
-                    "for each panel, or choose by where what is drawn"
-                )
-            return given[0].figure, given.reshape(rows, columns)
-        size = (self.widths[wide], height * self.squeeze[wide])
-        figure = Figure(figsize=size, layout="constrained")
-        return figure, figure.subplots(rows, columns, squeeze=False, **options)
-
-
-PAGE = Medium(("scalevec.mplstyle",), (7.6, 7.6), (1.0, 1.0), (3, 4), INK, FAINT, most_pages=4)
+PAGE = Medium(("scalevec.mplstyle",), (7.6, 7.6), 1.0, 3)
 """The report: a browser's page, light or dark."""
-PAPER = Medium(("scalevec.mplstyle", "paper.mplstyle"), (3.3, 6.9), (0.6, 0.72), (3, 4), "#000000", "#555555")
+PAPER = Medium(("scalevec.mplstyle", "paper.mplstyle"), (3.3, 6.9), 0.68, 3)
 """A two-column paper."""
-COLUMN = replace(PAPER, widths=(3.3, 3.3), squeeze=(0.6, 0.6), most_columns=(2, 2))
+COLUMN = replace(PAPER, widths=(3.3, 3.3), most_columns=2)
 """The same, every figure as wide as one column."""
 
 
 @dataclass(frozen=True)
 class ArmStyle:
-    """How an arm is drawn in all figures; ``colour`` may be the stand-in :data:`INK`."""
+    """How an arm is drawn in all figures; without a ``colour`` of its own in ink."""
 
-    colour: str
-    marker: str
-    dash: Dash = SOLID
-    is_hollow: bool = False
+    colour: str = ""
+    marker: str = "o"
+    dash: Dash = "solid"
 
-    def on(self, medium: Medium) -> str:
-        """Return the colour on ``medium``."""
-        return medium.ink if self.colour == INK else self.colour
+    @property
+    def color(self) -> str:
+        """The colour for matplotlib."""
+        return self.colour or ink()
+
+
+def ink() -> str:
+    """Return the colour of text in the style that is in force."""
+    from matplotlib import rcParams
+
+    return str(rcParams["text.color"])
 
 
 def arm_styles(arms: Sequence[str], reference: str) -> dict[str, ArmStyle]:
     """Return the style of each arm: the reference ink, round and solid, the others by their order."""
     others = [arm for arm in arms if arm != reference]
-    styles = {arm: nth_style(number) for number, arm in enumerate(others)}
-    return {reference: ArmStyle(INK, "o"), **styles}
+    return {reference: ArmStyle(), **{arm: nth_style(number) for number, arm in enumerate(others)}}
 
 
 def nth_style(number: int) -> ArmStyle:
@@ -136,37 +111,22 @@ def nth_style(number: int) -> ArmStyle:
     )
 
 
-def label_of(name: str) -> str:
-    """Return a legend's text for ``name``: matplotlib skips names with a leading underscore."""
-    return f" {name}" if name.startswith("_") else name
-
-
-def title(text: str, inches: float, letter: float = BOLD_LETTER) -> str:
+def title(text: str, inches: float) -> str:
     """Return ``text`` in words, on as many lines as it needs over a panel of that width.
 
     ``adamw(learning_rate=0.016)`` becomes ``adamw, learning rate 0.016``.
     """
     for written, shown in (("_", " "), (" (", "("), ("(", ", "), (")", ""), ("=", " "), (",", ", ")):
         text = text.replace(written, shown)
-    return wrapped(text, inches, letter * font_points("axes.titlesize"))
+    return wrapped(" ".join(text.split()), inches, BOLD_LETTER * font_points("axes.titlesize"))
 
 
 def wrapped(text: str, inches: float, points_per_letter: float) -> str:
-    """Return ``text`` on as many lines as that width asks for.
-
-    It is broken after , and ; where what stands between them fits a line, else between words, and at a hyphen
-    only where a word alone is too long.
-    """
-    letters = max(8, int(inches * 72 / points_per_letter))
-    parts = re.split(r"(?<=[,;]) ", " ".join(text.split()))
-    pieces = chain(*([part] if len(part) <= letters else part.split() for part in parts))
-    whole = " ".join(piece.translate(UNBROKEN) if len(piece) <= letters else piece for piece in pieces)
-    return textwrap.fill(whole, letters, break_long_words=False).translate(BROKEN)
+    """Return ``text`` on as many lines as that width asks for."""
+    return textwrap.fill(text, max(8, int(inches * 72 / points_per_letter)), break_long_words=False)
 
 
-def font_points(
-    name: Literal["axes.titlesize", "axes.labelsize", "figure.titlesize", "legend.fontsize"],
-) -> float:
+def font_points(name: Literal["axes.titlesize", "axes.labelsize", "legend.fontsize"]) -> float:
     """Return the size in points of a font of the style, ``axes.titlesize``."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
@@ -174,6 +134,61 @@ def font_points(
     return float(FontProperties(size=rcParams[name]).get_size_in_points())
 
 
-def band_between(axis: "Axes", x: FloatArray, low: FloatArray, high: FloatArray, colour: str) -> None:
-    """Draw a pale band without an edge."""
-    axis.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
+def draw_curve(
+    axis: "Axes", x: FloatArray, y: FloatArray, ends: Any, style: ArmStyle, is_beyond: Any = False
+) -> None:
+    """Draw the curve of an arm over its band (``ends``: low and high); thin where it is beyond the data."""
+    axis.fill_between(x, *ends, color=style.color, alpha=0.14, linewidth=0)
+    axis.plot(x, np.where(is_beyond, np.nan, y), color=style.color, linestyle=style.dash)
+    if np.any(is_beyond):
+        axis.plot(x, y, color=style.color, linewidth=0.5)
+
+
+def draw_points(
+    axis: "Axes",
+    x: FloatArray,
+    y: FloatArray,
+    style: ArmStyle,
+    names: Sequence[str] | None = None,
+    size: float | None = None,
+) -> None:
+    """Draw points, which a page shows with their ``names`` when a reader hovers over them."""
+    from matplotlib import rcParams
+
+    area = (size or rcParams["lines.markersize"]) ** 2
+    axis.scatter(x, y, area, style.color, marker=style.marker, alpha=0.75, urls=names)
+
+
+def round_ticks(axis: Any) -> None:
+    """Set round numbers and powers of ten, as many as ``axis`` has room for."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    if isinstance(axis.get_major_locator(), FixedLocator):
+        return
+    low, high = sorted(axis.get_view_interval())
+    box = axis.axes.get_window_extent().transformed(axis.axes.figure.dpi_scale_trans.inverted())
+    most = max(3, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))
+    is_log = axis.get_scale() == "log"
+    if is_log:
+        axis.set_major_formatter(FuncFormatter(_number))
+        axis.set_minor_locator(NullLocator())
+    if not is_log or high < 5 * low:
+        axis.set_major_locator(MaxNLocator(min(5, most), steps=[1, 2, 5, 10], min_n_ticks=3))
+        return
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        ticks = np.outer(decades, digits).ravel()
+        ticks = ticks[(ticks >= low) & (ticks <= high)]
+        if len(ticks) <= most:
+            break
+    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most)]))
+
+
+def _number(value: float, _position: object = None) -> str:
+    """Return a tick of a logarithmic axis, 0.05 or 3x10^11 in superscripts."""
+    # Not mathtext, which is off because names of arms may hold dollars.
+    if 1e-3 < value < 1e4:
+        return f"{value:g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    raised = f"10{str(int(exponent)).translate(_RAISED)}"
+    return raised if float(digits) == 1 else f"{float(digits):g}×{raised}"

@@ -15,7 +15,7 @@ from scalevec.analysis.data.tuning import tuning_rows, tuning_verdict
 from scalevec.analysis.data.where import select
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
-from scalevec.analysis.figures.output import write_atomically
+from scalevec.analysis.figures.files import write_atomically
 from scalevec.analysis.formatting import footnotes, named_with_unit, percent, shortened_in, signed, span
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (

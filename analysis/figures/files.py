@@ -4,13 +4,11 @@ import html
 import io
 import re
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.points import with_titles, with_whole_names
-from scalevec.analysis.figures.style import PAGE_COLOURS
+from scalevec.analysis.figures.style import DARK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,76 +20,39 @@ _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 FORMATS = tuple(_METADATA)
-
-
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
-
-_USE = re.compile(
-    r'<use(?P<names> class="[^"]*")?'
-    r'(?P<position> xlink:href="[^"]*" x="[^"]*" y="[^"]*")(?P<style> style="[^"]*")'
-)
-_MARKERS = re.compile(r'<g( clip-path="[^"]*")>(\s*<use [^<>]*>.*?)</g>', re.DOTALL)
-
-_COLOUR = re.compile(rf"\b(fill|stroke): ({'|'.join(PAGE_COLOURS)})\b", re.IGNORECASE)
-_DARK = "".join(
-    f".{part}-{colour[1:]}{{{part}:{dark}!important}}"
-    for colour, (_, dark) in PAGE_COLOURS.items()
+_NAMED_POINT = re.compile(r'<a xlink:href="([^"]*)"[^>]*>\s*<use ([^>]*)/>\s*</a>')
+_ON_DARK = "".join(
+    f'svg.figure [style*="{part}: {colour}"]{{{part}:{dark}!important}}'
+    for colour, dark in DARK.items()
     for part in ("fill", "stroke")
 )
 """No renderer but a browser reads it: to the others a figure is one on white."""
 
 
-def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, str]) -> str:
+def page_svg(figure: "Figure", name: str, description: str) -> str:
     """Return the figure as an SVG element that refers to nothing outside itself, dark on a dark screen.
 
-    ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud;
-    ``names`` are those that are shortened.
+    ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
+    Points bear their names as titles.
     """
-    text = _stable_svg(with_whole_names(with_titles(_saved(figure, "svg").decode()), names), name)
+    text = _NAMED_POINT.sub(r"<use \2><title>\1</title></use>", _saved(figure, "svg").decode())
+    text = _stable_svg(text, name)
     text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
-    text = re.sub(r"<[a-z][^<>]*style=\"[^<>]*>", _with_classes, text)
-    text = _MARKERS.sub(_with_one_look, text)
     label = html.escape(description, quote=True)
     text = text.replace("<svg ", f'<svg class="figure" role="img" aria-label="{label}" ', 1)
-    dark = f"@media screen and (prefers-color-scheme: dark) {{{_DARK}}}"
+    dark = f"@media screen and (prefers-color-scheme: dark) {{{_ON_DARK}}}"
     return text.replace("</style>", f"{dark}</style>", 1).strip() + "\n"
 
 
-def _with_one_look(markers: re.Match[str]) -> str:
-    """Return the markers of a line, thousands on a large page, whose common look is written once."""
-    clip, text = markers.groups()
-    looks = [use.group("names", "style") for use in _USE.finditer(text)]
-    if len(set(looks)) != 1 or len(looks) != text.count("<use "):
-        return markers[0]
-    names, style = looks[0]
-    return f"<g{names or ''}{clip}{style}>" + _USE.sub(r"<use\g<position>", text) + "</g>"
-
-
-def _with_classes(tag: re.Match[str]) -> str:
-    """Return an element in the colours of a light page, with a class for each that a dark screen replaces."""
-    classes = []
-
-    def plain(colour: re.Match[str]) -> str:
-        light, _ = PAGE_COLOURS[colour[2].lower()]
-        classes.append(f"{colour[1]}-{colour[2].lower()[1:]}")
-        return f"{colour[1]}: {light}"
-
-    text = _COLOUR.sub(plain, tag[0])
-    return (
-        re.sub(r"^<[a-z]+", lambda start: f'{start[0]} class="{" ".join(classes)}"', text)
-        if classes
-        else text
-    )
-
-
-def file_bytes(figure: "Figure", form: str, name: str, names: Mapping[str, str]) -> bytes:
+def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
     """Return the figure as a file of ``form`` (:data:`FORMATS`); call it in the style of the drawing."""
     content = _saved(figure, form)
     if form != "svg":
         return content
-    return _stable_svg(with_whole_names(content.decode(), names), name).encode()
+    return _stable_svg(_NAMED_POINT.sub(r"<use \2/>", content.decode()), name).encode()
 
 
 def _saved(figure: "Figure", form: str) -> bytes:
