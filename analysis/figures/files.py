@@ -23,7 +23,7 @@ FORMATS = tuple(_METADATA)
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
-_NAMED_POINT = re.compile(r'<a xlink:href="([^"]*)"[^>]*>\s*<use ([^>]*)/>\s*</a>')
+_NAMED_POINT = re.compile(r'<a xlink:href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 _ON_DARK = "".join(
     f'svg.figure [style*="{part}: {colour}"]{{{part}:{dark}!important}}'
     for colour, dark in DARK.items()
@@ -38,7 +38,7 @@ def page_svg(figure: "Figure", name: str, description: str) -> str:
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
     Points bear their names as titles.
     """
-    text = _NAMED_POINT.sub(r"<use \2><title>\1</title></use>", _saved(figure, "svg").decode())
+    text = _NAMED_POINT.sub(r"<g><title>\1</title>\2</g>", _saved(figure, "svg").decode())
     text = _stable_svg(text, name)
     text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
     label = html.escape(description, quote=True)
@@ -52,7 +52,7 @@ def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
     content = _saved(figure, form)
     if form != "svg":
         return content
-    return _stable_svg(_NAMED_POINT.sub(r"<use \2/>", content.decode()), name).encode()
+    return _stable_svg(_NAMED_POINT.sub(r"\2", content.decode()), name).encode()
 
 
 def _saved(figure: "Figure", form: str) -> bytes:

@@ -106,13 +106,15 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
         lowest = [axis for axis in of_column if axis.axison][-1]
         lowest.tick_params(labelbottom=True)
         across = lowest.get_xlabel() or drawing.labels[0]
-        lowest.set_xlabel(wrapped(across, width / n_columns - 0.4, letter))
+        lowest.set_xlabel(wrapped(across, width / n_columns - 0.2, letter))
     if axes.size > 1 and not drawing.ratios:
         figure.supylabel(wrapped(drawing.labels[1], height - 0.4, letter), fontsize="medium")
+    _legend_below(figure, drawing.legend)
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)  # so that ticks know their room
     for axis in axes.flat:
         round_ticks(axis.xaxis)
         round_ticks(axis.yaxis)
-    _legend_below(figure, drawing.legend)
     return figure
 
 

@@ -167,13 +167,13 @@ def round_ticks(axis: Any) -> None:
         return
     low, high = sorted(axis.get_view_interval())
     box = axis.axes.get_window_extent().transformed(axis.axes.figure.dpi_scale_trans.inverted())
-    most = max(3, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))
+    most = max(2, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))
     is_log = axis.get_scale() == "log"
     if is_log:
         axis.set_major_formatter(FuncFormatter(_number))
         axis.set_minor_locator(NullLocator())
     if not is_log or high < 5 * low:
-        axis.set_major_locator(MaxNLocator(min(5, most), steps=[1, 2, 5, 10], min_n_ticks=3))
+        axis.set_major_locator(MaxNLocator(min(5, most), steps=[1, 2, 5, 10], min_n_ticks=2))
         return
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):

@@ -46,6 +46,7 @@ def draw_tuning(data: FigureInput) -> Drawing:
         for choice in sorted(of_field, key=lambda each: (setting_text(each, of_field), each["n_params"])):
             parts = [setting_text(choice, of_field), _words(field) if len(fields) > 1 else ""]
             panels.setdefault((", ".join(filter(None, parts)), str(choice["rung"])), []).append(choice)
+    panels = _told_once(panels)
     seeds = sorted({seed for choice in tuned for seed in choice["seeds"]})
     shared = set(data.trials.rows["seed"]) & set(seeds)
     used = "some are compared too" if shared else "no comparison trial uses them"
@@ -60,6 +61,17 @@ def draw_tuning(data: FigureInput) -> Drawing:
         height=2.5,
         share=("none", "none"),
     )
+
+
+def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[Mapping[str, Any]]]:
+    """Return the panels, one where settings share what was tuned; it is named by all of them."""
+    settings: dict[tuple[str, str], list[str]] = {}
+    for (setting, rung), choices in panels.items():
+        told = str(
+            [[each[name] for name in ("arm", "field", "grid", "losses", "chosen")] for each in choices]
+        )
+        settings.setdefault((rung, told), []).append(setting)
+    return {(" or ".join(names), rung): panels[names[0], rung] for (rung, _), names in settings.items()}
 
 
 def _words(field: str) -> str:

@@ -19,7 +19,7 @@ from scipy.ndimage import gaussian_filter
 
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
-from scalevec.analysis.figures.panels import MOST_INCHES
+from scalevec.analysis.figures.panels import MOST_INCHES, layout, page
 from scalevec.analysis.registry import FIGURES, load
 from support import CHECKOUT
 
@@ -78,15 +78,16 @@ def pages(name: str) -> list[Page]:
         data = figure_input(given.pop("results"), given.pop("reference"), options, **given)
         medium = WIDTHS[example.width]
         with medium.style():
-            return [Page(page, patch) for page in load(FIGURES[example.figure].factory)(data, medium).pages]
+            drawing = load(FIGURES[example.figure].factory)(data)
+            return [Page(page(drawing, grid, medium), patch) for grid in layout(drawing, medium)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_legible(name):
-    for page in pages(name):
-        assert faults(page) == []
-        assert min(min(x1 - x0, y1 - y0) for x0, y0, x1, y1 in page.panels) > 0.5 * 72
+    for drawn in pages(name):
+        assert faults(drawn) == []
+        assert min(min(x1 - x0, y1 - y0) for x0, y0, x1, y1 in drawn.panels) > 0.5 * 72
 
 
 def faults(page: Page) -> list[str]:

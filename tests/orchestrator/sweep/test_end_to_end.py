@@ -186,7 +186,7 @@ def test_the_figures_of_a_sweep_hold_what_its_runs_recorded(sweep, scalevec):
     done = scalevec("figures", "small", "-o", "figures", "--format", "svg,png", "--bootstrap", 20)
     assert done.returncode == 0, done.stderr
     names = {path.stem for path in (sweep / "figures").glob("*.svg")}
-    assert names >= {"loss", "differences", "ablation", "tuning", "curves", "statistics"}
+    assert names >= {"loss", "differences", "tuning", "curves", "statistics"}
     assert names == {path.stem for path in (sweep / "figures").glob("*.png")}
     assert "no figure multipliers: " in done.stderr
 
