@@ -159,15 +159,16 @@ def test_a_tuned_baseline_answers_that_it_was(tmp_path, sweep, choice):
     report = page(tmp_path / "r.html", sweep(), choices=choices)
     assert "Yes: at 25k the learning rate of baseline was tuned to an optimum inside its grid" in report.text
     assert "every arm was given the same grid and the same tuning seeds" in report.text
-    assert "At 150k the learning rate was carried" in report.text
-    assert "Nor was it checked by a step to each side" in report.text
-    assert "+0.0500 / +0.0300" in report.text
+    assert "At 150k it was carried by one power law in N." in report.text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_another_grid_for_an_arm_is_said(tmp_path, sweep, choice):
     choices = [choice("baseline"), choice("unified", grid=[1e-3, 2e-3, 4e-3])]
-    assert "on another grid than unified" in page(tmp_path / "r.html", sweep(), choices=choices).text
+    assert (
+        "on another grid or other seeds than unified"
+        in page(tmp_path / "r.html", sweep(), choices=choices).text
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
