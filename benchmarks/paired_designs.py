@@ -17,8 +17,7 @@ from scalevec.analysis.data.pairs import paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.fits.hold_out import lack_of_fit
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.power.detectable import PlannedRung, detectable
-from scalevec.analysis.power.noise_figure import NoiseFigure
+from scalevec.analysis.power.detectable import NoiseFigure, PlannedRung, detectable
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.noise import t_quantile

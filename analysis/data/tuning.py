@@ -49,8 +49,9 @@ def tuning_verdict(choices: Sequence[Choice], reference: str) -> str:
         return f"No: {reference} has no tuned rung, so the claim that it was under-tuned stands."
     if edges := [choice for choice in of_reference if _is_at_an_edge(choice)]:
         return (
-            f"No: at {_rungs(edges)} the best rate of {reference} lies at the edge of what was tried or beyond "
-            "it (censored). It may be under-tuned there, so no arm whose pairs use that rate is called better."
+            f"No: at {_rungs(edges)} the best rate of {reference} lies at the edge of what was tried or "
+            "beyond it (censored). It may be under-tuned there, so no arm whose pairs use that rate is "
+            "called better."
         )
     field = joined(list(dict.fromkeys(map(_words, tuned))))
     start = f"Yes: at {_rungs(tuned)} the {field} of {reference} was tuned to an optimum inside its grid"
