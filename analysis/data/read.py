@@ -295,14 +295,13 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
         if twins := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"{path} has several columns {twins[0]!r}; allowed: one of each name")
         table = pyarrow.parquet.read_table(stream, columns=names)
-        plain = {name: _plain(table[name]) for name in names}
-        nested = {name: column for name, column in plain.items() if _is_nested(column.type)}
-        flat = {name: column for name, column in plain.items() if name not in nested}
+        plain = [name for name in names if _is_plain(table[name].type)]
+        others = [name for name in names if name not in set(plain)]
         # Without what pandas kept beside them: it may be of another version, or anybody's. An integer column
         # with blanks stays one of integers, as text has them.
-        frame: pd.DataFrame = pyarrow.table(flat).to_pandas(ignore_metadata=True, integer_object_nulls=True)
-        if nested:
-            records = pyarrow.table(nested).to_pylist()
+        frame: pd.DataFrame = table.select(plain).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+        if others:
+            records = table.select(others).to_pylist()
             frame = pd.concat([frame, table_of(map(_with_text, records))], axis=1)
     except DataError:
         raise
@@ -311,28 +310,12 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
     return frame
 
 
-def _plain(column: Any) -> Any:
-    """A column of Arrow as numbers, text, truth values, times, lists or records; bytes are text."""
-    from pyarrow import array, chunked_array, float64, types
+def _is_plain(kind: Any) -> bool:
+    """Whether pandas has columns of this kind of Arrow; others are read cell by cell."""
+    from pyarrow import types as t
 
-    kind = column.type
-    if hasattr(kind, "storage_type"):
-        return _plain(column.cast(kind.storage_type))
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _plain(chunked_array([array(column.to_pylist())]))
-    if types.is_float16(kind) or types.is_decimal(kind):
-        return column.cast(float64())
-    if any(is_bytes(kind) for is_bytes in (types.is_binary, types.is_large_binary, types.is_binary_view)) or (
-        types.is_fixed_size_binary(kind)
-    ):
-        return chunked_array([array([_with_text(cell) for cell in column.to_pylist()], "string")])
-    return column
-
-
-def _is_nested(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_struct(kind) or types.is_map(kind) or types.is_union(kind))
+    known = (t.is_boolean, t.is_integer, t.is_float32, t.is_float64, t.is_string, t.is_large_string)
+    return any(is_one(kind) for is_one in (*known, t.is_temporal, t.is_list, t.is_large_list, t.is_null))
 
 
 def _with_text(value: Any) -> Any:

@@ -62,11 +62,6 @@ COPIES = "copies"
 
 LARGEST_LOSS = 15.0
 """nats/token; a uniform guess among three million tokens has no more."""
-LIKELY_RATIOS = (0.1, 1e5)
-"""Tokens per parameter."""
-FEWEST_FREE = 5
-WIDER = 3.0
-"""A row that makes the scatter so many times as wide decides the interval alone."""
 
 VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 """Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
@@ -165,8 +160,8 @@ def parsed(table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
         result["seed"] = seeds_of(result["seed"])
     for name in TEXTS:
         if name in result.columns:
-            result[name] = result[name].astype(object).where(result[name].notna(), "")
-            result[name] = result[name].map(str).astype(object)
+            text = result[name].astype(object).where(result[name].notna(), "").map(str)
+            result[name] = text.astype(object)
     words = result["status"] if "status" in result else pd.Series("completed", result.index, dtype=object)
     words = words.map(lambda word: status(word) or word)
     if "loss" in required:
@@ -248,7 +243,7 @@ def _n_copies(table: pd.DataFrame) -> int:
 
 
 def unit_warnings(table: pd.DataFrame) -> list[str]:
-    """What is doubtful about the numbers of checked rows: units, counts together, losses, one odd row.
+    """What is doubtful about the numbers of checked rows: units, losses, equal rows.
 
     A sweep of ours knows its counts: only its trials have a stream.
     """
@@ -260,8 +255,6 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         for name in known
         if table[name].max() < SMALLEST_LIKELY[name]
     ]
-    if len(known) == 2 and not warnings:
-        warnings += _ratio_warning(table["n_tokens"] / table["n_params"])
     if "loss" in table and (high := table.loc[table["status"] == "completed", "loss"].max()) > LARGEST_LOSS:
         warnings.append(
             f"losses of up to {high:g} are no nats/token (a uniform guess among three million tokens has "
@@ -269,55 +262,7 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         )
     if n_copies := _n_copies(table):
         warnings.append(f"{plural(n_copies, 'row')} equal to another in every column left out")
-    return warnings + odd_row(table)
-
-
-def _ratio_warning(ratios: "pd.Series[float]") -> list[str]:
-    """A warning where tokens per parameter are such as nobody trains."""
-    low, high = ratios.min(), ratios.max()
-    if not (low < LIKELY_RATIOS[0] or high > LIKELY_RATIOS[1]):
-        return []
-    shown = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-    return [
-        f"{shown} tokens per parameter: is n_params or n_tokens in thousands, millions or billions, or a "
-        "count of steps? Give plain counts"
-    ]
-
-
-def odd_row(table: pd.DataFrame) -> list[str]:
-    """A warning that names the one row without which the scatter of the losses is far smaller.
-
-    The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
-    no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
-    """
-    if not {"n_params", "n_tokens", "loss", "arm", "status", "stage"} <= set(table):
-        return []
-    rows = table[(table["status"] == "completed") & (table["stage"] != "tuning")]
-    if len(rows) < FEWEST_FREE:
-        return []
-    size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in ("n_params", "n_tokens", "loss"))
-    arms = [rows["arm"].to_numpy() == arm for arm in rows["arm"].unique()]
-    centred = [values - values.mean() for values in (size, tokens)]
-    columns = np.column_stack([*arms, *centred, *(values**2 for values in centred)]).astype(float)
-    basis, scales, _ = np.linalg.svd(columns, full_matrices=False)
-    basis = basis[:, scales > 1e-9 * scales[0]]
-    free = len(rows) - basis.shape[1]
-    residual = loss - basis @ (basis.T @ loss)
-    without = residual**2 / np.maximum(1 - np.sum(basis**2, axis=1), 1e-12)
-    position, total = int(without.argmax()), float(residual @ residual)
-    left = total - without[position]
-    noise = (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
-    if free < FEWEST_FREE or total <= noise or left * free * WIDER**2 > total * (free - 1):
-        return []
-    row = rows.iloc[position]
-    value = float(row["loss"])
-    names = [f"{name} {row[name]:g}" for name in ("n_params", "n_tokens")]
-    named = ", ".join([f"arm {row['arm']}", *names, *([f"seed {row['seed']}"] if "seed" in rows else [])])
-    return [
-        f"one row alone makes the scatter of the losses more than {WIDER:g} times as wide: loss "
-        f"{value:g} ({named}). A mistyped cell, or a run that failed? To see what holds without it: "
-        f"--where 'loss != {value!r}'"
-    ]
+    return warnings
 
 
 def simulation_warnings(table: pd.DataFrame) -> list[str]:
