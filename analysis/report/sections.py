@@ -55,7 +55,7 @@ def _look(comparison: Comparison) -> str:
     if not plan["look"]:
         return f"{comparison.arm}: {following}." if following else ""
     number, of_all = plan["looks"].index(plan["look"]) + 1, len(plan["looks"])
-    end = following or {"futility": "ended for futility"}.get(plan["ends"] or "", "ended")
+    end = following or "ended"
     return f"{comparison.arm}: look {number} of {of_all} ({plan['look']} seeds), {end}."
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AFTER = (
     "Estimates with these trials are exploratory, after the plan: for a claim run them under another name "
-    "and with new seeds, or declare compare.until: decided before the first result"
+    "and with new seeds"
 )
 
 
