@@ -112,9 +112,7 @@ def _table_in(text: str) -> str:
         return ""
     if all(map(_is_record, lines[:2])):
         return ".jsonl"
-    widths = {mark: {len(next(csv.reader([line], delimiter=mark))) for line in lines} for mark in "\t,;|"}
-    separator = next((mark for mark, width in widths.items() if len(width) == 1 and max(width) > 1), "")
-    return {"": "", "\t": ".tsv"}.get(separator, ".csv")
+    return {"": "", "\t": ".tsv"}.get(_separator(lines), ".csv")
 
 
 def _is_record(line: str) -> bool:
@@ -164,8 +162,8 @@ def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
 
 def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     try:
-        separator = _separator(text, usual)
-        header, *rows = _lines(text, separator)
+        separator = _separator(text.lstrip().splitlines()[:2], usual) or usual
+        header, *rows = filter(any, _reader(io.StringIO(text, newline=""), separator))
     except (csv.Error, ValueError) as error:
         why = error if isinstance(error, csv.Error) else "it is empty"
         raise DataError(f"{name} cannot be read as CSV: {why}") from error
@@ -185,20 +183,16 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     return pd.DataFrame(_with_points(name, rows, separator), columns=columns, dtype=object)
 
 
-def _lines(text: str, separator: str) -> Iterable[list[str]]:
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=separator != "\t"
-    )
-    return (cells for cells in reader if any(cells))
+def _reader(lines: Iterable[str], separator: str) -> Iterable[list[str]]:
+    return csv.reader(lines, delimiter=separator, skipinitialspace=separator != "\t")
 
 
-def _separator(text: str, usual: str) -> str:
-    """What stands between the columns: of those that give the first two lines equally many, most of them."""
-    begin = "\n".join(text.lstrip().splitlines()[:2])
-    widths = {}
+def _separator(lines: Sequence[str], usual: str = ",") -> str:
+    """What stands between the columns: of those that give ``lines`` equally many, most of them; else ""."""
+    widths = {"": 1}
     for separator in dict.fromkeys((usual, ",", ";", "\t", "|")):
-        first, *others = [len(cells) for cells in _lines(begin, separator)] or [0]
-        widths[separator] = first if others in ([], [first]) and first > 1 else 0
+        counts = {len(cells) for cells in _reader(lines, separator) if cells}
+        widths[separator] = max(counts) if len(counts) == 1 else 0
     return max(widths, key=lambda separator: widths[separator])
 
 
@@ -294,7 +288,7 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
         names = [name for name in facts.schema.to_arrow_schema().names if not _INDEX.fullmatch(name)]
         if twins := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"{path} has several columns {twins[0]!r}; allowed: one of each name")
-        table = pyarrow.parquet.read_table(stream, columns=names)
+        table = pyarrow.parquet.read_table(stream, columns=names).replace_schema_metadata()
         plain = [name for name in names if _is_plain(table[name].type)]
         others = [name for name in names if name not in set(plain)]
         # Without what pandas kept beside them: it may be of another version, or anybody's. An integer column

@@ -254,7 +254,7 @@ def not_repetitions(
     ), columns
 
 
-def joined_labels(columns: "Sequence[pd.Series[str]]") -> npt.NDArray[np.intp]:
+def joined_labels(columns: "Sequence[pd.Series[Any]]") -> npt.NDArray[np.intp]:
     """The connected parts of rows that share a label in any of ``columns``: its number [rows]."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -68,17 +68,13 @@ VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
 # fmt: off
 _SWEEP_COLUMNS = frozenset((
-    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding", "n_params_scale_vectors",
-    "n_params_total", "n_tokens", "tokens_per_parameter", "epochs", "flops", "flops_counted", "loss",
-    "loss_validation", "loss_initial", "seed", "cluster", "optimizer", "schedule", "architecture", "corpus",
-    "learning_rate", "lr_status", "carried_check", "status", "cause", "micro_batch", "world_size", "steps",
-    "wall_s", "tokens_per_s", "device", "arithmetic", "resumes", "step_s_median", "mfu", "data_s",
-    "checkpoints_s", "evaluation_s", "planned_s", "precision", "vector_branches", "vector_placement",
-    "vector_reparameterization", "vector_decay", "vector_gain", "matrix_decay", "n_params_active",
-    "trunk_step", "peak_memory_bytes", "allocated_bytes", "diverged_at_step", "test_tokens",
+    *NUMBERS, *TEXTS, "trial_id", "sweep", "tokens_per_parameter", "loss_validation", "loss_initial",
+    "seed", "architecture", "carried_check", "cause", "micro_batch", "world_size", "device", "arithmetic",
+    "resumes", "precision", "vector_branches", "vector_placement", "vector_reparameterization",
+    "vector_decay", "vector_gain", "n_params_active", "trunk_step", "diverged_at_step", "test_tokens",
     "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks", "block_tokens",
     "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit",
-    "local_changes", "identity_version",
+    "local_changes",
 ))
 # fmt: on
 

@@ -36,7 +36,7 @@ def next(
     """
     from scalevec.analysis.comparison.fairness import fair
     from scalevec.analysis.comparison.trials import compared_trials
-    from scalevec.analysis.power.next_trials import designs_of, next_trials
+    from scalevec.analysis.power.next_trials import next_trials
     from scalevec.orchestrator.commands.run.plan import run_to_plan
     from scalevec.orchestrator.sources.sources import open_source
 
@@ -44,9 +44,8 @@ def next(
     data, options = open_source(run.sweep.name, run.runs_dir), run.sweep.compare.options()
     trials = compared_trials(data.rows, run.sweep.reference, options)
     sizes = [size for size in extendable(run, trials) if size.seeds]
-    designs = designs_of(sizes, trials)
-    sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in designs}
-    chosen = next_trials(sizes, designs, hours)
+    chosen = next_trials(sizes, trials, hours)
+    sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in chosen.arms}
     lines = {arm: fair(trials.pairs(arm), trials.reference, arm) for arm in trials.others}
     unfair = {arm: line for arm, line in lines.items() if line.code not in ("both_tuned", "unknown")}
     gpus = any(run.request(cell.rung).gpus for cell in run.cells)

@@ -15,7 +15,6 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.power.next_trials import (
     ExtendableSize,
     NextTrials,
-    designs_of,
     next_trials,
 )
 from scalevec.orchestrator.commands.run.next import next as next_command
@@ -48,7 +47,7 @@ def pairs(rungs: int, seeds: int = 3, split: float = 0.0) -> ComparedTrials:
 
 
 def chosen_for(sizes: list[ExtendableSize], hours: float, **of_pairs: Any) -> NextTrials:
-    return next_trials(sizes, designs_of(sizes, pairs(len(sizes), **of_pairs)), hours)
+    return next_trials(sizes, pairs(len(sizes), **of_pairs), hours)
 
 
 def test_the_cheaper_of_two_equally_noisy_rungs_gets_the_first_seeds():
