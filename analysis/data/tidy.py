@@ -272,15 +272,11 @@ def simulation_warnings(table: pd.DataFrame) -> list[str]:
 def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:
     """N of each row under ``n_convention``, one of :data:`N_CONVENTIONS`."""
     require_choice("n_convention", n_convention, N_CONVENTIONS)
-    if n_convention == "total":
-        require_column(table, "n_params_total", "n_convention total")
-        return np.asarray(table["n_params_total"], float)
-    n_params = np.asarray(table["n_params"], float)
-    if n_convention in ("matrices", "as-given"):
-        return n_params
-    require_column(table, "n_params_embedding", "n_convention with-embedding")
-    total: FloatArray = n_params + np.asarray(table["n_params_embedding"], float)
-    return total
+    columns = {"total": ["n_params_total"], "with-embedding": ["n_params", "n_params_embedding"]}
+    chosen = columns.get(n_convention, ["n_params"])
+    for name in chosen[-1:] if n_convention in columns else ():
+        require_column(table, name, f"n_convention {n_convention}")
+    return np.asarray(table[chosen].to_numpy(float).sum(axis=1))
 
 
 def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention: str = "6nd") -> FloatArray:

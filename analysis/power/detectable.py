@@ -24,6 +24,7 @@ from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY
 from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
 
 POWER = 0.8
+LEVEL = 0.95
 DRAWS = 2000
 
 
@@ -149,7 +150,6 @@ class Detectable:
     """
 
     what: str
-    trials: int
     flops: float
     df: float
     """The most that the interval may have: the sum over rungs. What it gets follows from their noise."""
@@ -173,10 +173,10 @@ class PowerAnalysis:
     more: Detectable
     sds: tuple[float, float]
     noise: NoiseFigure
-    level: float
-    power: float
     n_arms: int
     parts: tuple[Detectable, ...] = ()
+    level: float = LEVEL
+    power: float = POWER
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -233,12 +233,10 @@ def detectable(
     noise: NoiseFigure = TYPICAL,
     *,
     n_arms: int = 1,
-    level: float = 0.95,
-    power: float = POWER,
     test_tokens: float | None = None,
     parts: Mapping[str, Sequence[PlannedRung]] | None = None,
 ) -> PowerAnalysis:
-    """Compute what a design can detect before it is run, for each arm against the reference.
+    """Compute what a design can detect with 80 % power before it is run, for each arm against the reference.
 
     Source: power of the two-sided t test on the mean of paired differences, over 2,000 draws of the noise
     that each rung shows.
@@ -247,8 +245,6 @@ def detectable(
         rungs: The design: N, tokens and seeds of each rung and token budget.
         noise: The noise of one pair's difference (nats/token) and the slope that turns it into a multiplier.
         n_arms: Arms beside the reference; several are corrected for as in Holm's first step.
-        level: Level of the interval that is to exclude zero.
-        power: Chance of finding an effect of the size that is returned.
         test_tokens: Tokens of the test split; by default those that ``noise`` was measured with.
         parts: Smaller designs within it by what they are, an arm that is run in fewer cells, say.
 
@@ -268,54 +264,40 @@ def detectable(
         ('one more seed', 0.0101)
     """
     noise = noise if test_tokens is None else noise.with_test_tokens(test_tokens)
-    _check(rungs, noise, n_arms, level, power)
+    fewest = min((rung.seeds for rung in rungs), default=0)
+    if fewest < 1 or n_arms < 1 or not 0 < noise.sd < np.inf:
+        raise DataError(
+            f"no power can be computed of {fewest} seeds, {n_arms} arms and a noise of {noise.sd:g}; "
+            "allowed: numbers above zero"
+        )
     more = [dataclasses.replace(rung, seeds=rung.seeds + 1) for rung in rungs]
     variants = {"as planned": rungs, "one more seed": more, **(parts or {})}
-    alpha = (1 - level) / n_arms
+    alpha = (1 - LEVEL) / n_arms
     design, with_more, *others = (
-        _detectable(what, rungs, noise, n_arms, alpha, power) for what, rungs in variants.items()
+        _detectable(what, rungs, noise, n_arms, alpha) for what, rungs in variants.items()
     )
     sizes = sorted(rung.n_params for rung in rungs)
     sds = (noise.at(sizes[0]), noise.at(sizes[-1]))
-    return PowerAnalysis(design, with_more, sds, noise, level, power, n_arms, tuple(others))
-
-
-def _check(rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, level: float, power: float) -> None:
-    for name, value, good in (
-        ("rungs", len(rungs), len(rungs) > 0),
-        ("n_arms", n_arms, n_arms >= 1),
-        ("noise", noise.sd, 0 < noise.sd < np.inf),
-        ("level", level, 0 < level < 1),
-        ("power", power, 0 < power < 1),
-        ("seeds", min((rung.seeds for rung in rungs), default=0), all(rung.seeds >= 1 for rung in rungs)),
-    ):
-        if not good:
-            raise DataError(f"{name} is {value!r}, with which no power can be computed")
+    return PowerAnalysis(design, with_more, sds, noise, n_arms, tuple(others))
 
 
 def _detectable(
-    what: str,
-    rungs: Sequence[PlannedRung],
-    noise: NoiseFigure,
-    n_arms: int,
-    alpha: float,
-    power: float,
+    what: str, rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, alpha: float
 ) -> Detectable:
     components, between = _components(rungs, noise)
     df = int(sum(part.df for part in components))
-    trials = sum(rung.seeds for rung in rungs) * (n_arms + 1)
     flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
     if df == 0:
-        return Detectable(what, trials, flops, 0, None, None)
+        return Detectable(what, flops, 0, None, None)
     least, difference, most = (
         detected(
-            [Component(part.variance * factor**2, part.df) for part in components], alpha, power, noise.split
+            [Component(part.variance * factor**2, part.df) for part in components], alpha, POWER, noise.split
         )
         for factor in (1 / noise.spread, 1.0, noise.spread)
     )
     multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
     limits = (least, most) if noise.spread > 1 else None
-    return Detectable(what, trials, flops, df, difference, multiplier, limits, between)
+    return Detectable(what, flops, df, difference, multiplier, limits, between)
 
 
 def _components(rungs: Sequence[PlannedRung], noise: NoiseFigure) -> tuple[list[Component], str]:

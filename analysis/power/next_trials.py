@@ -56,7 +56,6 @@ class NextTrials:
     before: float
     after: float
     arms: tuple[str, ...]
-    level: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -132,7 +131,7 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
     after = now * expected(added) / present if np.isfinite(present) else expected(added)
     more = {size.name: int(number) for size, number in zip(sizes, added, strict=True)}
     names = tuple(arm.arm for arm in arms)
-    return NextTrials(more, float(added @ costs), now, after if added.any() else now, names, level)
+    return NextTrials(more, float(added @ costs), now, after if added.any() else now, names)
 
 
 def _variances(sizes: Sequence[ExtendableSize], sample: PairedSample) -> FloatArray:
