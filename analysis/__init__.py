@@ -75,10 +75,10 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.result import laws_text as laws_text
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
+    from scalevec.analysis.power.detectable import NoiseFigure as NoiseFigure
     from scalevec.analysis.power.detectable import PlannedRung as PlannedRung
     from scalevec.analysis.power.detectable import detectable as detectable
-    from scalevec.analysis.power.noise_figure import NoiseFigure as NoiseFigure
-    from scalevec.analysis.power.noise_figure import pilot_noise as pilot_noise
+    from scalevec.analysis.power.detectable import pilot_noise as pilot_noise
     from scalevec.analysis.registry import FIGURES as FIGURES
     from scalevec.analysis.registry import LAWS as LAWS
     from scalevec.analysis.registry import TABLES as TABLES
@@ -103,8 +103,7 @@ _NAMES_BY_MODULE = {
     "fits.profile_likelihood": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",
-    "power.detectable": "PlannedRung detectable",
-    "power.noise_figure": "NoiseFigure pilot_noise",
+    "power.detectable": "NoiseFigure PlannedRung detectable pilot_noise",
     "registry": "FIGURES LAWS TABLES",
     "report.html": "write_report",
     "report.text": "comparison_text laws_comparison_text laws_table predictions_text",

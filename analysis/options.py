@@ -21,7 +21,6 @@ NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
 Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
 RepeatedSeeds = Literal["may-share", "independent"]
-Until = Literal["last", "decided"]
 
 VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
 LOSSES: dict[Loss, str] = {
@@ -59,10 +58,6 @@ C_CONVENTIONS: dict[CConvention, str] = {
 REPEATED_SEEDS: dict[RepeatedSeeds, str] = {
     "may-share": "rungs of one seed may share an effect of it: a claim must hold over whole seeds too",
     "independent": "a seed's random numbers differ from rung to rung",
-}
-UNTIL: dict[Until, str] = {
-    "last": "every arm without a difference goes on to the last look",
-    "decided": "an arm ends at the look that finds it different, equivalent or futile to go on with",
 }
 EACH_ROW = "row"
 """``--cluster row``: each row is a run of its own, where no column of this name says otherwise."""
@@ -131,9 +126,6 @@ class AnalysisOptions:
         default=None,
         metadata=_help("Numbers of seeds at which the arms are judged, declared before the first result."),
     )
-    until: Until = field(
-        default="last", metadata=_help("How far an arm goes on through the declared looks.", UNTIL)
-    )
     repeated_seeds: RepeatedSeeds = field(
         default="may-share",
         metadata=_help("What a seed that rungs repeat means where no stream is recorded.", REPEATED_SEEDS),
@@ -163,7 +155,6 @@ class AnalysisOptions:
             ("bootstrap", enough, f"0 (none) or {FEWEST_REPLICATES} to 1000000"),
             ("margin", margin, "a number of nats/token above zero, or none"),
             ("looks", looks, "increasing numbers of seeds, as [3, 5, 8]"),
-            ("until", self.until == "last" or self.looks is not None, "'last', or compare.looks beside it"),
             ("hold_out", isinstance(self.hold_out, str), "'largest', 'none', a column or an expression"),
         ):
             if not good:
@@ -245,7 +236,6 @@ class OptionChanges(TypedDict, total=False):
     bound: tuple[str, ...] | None
     weights: str | None
     looks: tuple[int, ...] | None
-    until: Until
     repeated_seeds: RepeatedSeeds
     settings: tuple[str, ...] | None
 

@@ -96,9 +96,6 @@ def _of_differences() -> Iterator[Design]:
     for looks in ((4,), (2, 4), (2, 3, 4)):
         name = f"3 rungs, looks at {', '.join(map(str, looks))} seeds"
         yield Design(name, paired_designs.looked_at(looks), default)
-    for multiplier, with_margin in ((1.0, False), (1.05, False), (1.1, False), (1.22, False), (1.0, True)):
-        name = f"until decided, multiplier {multiplier:.2f}{', with a margin' if with_margin else ''}"
-        yield Design(name, paired_designs.decided(multiplier, with_margin), default)
 
 
 def _part(name: str, first: int, last: int) -> list[Covered]:

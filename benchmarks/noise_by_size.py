@@ -2,7 +2,7 @@
 
     python benchmarks/noise_by_size.py
 
-It is what ``scalevec plan`` takes for typical (``analysis.power.noise_figure.TYPICAL``). Until the small
+It is what ``scalevec plan`` takes for typical (``analysis.power.detectable.TYPICAL``). Until the small
 sweeps are trained again (``make paper-small``) that is the fit to those of identity version 2.
 """
 
@@ -16,7 +16,7 @@ import pandas as pd
 from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.power.noise_figure import independent_differences
+from scalevec.analysis.power.detectable import independent_pairs
 from scalevec.analysis.statistics.noise import Pooled, pooled_noise
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
@@ -72,8 +72,11 @@ def noise_by_size(pooled: Sequence[tuple[float, Pooled]], n_params: float) -> No
 def pooled_by_size(results: pd.DataFrame, reference: str) -> list[tuple[float, Pooled]]:
     """The noise of the pairs of each size in a table, as for :func:`noise_by_size`; none without repeats."""
     trials = compared_trials(results, reference, AnalysisOptions())
-    differences, cells, sizes = independent_differences(trials)
-    pooled = [(float(n), pooled_noise(differences[sizes == n], cells[sizes == n])) for n in np.unique(sizes)]
+    pairs = independent_pairs(trials)
+    pooled = [
+        (float(str(size)), pooled_noise(part["difference"].to_numpy(float), part["cell"].to_numpy(float)))
+        for size, part in pairs.groupby("size")
+    ]
     return [(size, noise) for size, noise in pooled if noise.df and noise.sd]
 
 

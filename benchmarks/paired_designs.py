@@ -12,20 +12,16 @@ import pandas as pd
 from law_designs import LEVEL, Covered, Simulate
 
 from scalevec.analysis.comparison.line_laws import ArmLaws
-from scalevec.analysis.comparison.plan import looks_at
 from scalevec.analysis.data.pairs import paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.fits.hold_out import lack_of_fit
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.power.detectable import PlannedRung, detectable
-from scalevec.analysis.power.noise_figure import NoiseFigure
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.rung_noise import RungNoise
 from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, over_whole_seeds
-from scalevec.sweeps.options import spread
 
 LENGTH = "length"
 """Quantities with this prefix are medians of a length over that with noise pooled over all pairs."""
@@ -206,44 +202,6 @@ def looked_at(looks: tuple[int, ...], n_rungs: int = 3) -> Simulate:
         return {
             "mean difference, over all looks": decided is None,
             "called better": decided is not None and decided.value < 0,
-        }
-
-    return simulate
-
-
-FIXED_SEEDS, DECIDED_SEEDS, N_LOOKS = 12, 15, 4
-"""Seeds of a fixed design and of one that goes on until it is decided, both with about 80 % power."""
-
-
-def decided(multiplier: float, with_margin: bool = False, n_rungs: int = 4) -> Simulate:
-    """A true compute ``multiplier``, judged until decided: what is called, and what it costs.
-
-    The fixed design finds 1.10 with 80 % power. Each look adds whole seeds, so that GPU hours go as seeds do.
-    The margin, where there is one, is the difference that belongs to 1.10.
-    """
-    noise = NoiseFigure(PAIR_SD, None, "simulated")
-    rungs = [PlannedRung(str(rung), 1e6, 2e7, FIXED_SEEDS) for rung in range(n_rungs)]
-    of_ten_percent = detectable(rungs, noise).design.difference or 0.0
-    effect = -of_ten_percent * np.log(multiplier) / np.log(1.10)
-    looks = spread(N_LOOKS, DECIDED_SEEDS)
-    rung, seed = (axis.ravel() for axis in np.indices((n_rungs, looks[-1])))
-    settings = AnalysisOptions(looks=looks, until="decided", margin=of_ten_percent if with_margin else None)
-
-    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Covered:
-        sample = PairedSample.of(effect + PAIR_SD * rng.standard_normal(len(rung)), rung)
-        reached = [inference.overall(sample.kept(seed < look)) for look in looks]
-        fixed = inference.overall(sample.kept(seed < FIXED_SEEDS)).interval(LEVEL)
-        until_end = looks_at(reached, looks, settings)
-        different = next((look for look in until_end if look.p is not None and look.p < 1 - LEVEL), None)
-        last = different or until_end[-1]
-        is_lower = reached[last.number].value < 0
-        return {
-            "called better": different is not None and is_lower and last.ends != "equivalence",
-            "called worse": different is not None and not is_lower and last.ends != "equivalence",
-            "called equivalent": last.ends == "equivalence",
-            "ended for futility": different is None and last.ends == "futility",
-            "called better by the fixed design": fixed is not None and fixed[1] < 0,
-            "GPU hours over those of the fixed design": last.size / FIXED_SEEDS,
         }
 
     return simulate

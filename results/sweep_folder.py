@@ -79,8 +79,6 @@ class SweepFolder:
     """What the comparison asks, as it stood before the first result."""
     predictions_path = FileIn("predictions")
     """A file for each list of predictions, named by its hash."""
-    looks_path = FileIn("looks.json")
-    """The looks of a comparison that goes on until it is decided, as planned before its first result."""
     dropped_path = FileIn("dropped.json")
     """The trials that the sweep file left out after they had been started."""
     arithmetic_path = FileIn("arithmetic.json")
@@ -245,22 +243,6 @@ class SweepFolder:
         paths = [self.predictions_path / name for name in names_in(self.predictions_path)]
         records = [_predictions_in(path) for path in paths if path.suffix == ".json"]
         return sorted(records, key=lambda record: (record.get(_AGAIN, record["at"]), record["sha256"]))
-
-    def keep_looks(self, declared: dict[str, Any], looks: list[int]) -> None:
-        """Keep the ``looks`` that the ``declared`` plan comes to, with its hash and the time."""
-        record = {"at": utc_now(), "sha256": _hash_of(declared), "declared": declared, "looks": looks}
-        self._write(self.looks_path, record)
-
-    def looks(self) -> dict[str, Any] | None:
-        """The plan of looks that was kept: what was declared and its looks; an edited one is refused."""
-        record = read_json_if_any(self.looks_path, dict)
-        if record is None:
-            return None
-        if record.get("sha256") != _hash_of(record.get("declared")):
-            raise CorruptRecordError(self.looks_path, "was edited after it was kept: its hash is another")
-        if not isinstance(looks := record.get("looks"), list) or set(map(type, looks)) != {int}:
-            raise CorruptRecordError(self.looks_path, "has no list of looks")
-        return record
 
     def dropped(self) -> list[dict[str, Any]]:
         """The trials that the sweep file left out after they had been started."""

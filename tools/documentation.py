@@ -41,7 +41,6 @@ SECTIONS = {
     "tune": "Tune",
     "compare": "Compare",
     "compare: predict": "PredictionEntry",
-    "compare: at_most": "AtMost",
     "measure": "MeasureSection",
     "resources": "Resources",
     "trainer": "TrainerSection",

@@ -10,8 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalevec.analysis.power.detectable import Detectable, PowerAnalysis
-from scalevec.analysis.power.noise_figure import TYPICAL
+from scalevec.analysis.power.detectable import TYPICAL, Detectable, PowerAnalysis
 from scalevec.orchestrator.costs.rates import H100_SHARE
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sources.sweep_files import load_sweep

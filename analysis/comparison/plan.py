@@ -12,14 +12,14 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import ONE_SIDED, PairedArm
+from scalevec.analysis.comparison.differences import PairedArm
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import signed
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.looks import FUTILE, Ending, Look, chance_of_a_claim, sequential_p
-from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm
+from scalevec.analysis.statistics.looks import Look, sequential_p
+from scalevec.analysis.statistics.paired import holm
 
 VERDICTS, DROPPED, DECLARED = "verdicts", "dropped", "declared"
 """Keys of ``DataFrame.attrs``."""
@@ -35,25 +35,18 @@ def at_looks(
 
     A look takes the first seeds of every cell, whatever else has come in; it is reached once all of their
     pairs have a result. The first look at which Holm's correction of the sequential p-values over ``family``
-    leaves an arm significant is its last. In a design that goes on until it is decided so is the first at
-    which it is equivalent, or futile to go on with; an arm that ended counts in the family as it stood.
+    leaves an arm significant is its last; it counts in the family as it stood.
     """
     cuts = {arm: _reached(pairs, looks) for arm, pairs in family.items()}
     at_each = {arm: [PairedArm.of(arm, cut) for cut in of_arm] for arm, of_arm in cuts.items()}
-    until_end = {
-        arm: looks_at(
-            [each.estimate for each in of_arm],
-            looks,
-            options,
-            [each.own_p_value() for each in of_arm],
-            [each.equivalence_p(options) for each in of_arm],
-        )
-        for arm, of_arm in at_each.items()
+    p_values = {arm: [each.own_p_value() for each in of_arm] for arm, of_arm in at_each.items()}
+    p_so_far = {
+        arm: [sequential_p(looks, own[: number + 1]) for number in range(len(own))]
+        for arm, own in p_values.items()
     }
-    p_so_far = {arm: [look.p for look in of_arm] for arm, of_arm in until_end.items()}
     final = _final_looks(p_so_far, len(looks), 1 - options.level)
     return {
-        arm: _at_look(family[arm], of_arm, until_end[arm], final.get(arm))
+        arm: _at_look(family[arm], of_arm, looks, p_so_far[arm], final.get(arm))
         if of_arm
         else PairedArm.of(arm, family[arm].before(looks[0]))
         for arm, of_arm in at_each.items()
@@ -84,59 +77,17 @@ def _final_looks(p_so_far: Mapping[str, list[float | None]], n_looks: int, alpha
     return final
 
 
-def looks_at(
-    reached: Sequence[Estimate | None],
-    looks: tuple[int, ...],
-    options: AnalysisOptions,
-    p_values: Sequence[float | None] | None = None,
-    inside: Sequence[float | None] | None = None,
-) -> list[Look]:
-    """The looks that one arm has reached, up to the one at which it is equivalent or futile to go on with.
-
-    Args:
-        reached: The mean difference at each look that was reached, of its pairs alone.
-        looks: All declared looks.
-        options: With the level, how far the design goes on, and the margin.
-        p_values: Of a difference at each of them; by default those of the means.
-        inside: Of equivalence at each of them; by default those of the means.
-    """
-    until, margin, alpha = options.until, options.margin, 1 - options.level
-    if p_values is None:
-        p_values = [estimate.p_value() if estimate else None for estimate in reached]
-    if inside is None:
-        inside = [equivalence_p(estimate, margin) if estimate and margin else None for estimate in reached]
-    doubled = [None if p is None else min(1.0, 2 * p) for p in inside]
-    passed: list[Look] = []
-    for number, p in enumerate(p_values):
-        look = Look(looks, number, sequential_p(looks, p_values[: number + 1]), until)
-        if until == "decided":
-            tests = sequential_p(looks, doubled[: number + 1])
-            look = replace(look, equivalence_p=tests and tests / 2)
-            estimate = reached[number]
-            errors = margin / estimate.standard_error if margin and estimate and estimate.has_noise else None
-            look = replace(look, ends=_ending(look, p, errors, alpha))
-        passed.append(look)
-        if look.ends:
-            break
-    return passed
-
-
-def _ending(look: Look, p: float | None, margin: float | None, alpha: float) -> Ending:
-    """Why an arm with the two-sided ``p`` ends at this look without a difference, if it does."""
-    if look.equivalence_p is not None and look.equivalence_p < ONE_SIDED:
-        return "equivalence"
-    if p is None or look.is_last:
-        return ""
-    return "futility" if chance_of_a_claim(look, p, alpha, margin) < FUTILE else ""
-
-
 def _at_look(
-    pairs: Pairs, reached: Sequence[PairedArm], looks: Sequence[Look], final: int | None
+    pairs: Pairs,
+    reached: Sequence[PairedArm],
+    looks: tuple[int, ...],
+    p_so_far: Sequence[float | None],
+    final: int | None,
 ) -> PairedArm:
-    """The arm at its difference (the look ``final``), or at the last of its ``looks``."""
-    number = len(looks) - 1 if final is None else final
-    look, at = looks[number], reached[number]
-    is_over = final is not None or look.is_last or bool(look.ends)
+    """The arm at its difference (the look ``final``), or at the last look that was ``reached``."""
+    number = len(reached) - 1 if final is None else final
+    look, at = Look(looks, number, p_so_far[number]), reached[number]
+    is_over = final is not None or look.is_last
     shown = at.pairs if is_over else at.pairs.before(look.looks[number + 1])
     beyond = pairs if is_over else None
     return replace(at, pairs=shown, look=look, beyond=beyond)
@@ -223,8 +174,6 @@ def plan_of(paired: PairedArm, dropped: Sequence[str]) -> dict[str, Any]:
         "looks": list(look.looks) if look else None,
         "look": look.size if look else None,
         "next_look": paired.pairs.next_look,
-        "until": look.until if look else None,
-        "ends": (look.ends or None) if look else None,
         "dropped": list(dropped),
         "exploratory": _mean_with_error(after) if after else None,
     }
@@ -258,7 +207,6 @@ def claim_status(trials: Mapping[Any, Any], plan: Mapping[str, Any], chosen: Map
     if plan["looks"] and plan["next_look"] is None and not changed:
         number, of_all = plan["looks"].index(plan["look"]) + 1, len(plan["looks"])
         verb = "ended" if number == of_all else "decided"
-        verb = "ended for futility" if plan["ends"] == "futility" else verb
         return Line("decided_at_look", f"{verb} at look {number} of {of_all} ({plan['look']} seeds)")
     if plan["with_result"] < plan["pairs"] or plan["next_look"] is not None:
         return Line("interim", f"interim: {plan['with_result']} of {plan['pairs']} pairs{rows}")

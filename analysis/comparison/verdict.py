@@ -29,7 +29,6 @@ from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.formatting import is_loss, joined, plural
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.paired import Estimate
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
@@ -261,8 +260,6 @@ def _lack(evidence: Evidence) -> Line:
         )
     if p is not None and p < evidence.alpha:
         return Line("several_arms", "significant alone, not after the correction for several arms")
-    if paired.look and paired.look.ends == "futility":
-        return Line("futility", "ended for futility: a claim at the last look was unlikely")
     if paired.look:
         return Line(
             "looks_passed", "the last declared look has passed: more takes a new sweep with new seeds"
@@ -308,17 +305,14 @@ def equivalence_test(
     if estimate is None or estimate.df == 0:
         return {**none, "note": "no degree of freedom"}
     look = paired.look
-    if look is not None and look.until == "last" and not look.is_last:
+    if look is not None and not look.is_last:
         return {**none, "note": "tested at the last of the declared looks only"}
-    level = EQUIVALENCE_LEVEL
-    if look is not None and look.until == "decided":
-        level = 1 - nominal(look.looks, 1 - EQUIVALENCE_LEVEL)[look.number]
     return {
         "margin": margin,
         "p_value": p,
         "p_holm": p_holm,
         "mean_p": inference.equivalence_p(estimate, margin),
-        "interval": estimate.interval(level),
+        "interval": estimate.interval(EQUIVALENCE_LEVEL),
         "level": EQUIVALENCE_LEVEL,
     }
 
@@ -330,6 +324,4 @@ def equivalence_p_of(paired: PairedArm, options: AnalysisOptions, parts: Sequenc
     """
     if options.margin is None or not is_loss(options.y) or paired.pairs.is_interim:
         return None
-    if paired.look is None or (paired.look.until == "last" and paired.look.is_last):
-        return inside_all(parts)
-    return paired.look.equivalence_p if paired.look.until == "decided" else None
+    return inside_all(parts) if paired.look is None or paired.look.is_last else None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels, numbered_labels
+from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels
 from scalevec.analysis.data.tidy import (
     VERSION,
     BoolArray,
@@ -161,24 +161,23 @@ class Pairs:
         labels = self._recorded_labels()
         if not self.records_streams and self.names_seeds:
             complete = self.complete
-            labels.append([complete["rung"].astype(str) + "\n" + complete["seed"].astype(str)])
-        return joined_labels(numbered_labels(labels))
+            labels.append("seed\n" + complete["rung"].astype(str) + "\n" + complete["seed"].astype(str))
+        return joined_labels(labels)
 
     @property
     def related(self) -> bool:
         """Whether some complete pairs are recorded to share a cluster or a stream."""
-        return len(np.unique(joined_labels(numbered_labels(self._recorded_labels())))) < len(self.complete)
+        return len(np.unique(joined_labels(self._recorded_labels()))) < len(self.complete)
 
-    def _recorded_labels(self) -> "list[list[pd.Series[str]]]":
-        """The columns of clusters, and those of streams where they are recorded."""
+    def _recorded_labels(self) -> "list[pd.Series[str]]":
+        """The clusters of both sides, and the streams where they are recorded."""
         complete = self.complete
-        kinds = [[self.cluster] if self.cluster in complete.columns else self._sides(self.cluster)]
-        if self.records_streams:
-            kinds.append(self._sides("stream"))
-        return [[complete[name].astype(str) for name in names] for names in kinds]
-
-    def _sides(self, column: str) -> list[str]:
-        return [f"{column}_{side}" for side in ("reference", "arm")]
+        kinds = [self.cluster, *(["stream"] if self.records_streams else [])]
+        of_kind = {kind: [f"{kind}_reference", f"{kind}_arm"] for kind in kinds}
+        if self.cluster in complete:
+            of_kind[self.cluster] = [self.cluster]
+        # Labels of two kinds are never the same.
+        return [f"{kind}\n" + complete[name].astype(str) for kind, names in of_kind.items() for name in names]
 
     @property
     def dependent(self) -> bool:

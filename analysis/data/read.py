@@ -112,9 +112,7 @@ def _table_in(text: str) -> str:
         return ""
     if all(map(_is_record, lines[:2])):
         return ".jsonl"
-    widths = {mark: {len(next(csv.reader([line], delimiter=mark))) for line in lines} for mark in "\t,;|"}
-    separator = next((mark for mark, width in widths.items() if len(width) == 1 and max(width) > 1), "")
-    return {"": "", "\t": ".tsv"}.get(separator, ".csv")
+    return {"": "", "\t": ".tsv"}.get(_separator(lines), ".csv")
 
 
 def _is_record(line: str) -> bool:
@@ -164,8 +162,8 @@ def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
 
 def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     try:
-        separator = _separator(text, usual)
-        header, *rows = _lines(text, separator)
+        separator = _separator(text.lstrip().splitlines()[:2], usual) or usual
+        header, *rows = filter(any, _reader(io.StringIO(text, newline=""), separator))
     except (csv.Error, ValueError) as error:
         why = error if isinstance(error, csv.Error) else "it is empty"
         raise DataError(f"{name} cannot be read as CSV: {why}") from error
@@ -185,20 +183,16 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     return pd.DataFrame(_with_points(name, rows, separator), columns=columns, dtype=object)
 
 
-def _lines(text: str, separator: str) -> Iterable[list[str]]:
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=separator != "\t"
-    )
-    return (cells for cells in reader if any(cells))
+def _reader(lines: Iterable[str], separator: str) -> Iterable[list[str]]:
+    return csv.reader(lines, delimiter=separator, skipinitialspace=separator != "\t")
 
 
-def _separator(text: str, usual: str) -> str:
-    """What stands between the columns: of those that give the first two lines equally many, most of them."""
-    begin = "\n".join(text.lstrip().splitlines()[:2])
-    widths = {}
+def _separator(lines: Sequence[str], usual: str = ",") -> str:
+    """What stands between the columns: of those that give ``lines`` equally many, most of them; else ""."""
+    widths = {"": 1}
     for separator in dict.fromkeys((usual, ",", ";", "\t", "|")):
-        first, *others = [len(cells) for cells in _lines(begin, separator)] or [0]
-        widths[separator] = first if others in ([], [first]) and first > 1 else 0
+        counts = {len(cells) for cells in _reader(lines, separator) if cells}
+        widths[separator] = max(counts) if len(counts) == 1 else 0
     return max(widths, key=lambda separator: widths[separator])
 
 
@@ -294,15 +288,14 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
         names = [name for name in facts.schema.to_arrow_schema().names if not _INDEX.fullmatch(name)]
         if twins := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"{path} has several columns {twins[0]!r}; allowed: one of each name")
-        table = pyarrow.parquet.read_table(stream, columns=names)
-        plain = {name: _plain(table[name]) for name in names}
-        nested = {name: column for name, column in plain.items() if _is_nested(column.type)}
-        flat = {name: column for name, column in plain.items() if name not in nested}
+        table = pyarrow.parquet.read_table(stream, columns=names).replace_schema_metadata()
+        plain = [name for name in names if _is_plain(table[name].type)]
+        others = [name for name in names if name not in set(plain)]
         # Without what pandas kept beside them: it may be of another version, or anybody's. An integer column
         # with blanks stays one of integers, as text has them.
-        frame: pd.DataFrame = pyarrow.table(flat).to_pandas(ignore_metadata=True, integer_object_nulls=True)
-        if nested:
-            records = pyarrow.table(nested).to_pylist()
+        frame: pd.DataFrame = table.select(plain).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+        if others:
+            records = table.select(others).to_pylist()
             frame = pd.concat([frame, table_of(map(_with_text, records))], axis=1)
     except DataError:
         raise
@@ -311,28 +304,12 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
     return frame
 
 
-def _plain(column: Any) -> Any:
-    """A column of Arrow as numbers, text, truth values, times, lists or records; bytes are text."""
-    from pyarrow import array, chunked_array, float64, types
+def _is_plain(kind: Any) -> bool:
+    """Whether pandas has columns of this kind of Arrow; others are read cell by cell."""
+    from pyarrow import types as t
 
-    kind = column.type
-    if hasattr(kind, "storage_type"):
-        return _plain(column.cast(kind.storage_type))
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _plain(chunked_array([array(column.to_pylist())]))
-    if types.is_float16(kind) or types.is_decimal(kind):
-        return column.cast(float64())
-    if any(is_bytes(kind) for is_bytes in (types.is_binary, types.is_large_binary, types.is_binary_view)) or (
-        types.is_fixed_size_binary(kind)
-    ):
-        return chunked_array([array([_with_text(cell) for cell in column.to_pylist()], "string")])
-    return column
-
-
-def _is_nested(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_struct(kind) or types.is_map(kind) or types.is_union(kind))
+    known = (t.is_boolean, t.is_integer, t.is_float32, t.is_float64, t.is_string, t.is_large_string)
+    return any(is_one(kind) for is_one in (*known, t.is_temporal, t.is_list, t.is_large_list, t.is_null))
 
 
 def _with_text(value: Any) -> Any:

@@ -254,28 +254,18 @@ def not_repetitions(
     ), columns
 
 
-def numbered_labels(kinds: "list[list[pd.Series[str]]]") -> npt.NDArray[np.intp]:
-    """A number for each label [columns, pairs]; labels of two kinds are never the same."""
-    rows: list[npt.NDArray[np.intp]] = []
-    first = 0
-    for columns in kinds:
-        codes = pd.factorize(pd.concat(columns))[0].reshape(len(columns), -1) + first
-        rows.append(codes)
-        first = int(codes.max(initial=first)) + 1
-    return np.concatenate(rows)
-
-
-def joined_labels(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """The connected parts of pairs, each of which joins ``names`` [columns, pairs]: its number [pairs]."""
+def joined_labels(columns: "Sequence[pd.Series[Any]]") -> npt.NDArray[np.intp]:
+    """The connected parts of rows that share a label in any of ``columns``: its number [rows]."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    if not names.size:
+    codes = pd.factorize(pd.concat(list(columns)))[0].reshape(len(columns), -1)
+    if not codes.size:
         return np.zeros(0, np.intp)
-    size = int(names.max()) + 1
-    edges = (np.repeat(names[:1], len(names), axis=0).ravel(), names.ravel())
-    graph = coo_array((np.ones(names.size), edges), shape=(size, size))
-    return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)
+    size = int(codes.max()) + 1
+    edges = (np.repeat(codes[:1], len(codes), axis=0).ravel(), codes.ravel())
+    graph = coo_array((np.ones(codes.size), edges), shape=(size, size))
+    return np.asarray(connected_components(graph, directed=False)[1][codes[0]], np.intp)
 
 
 def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, int]:

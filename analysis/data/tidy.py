@@ -62,28 +62,19 @@ COPIES = "copies"
 
 LARGEST_LOSS = 15.0
 """nats/token; a uniform guess among three million tokens has no more."""
-LIKELY_RATIOS = (0.1, 1e5)
-"""Tokens per parameter."""
-FEWEST_FREE = 5
-WIDER = 3.0
-"""A row that makes the scatter so many times as wide decides the interval alone."""
 
 VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 """Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
 # fmt: off
 _SWEEP_COLUMNS = frozenset((
-    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding", "n_params_scale_vectors",
-    "n_params_total", "n_tokens", "tokens_per_parameter", "epochs", "flops", "flops_counted", "loss",
-    "loss_validation", "loss_initial", "seed", "cluster", "optimizer", "schedule", "architecture", "corpus",
-    "learning_rate", "lr_status", "carried_check", "status", "cause", "micro_batch", "world_size", "steps",
-    "wall_s", "tokens_per_s", "device", "arithmetic", "resumes", "step_s_median", "mfu", "data_s",
-    "checkpoints_s", "evaluation_s", "planned_s", "precision", "vector_branches", "vector_placement",
-    "vector_reparameterization", "vector_decay", "vector_gain", "matrix_decay", "n_params_active",
-    "trunk_step", "peak_memory_bytes", "allocated_bytes", "diverged_at_step", "test_tokens",
+    *NUMBERS, *TEXTS, "trial_id", "sweep", "tokens_per_parameter", "loss_validation", "loss_initial",
+    "seed", "architecture", "carried_check", "cause", "micro_batch", "world_size", "device", "arithmetic",
+    "resumes", "precision", "vector_branches", "vector_placement", "vector_reparameterization",
+    "vector_decay", "vector_gain", "n_params_active", "trunk_step", "diverged_at_step", "test_tokens",
     "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks", "block_tokens",
     "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit",
-    "local_changes", "identity_version",
+    "local_changes",
 ))
 # fmt: on
 
@@ -165,8 +156,8 @@ def parsed(table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
         result["seed"] = seeds_of(result["seed"])
     for name in TEXTS:
         if name in result.columns:
-            result[name] = result[name].astype(object).where(result[name].notna(), "")
-            result[name] = result[name].map(str).astype(object)
+            text = result[name].astype(object).where(result[name].notna(), "").map(str)
+            result[name] = text.astype(object)
     words = result["status"] if "status" in result else pd.Series("completed", result.index, dtype=object)
     words = words.map(lambda word: status(word) or word)
     if "loss" in required:
@@ -248,7 +239,7 @@ def _n_copies(table: pd.DataFrame) -> int:
 
 
 def unit_warnings(table: pd.DataFrame) -> list[str]:
-    """What is doubtful about the numbers of checked rows: units, counts together, losses, one odd row.
+    """What is doubtful about the numbers of checked rows: units, losses, equal rows.
 
     A sweep of ours knows its counts: only its trials have a stream.
     """
@@ -260,8 +251,6 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         for name in known
         if table[name].max() < SMALLEST_LIKELY[name]
     ]
-    if len(known) == 2 and not warnings:
-        warnings += _ratio_warning(table["n_tokens"] / table["n_params"])
     if "loss" in table and (high := table.loc[table["status"] == "completed", "loss"].max()) > LARGEST_LOSS:
         warnings.append(
             f"losses of up to {high:g} are no nats/token (a uniform guess among three million tokens has "
@@ -269,55 +258,7 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         )
     if n_copies := _n_copies(table):
         warnings.append(f"{plural(n_copies, 'row')} equal to another in every column left out")
-    return warnings + odd_row(table)
-
-
-def _ratio_warning(ratios: "pd.Series[float]") -> list[str]:
-    """A warning where tokens per parameter are such as nobody trains."""
-    low, high = ratios.min(), ratios.max()
-    if not (low < LIKELY_RATIOS[0] or high > LIKELY_RATIOS[1]):
-        return []
-    shown = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-    return [
-        f"{shown} tokens per parameter: is n_params or n_tokens in thousands, millions or billions, or a "
-        "count of steps? Give plain counts"
-    ]
-
-
-def odd_row(table: pd.DataFrame) -> list[str]:
-    """A warning that names the one row without which the scatter of the losses is far smaller.
-
-    The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
-    no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
-    """
-    if not {"n_params", "n_tokens", "loss", "arm", "status", "stage"} <= set(table):
-        return []
-    rows = table[(table["status"] == "completed") & (table["stage"] != "tuning")]
-    if len(rows) < FEWEST_FREE:
-        return []
-    size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in ("n_params", "n_tokens", "loss"))
-    arms = [rows["arm"].to_numpy() == arm for arm in rows["arm"].unique()]
-    centred = [values - values.mean() for values in (size, tokens)]
-    columns = np.column_stack([*arms, *centred, *(values**2 for values in centred)]).astype(float)
-    basis, scales, _ = np.linalg.svd(columns, full_matrices=False)
-    basis = basis[:, scales > 1e-9 * scales[0]]
-    free = len(rows) - basis.shape[1]
-    residual = loss - basis @ (basis.T @ loss)
-    without = residual**2 / np.maximum(1 - np.sum(basis**2, axis=1), 1e-12)
-    position, total = int(without.argmax()), float(residual @ residual)
-    left = total - without[position]
-    noise = (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
-    if free < FEWEST_FREE or total <= noise or left * free * WIDER**2 > total * (free - 1):
-        return []
-    row = rows.iloc[position]
-    value = float(row["loss"])
-    names = [f"{name} {row[name]:g}" for name in ("n_params", "n_tokens")]
-    named = ", ".join([f"arm {row['arm']}", *names, *([f"seed {row['seed']}"] if "seed" in rows else [])])
-    return [
-        f"one row alone makes the scatter of the losses more than {WIDER:g} times as wide: loss "
-        f"{value:g} ({named}). A mistyped cell, or a run that failed? To see what holds without it: "
-        f"--where 'loss != {value!r}'"
-    ]
+    return warnings
 
 
 def simulation_warnings(table: pd.DataFrame) -> list[str]:
@@ -331,15 +272,11 @@ def simulation_warnings(table: pd.DataFrame) -> list[str]:
 def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:
     """N of each row under ``n_convention``, one of :data:`N_CONVENTIONS`."""
     require_choice("n_convention", n_convention, N_CONVENTIONS)
-    if n_convention == "total":
-        require_column(table, "n_params_total", "n_convention total")
-        return np.asarray(table["n_params_total"], float)
-    n_params = np.asarray(table["n_params"], float)
-    if n_convention in ("matrices", "as-given"):
-        return n_params
-    require_column(table, "n_params_embedding", "n_convention with-embedding")
-    total: FloatArray = n_params + np.asarray(table["n_params_embedding"], float)
-    return total
+    columns = {"total": ["n_params_total"], "with-embedding": ["n_params", "n_params_embedding"]}
+    chosen = columns.get(n_convention, ["n_params"])
+    for name in chosen[-1:] if n_convention in columns else ():
+        require_column(table, name, f"n_convention {n_convention}")
+    return np.asarray(table[chosen].to_numpy(float).sum(axis=1))
 
 
 def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention: str = "6nd") -> FloatArray:

@@ -200,16 +200,13 @@ def _asked(column: str, value: float) -> str:
     if not np.isfinite(value) or (0 < value < SMALLEST_NUMBER):
         return ""
     rest = f"--where '{column} > 0'" if value <= 0 else f"--where '{column} < {value:g}'"
-    if column.startswith("loss"):
-        return f". Is it written where a run diverged? Then write nan; or leave such rows out: {rest}"
-    return f". Is it written where nothing is known? Give the number, or leave such rows out: {rest}"
+    known = "write nan" if column.startswith("loss") else "give the number"
+    return f". Is it written where nothing is known? Then {known}, or leave such rows out: {rest}"
 
 
 def numbers_in_list(value: object, column: str) -> npt.NDArray[np.float64] | None:
     """The numbers of one field [blocks]; None where it is empty. Raises :class:`DataError`."""
-    if value is None or value is pd.NA or (isinstance(value, str) and not value):
-        return None
-    if isinstance(value, float) and np.isnan(value):
+    if is_blank(value):
         return None
     try:
         numbers: Any = json.loads(value) if isinstance(value, str) else value
@@ -227,20 +224,21 @@ def losses_by_block(complete: pd.DataFrame) -> tuple[npt.NDArray[np.float64], np
     None unless every trial has the same blocks and the blocks' mean is the loss that is compared. Raises
     :class:`DataError`.
     """
-    losses, tokens = [], []
-    for side in ("reference", "arm"):
-        if f"{LOSS_BLOCKS}_{side}" not in complete or f"{BLOCK_TOKENS}_{side}" not in complete:
+    lists = []
+    for column in (LOSS_BLOCKS, BLOCK_TOKENS):
+        sides = [f"{column}_reference", f"{column}_arm"]
+        if not set(sides) <= set(complete):
             return None
-        losses.append([numbers_in_list(value, LOSS_BLOCKS) for value in complete[f"{LOSS_BLOCKS}_{side}"]])
-        tokens += [numbers_in_list(value, BLOCK_TOKENS) for value in complete[f"{BLOCK_TOKENS}_{side}"]]
+        lists.append([numbers_in_list(value, column) for side in sides for value in complete[side]])
+    losses, tokens = lists
     first = tokens[0] if tokens else None
     if first is None or not len(first) or np.any(first <= 0):
         return None
     if not all(counts is not None and np.array_equal(counts, first) for counts in tokens):
         return None
-    if any(row is None or len(row) != len(first) for side in losses for row in side):
+    if any(row is None or len(row) != len(first) for row in losses):
         return None
-    by_block = np.array(losses)
+    by_block = np.array(losses).reshape(2, len(complete), -1)
     means = by_block @ (first / first.sum())
     given = np.stack([complete[f"loss_{side}"].to_numpy(float) for side in ("reference", "arm")])
     return (by_block, first) if np.allclose(means, given, rtol=AGREEMENT) else None

@@ -18,17 +18,13 @@ ALLOWED = (
     "comparisons, in (...), and, or, not, numbers, strings, column names (in backticks where they are "
     "not plain), parentheses, + - * /"
 )
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+_OPERATIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-}
-_EQUALITIES = (ast.Eq, ast.NotEq)
-_MEMBERSHIPS = (ast.In, ast.NotIn)
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -64,9 +60,8 @@ def rows_left_out(table: pd.DataFrame, expression: str | None, arms: Sequence[st
 
 def _is_chosen(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
     """Whether each row stays: ``expression`` holds, or asks for what a trial without a result cannot tell."""
-    refuse_twins(table)
     evaluator = _Evaluator(table, expression)
-    chosen = evaluator.evaluate()
+    chosen = evaluator.evaluated(evaluator.truth)
     if "status" not in table.columns:
         return chosen
     unknown = table[sorted(evaluator.named)].isna().any(axis=1) & ~table["status"].isin(HAS_RESULT)
@@ -75,8 +70,8 @@ def _is_chosen(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
 
 def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
     """For each row of ``table`` whether ``expression`` holds. Raises :class:`DataError`."""
-    refuse_twins(table)
-    return _Evaluator(table, expression).evaluate()
+    evaluator = _Evaluator(table, expression)
+    return evaluator.evaluated(evaluator.truth)
 
 
 def computed(table: pd.DataFrame, expression: str) -> "pd.Series[Any]":
@@ -84,12 +79,15 @@ def computed(table: pd.DataFrame, expression: str) -> "pd.Series[Any]":
 
     Raises :class:`DataError`.
     """
-    refuse_twins(table)
-    return _Evaluator(table, expression, "map").values()
+    evaluator = _Evaluator(table, expression, "map")
+    values = evaluator.evaluated(lambda node: pd.Series(evaluator.value(node), table.index))
+    is_word = evaluator.words.notna()
+    return values.astype(object).mask(is_word, evaluator.words) if is_word.any() else values
 
 
 class _Evaluator:
     def __init__(self, table: pd.DataFrame, expression: str, what: str = "where") -> None:
+        refuse_twins(table)
         self.table = table
         self.expression = expression
         self.what = what
@@ -97,60 +95,58 @@ class _Evaluator:
         self.words = pd.Series(None, table.index, dtype=object)
         """By row the text that stands in the place of a number, if any does."""
 
-    def evaluate(self) -> "pd.Series[bool]":
-        return self._of_tree(self._truth)
-
-    def values(self) -> "pd.Series[Any]":
-        values = self._of_tree(lambda node: pd.Series(self._value(node), self.table.index))
-        is_word = self.words.notna()
-        return values.astype(object).mask(is_word, self.words) if is_word.any() else values
-
-    def _of_tree(self, meaning: "Callable[[ast.expr], pd.Series[Any]]") -> "pd.Series[Any]":
+    def evaluated(self, meaning: "Callable[[ast.expr], pd.Series[Any]]") -> "pd.Series[Any]":
+        """What ``meaning`` makes of the whole expression."""
         if len(self.expression) > LONGEST_EXPRESSION:
             raise self._refuse(f"it has {len(self.expression)} characters; allowed: {LONGEST_EXPRESSION}")
         try:
             self.read = read(self.expression.strip(), is_formula=False)
             with np.errstate(divide="ignore", invalid="ignore"):
                 return meaning(self.read.tree)
-        except ArithmeticError as error:
+        except (ArithmeticError, TypeError) as error:
             raise self._refuse(f"its arithmetic fails ({error})") from error
-        except TypeError as error:
-            raise self._refuse(f"its values cannot be compared ({error})") from error
         except (FormulaError, RecursionError, MemoryError) as error:
             raise self._refuse(f"it is not an expression; allowed: {ALLOWED}") from error
 
-    def _shown(self, node: ast.expr) -> str:
-        """The text of ``node`` as it was written."""
-        return self.read.written(node)[:60]
-
-    def _refuse(self, reason: str) -> DataError:
-        return DataError(f"{self.what} {self.expression[:80]!r}: {reason}")
-
-    def _truth(self, node: ast.expr) -> "pd.Series[bool]":
-        value = self._value(node)
+    def truth(self, node: ast.expr) -> "pd.Series[bool]":
+        """By row whether ``node`` holds."""
+        value = self.value(node)
         if not (isinstance(value, pd.Series) and pd.api.types.is_bool_dtype(value)):
-            raise self._refuse(f"{self._shown(node)!r} is neither true nor false; compare it with a value")
+            raise self._refuse("is neither true nor false; compare it with a value", node)
         return value.astype(bool)
 
-    def _value(self, node: ast.expr) -> Any:
+    def value(self, node: ast.expr) -> Any:
+        """The value of ``node``: a column, or one number or text."""
         match node:
             case ast.BoolOp():
-                parts = [self._truth(part) for part in node.values]
+                parts = [self.truth(part) for part in node.values]
                 combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
                 return pd.Series(combine.reduce([part.to_numpy() for part in parts]), self.table.index)
             case ast.UnaryOp(op=ast.Not()):
-                return ~self._truth(node.operand)
+                return ~self.truth(node.operand)
             case ast.UnaryOp(op=ast.USub()):
                 return -self._number(node.operand)
-            case ast.BinOp() if type(node.op) in _ARITHMETIC:
-                return _ARITHMETIC[type(node.op)](self._number(node.left), self._number(node.right))
+            case ast.BinOp() if type(node.op) in _OPERATIONS:
+                return _OPERATIONS[type(node.op)](self._number(node.left), self._number(node.right))
             case ast.Compare():
-                return self._compare(node)
+                parts = [node.left, *node.comparators]
+                steps = zip(node.ops, parts, parts[1:], strict=False)
+                compared = [np.asarray(self._compared(node, *step), bool) for step in steps]
+                # A comparison of two values holds in all rows or in none.
+                whole = np.broadcast_arrays(np.ones(len(self.table), bool), *compared)
+                return pd.Series(np.logical_and.reduce(whole), self.table.index)
             case ast.Name():
                 return self._column(self.read.written(node))
             case ast.Constant(value=bool() | int() | float() | str()):
                 return node.value
-        raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")
+        raise self._not_allowed(node)
+
+    def _refuse(self, reason: str, node: ast.expr | None = None) -> DataError:
+        shown = f"{self.read.written(node)[:60]!r} " if node else ""
+        return DataError(f"{self.what} {self.expression[:80]!r}: {shown}{reason}")
+
+    def _not_allowed(self, node: ast.expr) -> DataError:
+        return self._refuse(f"is not allowed; allowed: {ALLOWED}", node)
 
     def _column(self, name: str) -> Any:
         if name not in self.table.columns:
@@ -165,9 +161,9 @@ class _Evaluator:
         return column.astype(float) if is_nullable else column
 
     def _number(self, node: ast.expr) -> Any:
-        value = self._as_number(self._value(node))
+        value = self._as_number(self.value(node))
         if _is_text(value):
-            raise self._refuse(f"{self._shown(node)!r} is text; arithmetic takes numbers")
+            raise self._refuse("is text; arithmetic takes numbers", node)
         return value * 1.0
 
     def _as_number(self, value: Any) -> Any:
@@ -181,45 +177,23 @@ class _Evaluator:
         self.words = self.words.mask(is_word, value)
         return pd.Series(read, value.index, dtype=float)
 
-    def _compare(self, node: ast.Compare) -> "pd.Series[bool]":
-        result = pd.Series(True, self.table.index)
-        parts = [node.left, *node.comparators]
-        for operation, left, right in zip(node.ops, parts, parts[1:], strict=False):
-            result &= np.asarray(self._compared(node, operation, left, right), dtype=bool)
-        return result
-
     def _compared(self, node: ast.Compare, operation: ast.cmpop, left: ast.expr, right: ast.expr) -> Any:
-        if isinstance(operation, _MEMBERSHIPS):
-            is_listed = self._is_member(node, left, right)
+        if isinstance(operation, ast.In | ast.NotIn):
+            members = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else []
+            if not members or any(isinstance(part, ast.Name) for part in members):
+                raise self._refuse("is no list of values; allowed: in ('a', 'b') or in (1, 2)", right)
+            is_listed = np.any([self._compared(node, ast.Eq(), left, member) for member in members], axis=0)
             return is_listed if isinstance(operation, ast.In) else ~is_listed
-        if type(operation) not in _COMPARISONS:
-            raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")
-        values = [self._value(left), self._value(right)]
+        if type(operation) not in _OPERATIONS:
+            raise self._not_allowed(node)
+        values = [self.value(left), self.value(right)]
         if _is_text(values[0]) != _is_text(values[1]):
             values = [self._as_number(value) for value in values]
         if _is_text(values[0]) != _is_text(values[1]):
-            raise self._refuse(f"{self._shown(node)!r} compares text with a number")
-        if _is_text(values[0]) and not isinstance(operation, _EQUALITIES):
-            raise self._refuse(
-                f"{self._shown(node)!r} orders text or dates; < and > take numbers, == takes text"
-            )
-        return _COMPARISONS[type(operation)](values[0], values[1])
-
-    def _is_member(self, node: ast.Compare, left: ast.expr, right: ast.expr) -> "pd.Series[bool]":
-        """Whether ``left`` is one of the values that ``right`` lists."""
-        if not isinstance(right, ast.Tuple | ast.List | ast.Set):
-            raise self._refuse(f"{self._shown(right)!r} is no list; allowed: in ('a', 'b') or in (1, 2)")
-        value, members = self._value(left), [self._value(member) for member in right.elts]
-        if any(isinstance(member, pd.Series) for member in members):
-            raise self._refuse(f"{self._shown(right)!r} lists columns; allowed: values")
-        if not any(map(_is_text, members)):
-            value = self._as_number(value)
-        if any(_is_text(member) != _is_text(value) for member in members):
-            raise self._refuse(f"{self._shown(node)!r} compares text with a number")
-        is_listed = pd.Series(False, self.table.index)
-        for member in members:
-            is_listed |= np.asarray(operator.eq(value, member), dtype=bool)
-        return is_listed
+            raise self._refuse("compares text with a number", node)
+        if _is_text(values[0]) and not isinstance(operation, ast.Eq | ast.NotEq):
+            raise self._refuse("orders text or dates; < and > take numbers, == takes text", node)
+        return _OPERATIONS[type(operation)](*values)
 
 
 def _is_text(value: Any) -> bool:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.data.tuning import setting_text
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput
 from scalevec.analysis.figures.panels import Drawing, Key, Panel
@@ -27,6 +26,15 @@ MOST_RATES = 4
 STEPS = 60
 """Points of a parabola."""
 _Choices = Sequence[Mapping[str, Any]]
+
+
+def setting_text(choice: Mapping[str, Any], choices: _Choices) -> str:
+    """Those settings of ``choice`` in which ``choices`` differ, as text."""
+    settings = [other["setting"] for other in choices]
+    differing = ((k, v) for k, v in choice["setting"].items() if any(s.get(k) != v for s in settings))
+    return ", ".join(
+        f"{key} {f'{value:g}' if isinstance(value, float) else value}" for key, value in differing
+    )
 
 
 def draw_tuning(data: FigureInput) -> Drawing:

@@ -3,7 +3,7 @@
 The test is the one of :func:`compare`: the mean of paired differences over rungs, judged by t, with each
 rung's own noise or, at one seed and many rungs, that between rungs, and the test split's own error beside it.
 Its power is the mean over the widths that the interval may have. Several arms are corrected for as Holm's
-first step does, which is the strictest. Plain numbers in, plain numbers out.
+first step does, which is the strictest. The noise is what is typical of a size, or that of a pilot's pairs.
 """
 
 import dataclasses
@@ -12,19 +12,115 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
+from scalevec.analysis.data.tidy import FloatArray, compute_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees
-from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
-from scalevec.analysis.power.noise_figure import TYPICAL, NoiseFigure
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
+from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
 from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
 
 POWER = 0.8
+LEVEL = 0.95
 DRAWS = 2000
-Parts = tuple[FloatArray, FloatArray]
-"""The parts of a variance in several draws [draws, parts], with their degrees of freedom [parts]."""
+
+
+@dataclass(frozen=True)
+class NoiseFigure:
+    """``sd`` of a pair's difference in nats/token; ``slope``: nats/token that e times the compute saves.
+
+    Without a slope no multiplier follows from a difference. ``source`` says where the figures come from.
+    ``split`` is the standard error of the mean difference from the test split alone, which no seed reduces,
+    with ``split_tokens`` test tokens. With ``n_params``, ``sd`` is that of models of so many matrix
+    parameters and falls as N^-``exponent``; without, it is that of every size. ``spread``: by what factor
+    the noise may be smaller or larger.
+    """
+
+    sd: float
+    slope: float | None
+    source: str
+    split: float = 0.0
+    split_tokens: float = 0.0
+    n_params: float | None = None
+    exponent: float = 0.0
+    spread: float = 1.0
+
+    def at(self, n_params: float) -> float:
+        """The sd of a pair's difference between models of ``n_params`` matrix parameters."""
+        return self.sd if self.n_params is None else self.sd * (n_params / self.n_params) ** -self.exponent
+
+    def with_test_tokens(self, tokens: float) -> "NoiseFigure":
+        """The same with a test split of another length: its error falls as the square root of the tokens."""
+        if not self.split or not self.split_tokens:
+            return self
+        split = self.split * float(np.sqrt(self.split_tokens / tokens))
+        return dataclasses.replace(self, split=split, split_tokens=tokens)
+
+
+TYPICAL = NoiseFigure(
+    0.0155,
+    0.35,
+    "typical of its size: fitted to sweeps of 25k to 609k parameters (not to 310k, where it is four times as "
+    "large), extrapolated beyond; a pilot is better",
+    # Measured on the demo's corpus: 64 blocks, the mean of two sizes x two seeds.
+    split=0.003,
+    split_tokens=84e3,
+    n_params=50e3,
+    exponent=0.17,
+    spread=2.0,
+)
+"""What ``benchmarks/noise_by_size.py`` fitted to sweeps of identity version 2, which are kept no more."""
+
+
+def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
+    """The noise figure of pilot rows: pairs of every arm with ``reference``, pooled within rungs.
+
+    Of pairs that share a cluster the one with the most tokens counts. The slope is that of the reference's
+    loss on ln C. Raises :class:`DataError` where no rung has two seeds.
+    """
+    try:
+        trials = compared_trials(results, reference, AnalysisOptions())
+    except DataError as error:
+        raise DataError(f"the pilot: {error}") from error
+    pairs = independent_pairs(trials)
+    noise = pooled_noise(pairs["difference"].to_numpy(float), pairs["cell"].to_numpy(float))
+    if noise.df == 0:
+        raise DataError("the pilot has no rung with two pairs, so it has no noise figure")
+    completed = trials.of_arm(reference, "completed")
+    compute, slope = np.log(compute_of(completed)), None
+    if np.ptp(compute) > 0:
+        slope = max(-float(np.polyfit(compute, completed["loss"].to_numpy(float), 1)[0]), 0.0) or None
+    return NoiseFigure(noise.sd, slope, f"a pilot with {degrees(noise.df)}", *_split_of(trials))
+
+
+def independent_pairs(trials: ComparedTrials) -> pd.DataFrame:
+    """Of the independent pairs of every arm: ``difference``, ``cell`` (numbered by arm) and ``size``."""
+    parts = []
+    for number, arm in enumerate(trials.others):
+        pairs = trials.pairs(arm)
+        # Cells are numbered per arm: as many numbers for each arm as there are trials are enough.
+        cells = pairs.cells + number * len(trials.rows)
+        rows = pairs.complete.assign(difference=pairs.differences, cell=cells, number=pairs.clusters)
+        rows = rows.sort_values("n_tokens", ascending=False, kind="stable").drop_duplicates("number")
+        if "trial_id_arm" in rows:
+            # Two names of one trial have no noise against each other.
+            rows = rows[rows["trial_id_arm"] != rows["trial_id_reference"]]
+        parts.append(rows.sort_index()[["difference", "cell", "size"]])
+    return pd.concat(parts)
+
+
+def _split_of(trials: ComparedTrials) -> tuple[float, float]:
+    """The test split's part of the standard error of a mean difference, and its tokens; or zeros."""
+    known = [
+        (arm.estimate.split_error, float(arm.sample.split.tokens.sum()))
+        for arm in map(trials.paired, trials.others)
+        if arm.sample.split and arm.estimate and arm.estimate.split_error is not None
+    ]
+    errors = [error for error, _ in known]
+    return (float(np.sqrt(np.mean(np.square(errors)))), known[0][1]) if known else (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -54,7 +150,6 @@ class Detectable:
     """
 
     what: str
-    trials: int
     flops: float
     df: float
     """The most that the interval may have: the sum over rungs. What it gets follows from their noise."""
@@ -64,26 +159,24 @@ class Detectable:
     """``difference`` with the least and the most noise that is thought possible."""
     between: str = ""
     """"rungs" where their spread is the noise, since no seed repeats."""
-    seeds_error: float | None = None
-    """The part of the standard error that is from seeds, nats/token."""
 
 
 @dataclass(frozen=True)
 class PowerAnalysis:
-    """``design`` as it is, and ``more``: the same with one more seed, rung or token budget.
+    """``design`` as it is, and ``more``: the same with one more seed.
 
     ``sds`` are the noise at the smallest and at the largest rung. ``parts`` are smaller designs within it:
     of arms that are not run in all cells, or of one setting.
     """
 
     design: Detectable
-    more: tuple[Detectable, ...]
+    more: Detectable
     sds: tuple[float, float]
     noise: NoiseFigure
-    level: float
-    power: float
     n_arms: int
     parts: tuple[Detectable, ...] = ()
+    level: float = LEVEL
+    power: float = POWER
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -94,10 +187,8 @@ class PowerAnalysis:
         """A few lines for people."""
         lines = [f"with {100 * self.power:.0f} % power this design detects {_words(self.design)}"]
         lines += [f"  {part.what}: detects {_words(part)}" for part in self.parts]
-        lines += [
-            f"  {more.what}: detects {_words(more)}, for {more.flops / self.design.flops:.2g} times the FLOPs"
-            for more in self.more
-        ]
+        times = self.more.flops / self.design.flops
+        lines.append(f"  {self.more.what}: detects {_words(self.more)}, for {times:.2g} times the FLOPs")
         if self.noise.slope:
             convention = f"C: {C_CONVENTIONS['6nd']}, N: {N_CONVENTIONS['matrices']}"
             lines.append(
@@ -116,19 +207,12 @@ class PowerAnalysis:
 
     @property
     def _split(self) -> str:
-        """What is taken for the test split's own error, and whether it is what limits."""
+        """What is taken for the test split's own error."""
         if not self.noise.split:
             return "  the test split's own error is left out: nothing says how large it is"
         tokens = f" with {count(self.noise.split_tokens)} test tokens" if self.noise.split_tokens else ""
-        line = f"  test split: standard error {self.noise.split:.2g} of the mean difference{tokens}"
-        if not self._limited:
-            return f"{line}, whatever the seeds"
-        return f"{line}, which is what limits: more test tokens would detect more than more seeds"
-
-    @property
-    def _limited(self) -> bool:
-        """Whether less than half of the variance is from seeds."""
-        return self.design.seeds_error is not None and self.design.seeds_error < self.noise.split
+        error = f"standard error {self.noise.split:.2g} of the mean difference"
+        return f"  test split: {error}{tokens}, whatever the seeds"
 
 
 def _words(effect: Detectable) -> str:
@@ -149,12 +233,10 @@ def detectable(
     noise: NoiseFigure = TYPICAL,
     *,
     n_arms: int = 1,
-    level: float = 0.95,
-    power: float = POWER,
     test_tokens: float | None = None,
     parts: Mapping[str, Sequence[PlannedRung]] | None = None,
 ) -> PowerAnalysis:
-    """Compute what a design can detect before it is run, for each arm against the reference.
+    """Compute what a design can detect with 80 % power before it is run, for each arm against the reference.
 
     Source: power of the two-sided t test on the mean of paired differences, over 2,000 draws of the noise
     that each rung shows.
@@ -163,14 +245,12 @@ def detectable(
         rungs: The design: N, tokens and seeds of each rung and token budget.
         noise: The noise of one pair's difference (nats/token) and the slope that turns it into a multiplier.
         n_arms: Arms beside the reference; several are corrected for as in Holm's first step.
-        level: Level of the interval that is to exclude zero.
-        power: Chance of finding an effect of the size that is returned.
         test_tokens: Tokens of the test split; by default those that ``noise`` was measured with.
         parts: Smaller designs within it by what they are, an arm that is run in fewer cells, say.
 
     Returns:
         The smallest difference (nats/token) and compute multiplier of the design as planned, and with one
-        more seed, rung or token budget.
+        more seed.
 
     Raises:
         DataError: A design without a rung, or a figure outside of its range.
@@ -180,77 +260,44 @@ def detectable(
         >>> analysis = detectable(ladder, NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
         >>> round(analysis.design.difference, 4), round(analysis.design.multiplier, 3)
         (0.0208, 1.061)
-        >>> [(more.what, round(more.difference, 4)) for more in analysis.more]
-        [('one more seed', 0.0101), ('one more rung', 0.0161), ('one more token budget', 0.0147)]
+        >>> analysis.more.what, round(analysis.more.difference, 4)
+        ('one more seed', 0.0101)
     """
     noise = noise if test_tokens is None else noise.with_test_tokens(test_tokens)
-    _check(rungs, noise, n_arms, level, power)
-    variants = {
-        "as planned": rungs,
-        "one more seed": [dataclasses.replace(rung, seeds=rung.seeds + 1) for rung in rungs],
-        "one more rung": [*rungs, *_next_rungs(rungs)],
-        "one more token budget": [*rungs, *(dataclasses.replace(r, n_tokens=2 * r.n_tokens) for r in rungs)],
-    }
-    alpha = (1 - level) / n_arms
-    design, *more = (
-        _detectable(what, rungs, noise, n_arms, alpha, power) for what, rungs in variants.items()
-    )
-    others = tuple(
-        _detectable(what, rungs, noise, n_arms, alpha, power) for what, rungs in (parts or {}).items()
+    fewest = min((rung.seeds for rung in rungs), default=0)
+    if fewest < 1 or n_arms < 1 or not 0 < noise.sd < np.inf:
+        raise DataError(
+            f"no power can be computed of {fewest} seeds, {n_arms} arms and a noise of {noise.sd:g}; "
+            "allowed: numbers above zero"
+        )
+    more = [dataclasses.replace(rung, seeds=rung.seeds + 1) for rung in rungs]
+    variants = {"as planned": rungs, "one more seed": more, **(parts or {})}
+    alpha = (1 - LEVEL) / n_arms
+    design, with_more, *others = (
+        _detectable(what, rungs, noise, n_arms, alpha) for what, rungs in variants.items()
     )
     sizes = sorted(rung.n_params for rung in rungs)
     sds = (noise.at(sizes[0]), noise.at(sizes[-1]))
-    return PowerAnalysis(design, tuple(more), sds, noise, level, power, n_arms, others)
-
-
-def _check(rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, level: float, power: float) -> None:
-    for name, value, good in (
-        ("rungs", len(rungs), len(rungs) > 0),
-        ("n_arms", n_arms, n_arms >= 1),
-        ("noise", noise.sd, 0 < noise.sd < np.inf),
-        ("level", level, 0 < level < 1),
-        ("power", power, 0 < power < 1),
-        ("seeds", min((rung.seeds for rung in rungs), default=0), all(rung.seeds >= 1 for rung in rungs)),
-    ):
-        if not good:
-            raise DataError(f"{name} is {value!r}, with which no power can be computed")
-
-
-def _next_rungs(rungs: Sequence[PlannedRung]) -> list[PlannedRung]:
-    """One size above the largest, by the ladder's own ratio (twice, where it has one rung)."""
-    sizes = sorted({rung.n_params for rung in rungs})
-    ratio = sizes[-1] / sizes[-2] if len(sizes) > 1 else 2.0
-    tops = {rung.setting: rung for rung in rungs if rung.n_params == sizes[-1]}
-    return [
-        PlannedRung("next", top.n_params * ratio, top.n_tokens * ratio, top.seeds, top.setting)
-        for top in tops.values()
-    ]
+    return PowerAnalysis(design, with_more, sds, noise, n_arms, tuple(others))
 
 
 def _detectable(
-    what: str,
-    rungs: Sequence[PlannedRung],
-    noise: NoiseFigure,
-    n_arms: int,
-    alpha: float,
-    power: float,
+    what: str, rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, alpha: float
 ) -> Detectable:
     components, between = _components(rungs, noise)
     df = int(sum(part.df for part in components))
-    trials = sum(rung.seeds for rung in rungs) * (n_arms + 1)
     flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
     if df == 0:
-        return Detectable(what, trials, flops, 0, None, None)
-    seeds_error = float(np.sqrt(sum(part.variance for part in components)))
+        return Detectable(what, flops, 0, None, None)
     least, difference, most = (
         detected(
-            [Component(part.variance * factor**2, part.df) for part in components], alpha, power, noise.split
+            [Component(part.variance * factor**2, part.df) for part in components], alpha, POWER, noise.split
         )
         for factor in (1 / noise.spread, 1.0, noise.spread)
     )
     multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
     limits = (least, most) if noise.spread > 1 else None
-    return Detectable(what, trials, flops, df, difference, multiplier, limits, between, seeds_error)
+    return Detectable(what, flops, df, difference, multiplier, limits, between)
 
 
 def _components(rungs: Sequence[PlannedRung], noise: NoiseFigure) -> tuple[list[Component], str]:
@@ -296,39 +343,26 @@ def planned_halves(rungs: Sequence[Component], level: float, split: Component | 
 
     The interval of a comparison takes its degrees of freedom from the noise that each rung shows, so its
     width is drawn: equal normal noise between seeds at all rungs. A rung of 0 degrees of freedom takes the
-    noise of the others; ``split`` is the test split's part.
+    noise of the others; ``split`` is the test split's part. The interval is the longest of those with the
+    noise by rung and pooled, with and without that part.
     """
+    from scipy.special import stdtrit
+
     variances, df = np.array(rungs, float).T
     repeated = df > 0
     if not repeated.any():
         raise ValueError("no rung repeats a seed")
-    lent = variances[~repeated].sum() * df[repeated] / df.sum()
-    drawn = np.random.default_rng(0).chisquare(df[repeated], (DRAWS, int(repeated.sum()))) / df[repeated]
-    one_noise = drawn @ df[repeated] / df.sum() * variances.sum()
-    by_rung = (variances[repeated] + lent) * drawn, df[repeated]
-    return longest_halves([by_rung, (one_noise[:, None], np.array([df.sum()]))], level, split)
-
-
-def longest_halves(errors: Sequence[Parts], level: float, split: Component | None = None) -> FloatArray:
-    """Half the width [draws] of the longest of the intervals whose variances are sums of these parts.
-
-    No interval is shorter with the test split's part than without it.
-    """
-    added = [
-        (np.insert(parts, 0, split.variance, 1), np.insert(df, 0, split.df)) for parts, df in errors if split
-    ]
-    sums = [_satterthwaite(*error) for error in (*errors, *added)]
-    compared, halves = (np.stack([_half(*each, at) for each in sums]) for at in (COMPARED_AT, level))
-    return np.asarray(np.take_along_axis(halves, compared.argmax(axis=0)[None], 0)[0])
-
-
-def _satterthwaite(parts: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Standard errors [draws] and degrees of freedom [draws] of sums of ``parts`` [draws, parts]."""
-    total = parts.sum(axis=1)
-    return np.sqrt(total), total**2 / (parts**2 / df).sum(axis=1)
-
-
-def _half(error: FloatArray, df: FloatArray, level: float) -> FloatArray:
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(df, 0.5 + level / 2) * error)
+    known = df[repeated]
+    drawn = np.random.default_rng(0).chisquare(known, (DRAWS, len(known))) / known
+    lent = variances[~repeated].sum() * known / known.sum()
+    pooled = drawn @ known / known.sum() * variances.sum()
+    sums = [((variances[repeated] + lent) * drawn, known), (pooled[:, None], known.sum(keepdims=True))]
+    if split:
+        sums += [(np.insert(parts, 0, split.variance, 1), np.insert(df, 0, split.df)) for parts, df in sums]
+    halves = np.empty((2, len(sums), DRAWS))
+    for number, (parts, of_parts) in enumerate(sums):
+        total = parts.sum(axis=1)
+        freedom = total**2 / (parts**2 / of_parts).sum(axis=1)
+        for place, at in enumerate((COMPARED_AT, level)):
+            halves[place, number] = stdtrit(freedom, 0.5 + at / 2) * np.sqrt(total)
+    return np.asarray(np.take_along_axis(halves[1], halves[0].argmax(axis=0)[None], 0)[0])

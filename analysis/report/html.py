@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pandas as pd
 
 from scalevec.analysis.data.tidy import checked
-from scalevec.analysis.data.tuning import tuning_rows, tuning_verdict
 from scalevec.analysis.data.where import select
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
@@ -134,8 +133,7 @@ def render_report(data: ReportInput) -> str:
             predicted=sections.predicted_table(comparisons),
             table=comparison.build(trials, comparisons) if comparisons else None,
             line=sections.along_the_line(by_laws),
-            tuning=tuning_rows(choices),
-            tuning_verdict=tuning_verdict(choices, data.reference),
+            tuning=sections.tuning_rows(choices),
             laws=laws_table(trials, fits, unfitted),
             ahead=sections.ahead_table(fits),
             trials=sections.trials_table(table, trials),

@@ -13,6 +13,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import PairKind, varying
 from scalevec.analysis.data.runs import HAS_RESULT
 from scalevec.analysis.data.tidy import comparison_rows
+from scalevec.analysis.figures.tuning_bowls import setting_text
 from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import count, few, p_value, plural, shortened, signed, span
 from scalevec.analysis.report.text import point_cells, point_columns
@@ -55,7 +56,7 @@ def _look(comparison: Comparison) -> str:
     if not plan["look"]:
         return f"{comparison.arm}: {following}." if following else ""
     number, of_all = plan["looks"].index(plan["look"]) + 1, len(plan["looks"])
-    end = following or {"futility": "ended for futility"}.get(plan["ends"] or "", "ended")
+    end = following or "ended"
     return f"{comparison.arm}: look {number} of {of_all} ({plan['look']} seeds), {end}."
 
 
@@ -357,3 +358,24 @@ def repeated_data(table: pd.DataFrame) -> str:
     rungs = ", ".join(dict.fromkeys(repeated["rung"]))
     most = repeated["epochs"].max()
     return f"Data were repeated at {rungs} (up to {most:.2f} epochs): not the losses of fresh data."
+
+
+def tuning_rows(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each choice of tuning.json came to, as text."""
+    several = len({choice["field"] for choice in choices}) > 1
+    return [
+        {name: choice[name] for name in ("arm", "rung", "status", "extensions")}
+        | {
+            "setting": ", ".join(
+                filter(None, [choice["field"] if several else "", setting_text(choice, choices)])
+            ),
+            "grid": [
+                (f"{value:g}", "diverged" if loss is None else f"{loss:.4f}")
+                for value, loss in zip(choice["grid"], choice["losses"], strict=True)
+            ],
+            "vertex": "" if choice["vertex"] is None else f"{choice['vertex']:.4g}",
+            "chosen": f"{choice['chosen']:.4g}",
+            "seeds": ", ".join(map(str, choice["seeds"])) if choice["grid"] else "",
+        }
+        for choice in choices
+    ]

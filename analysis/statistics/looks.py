@@ -10,21 +10,16 @@ statistic's path (Armitage, McPherson and Rowe 1969). Here a p-value is compared
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.options import Until
 
-Ending = Literal["", "equivalence", "futility"]
 _NODES = 96
 """Gauss-Legendre nodes of each integral; the tests compare the boundaries with another integral."""
 _FURTHEST = 8.2
 """Standard deviations beyond which double precision holds no probability."""
 _SMALLEST_ALPHA = 1e-12
-FUTILE = 0.10
-"""An arm ends where a claim at the last look, were the difference so far the true one, is less likely."""
 
 
 def spent(share: float, alpha: float) -> float:
@@ -94,11 +89,6 @@ class Look:
     number: int
     p: float | None
     """The sequential p-value: the smallest level at which a look so far would have found a difference."""
-    until: Until = "last"
-    equivalence_p: float | None = None
-    """The same of the two one-sided tests against the margin, where they are done at every look."""
-    ends: Ending = ""
-    """Why the arm ends here without a difference, before the last look or at it."""
 
     @property
     def size(self) -> int:
@@ -113,29 +103,6 @@ class Look:
     def level(self, level: float) -> float:
         """The level of this look's interval, so that those of all looks hold together with ``level``."""
         return 1 - nominal(self.looks, 1 - level)[self.number]
-
-
-def chance_of_a_claim(look: Look, p: float, alpha: float, margin: float | None = None) -> float:
-    """Return how likely the last look claims something, were the difference seen so far the true one.
-
-    The conditional power under the current trend (Lan and Wittes 1988). Ending for want of it never adds a
-    claim, so the boundaries stay as they are.
-
-    Args:
-        look: The look that is reached.
-        p: Its own two-sided p-value.
-        alpha: The two-sided level of the whole design; of equivalence, each of the one-sided tests.
-        margin: The margin in standard errors of this look, where equivalence may be claimed.
-    """
-    from scipy.special import ndtr, ndtri
-
-    share = look.size / look.looks[-1]
-    different, equal = (-ndtri(nominal(look.looks, of)[-1] / 2) for of in (alpha, 2 * alpha))
-    at_the_end, left = -float(ndtri(p / 2)) / np.sqrt(share), np.sqrt(1 - share)
-    chance = ndtr((at_the_end - different) / left) + ndtr((-at_the_end - different) / left)
-    if margin is not None and (inside := margin / np.sqrt(share) - equal) > 0:
-        chance += ndtr((inside - at_the_end) / left) - ndtr((-inside - at_the_end) / left)
-    return float(chance)
 
 
 def sequential_p(looks: tuple[int, ...], p_values: Sequence[float | None]) -> float | None:

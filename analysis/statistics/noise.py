@@ -62,12 +62,8 @@ def t_quantile(level: float, df: float) -> float:
 
 def pooled_noise(values: FloatArray, cells: FloatArray) -> Pooled:
     """The sd of ``values`` [points] within ``cells`` [points of labels]; nan where no cell repeats."""
-    labels, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    df = len(values) - len(labels)
-    if df == 0:
-        return Pooled(float("nan"), 0)
-    means = np.bincount(index, values) / counts
-    return Pooled(float(np.sqrt(np.sum((values - means[index]) ** 2) / df)), df)
+    covariance, df = within_cells(values[None], cells)
+    return Pooled(float(np.sqrt(covariance[0, 0])) if df else float("nan"), df)
 
 
 def are_copies(values: FloatArray, cells: FloatArray) -> bool:

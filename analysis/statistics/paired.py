@@ -129,46 +129,14 @@ def _with_split(sample: PairedSample, weights: FloatArray, errors: list[Error], 
     return Estimate(float(weights @ sample.values), *error, between, from_seeds, of_split)
 
 
-def jackknife(
-    statistic: Callable[[BoolArray], float], sample: PairedSample, weights: FloatArray, n_free: int
-) -> Estimate:
-    """``statistic`` of the kept pairs, left out one cluster at a time; clusters - n_free degrees of freedom.
-
-    With clusters of equal size the mean gets exactly the t interval of the clusters' means. ``weights`` are
-    those by which the statistic sums the values [pairs].
-    """
-    labels = np.unique(sample.clusters)
-    value = statistic(np.ones(len(sample.values), bool))
-    if len(labels) < FEWEST_CLUSTERS:
-        return Estimate(value, float("nan"), 0, between="clusters")
-    left_out = np.array([statistic(sample.clusters != label) for label in labels])
-    n = len(labels)
-    # Tukey's jackknife variance.
-    variance = float((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
-    return _with_split(sample, weights, [Error(float(np.sqrt(variance)), n - n_free)], "clusters")
-
-
 def overall(sample: PairedSample) -> Estimate:
     """The mean with equal weight for each cell, so that a rung with more seeds counts no more.
 
     Without a repeated seed but with many cells, the noise is the spread between cells: it holds the effect's
     own change from rung to rung too, so it is wider where there is one.
     """
-    values, n_cells = sample.values, len(sample.counts)
-    even = np.full(n_cells, 1 / n_cells)
-    if sample.dependent:
-        estimate = contrast(sample, even)
-        if estimate.df or sample.unit:
-            return estimate
-
-        def mean(keep: BoolArray) -> float:
-            return float(np.mean(sample.kept(keep).means()))
-
-        return jackknife(mean, sample, sample.weights(even), 1)
-    if n_cells == len(values) >= FEWEST_RUNGS_WITHOUT_SEEDS and not are_copies(values, np.zeros(n_cells)):
-        noise = Error(float(np.std(values, ddof=1) / np.sqrt(n_cells)), n_cells - 1)
-        return _with_split(sample, sample.weights(even), [noise], "rungs")
-    return contrast(sample, even)
+    even = np.full(len(sample.counts), 1 / len(sample.counts))
+    return _over_cells(sample, even, lambda keep: float(np.mean(sample.kept(keep).means())), 1)
 
 
 def slope(sample: PairedSample, x: FloatArray) -> Estimate | None:
@@ -180,21 +148,52 @@ def slope(sample: PairedSample, x: FloatArray) -> Estimate | None:
     coefficients = slope_coefficients(sample.means(x))
     if coefficients is None:
         return None
-    weights, n_cells = sample.weights(coefficients), len(coefficients)
-    if not sample.dependent:
-        if n_cells == len(sample.values) >= FEWEST_RUNGS_WITHOUT_SEEDS:
-            return _with_split(sample, weights, [_around_the_line(sample.means(), coefficients)], "rungs")
-        return contrast(sample, coefficients)
-    estimate = contrast(sample, coefficients)
-    if estimate.df or sample.unit:
-        return estimate
 
     def fitted(keep: BoolArray) -> float:
         rest = sample.kept(keep)
         of_rest = slope_coefficients(rest.means(x[keep]))
         return float("nan") if of_rest is None else float(of_rest @ rest.means())
 
-    return jackknife(fitted, sample, weights, 2)
+    return _over_cells(sample, coefficients, fitted, 2)
+
+
+def _over_cells(
+    sample: PairedSample, coefficients: FloatArray, statistic: Callable[[BoolArray], float], n_free: int
+) -> Estimate:
+    """The mean or slope with these ``coefficients`` [cells], by the noise that the sample has.
+
+    ``statistic`` gives it of the pairs that are kept, ``n_free`` is 1 for a mean and 2 for a slope.
+    """
+    means, weights = sample.means(), sample.weights(coefficients)
+    if sample.dependent:
+        estimate = contrast(sample, coefficients)
+        return estimate if estimate.df or sample.unit else _jackknife(statistic, sample, weights, n_free)
+    alone = len(means) == len(sample.values) >= FEWEST_RUNGS_WITHOUT_SEEDS
+    if not alone or are_copies(means, np.zeros(len(means))):
+        return contrast(sample, coefficients)
+    of_unit = float(coefficients @ coefficients)
+    rest = means - float(coefficients @ means) * coefficients / of_unit
+    rest, df = rest - rest.mean(), len(means) - n_free
+    noise = Error(float(np.sqrt(rest @ rest / df * of_unit)), df)
+    return _with_split(sample, weights, [noise], "rungs")
+
+
+def _jackknife(
+    statistic: Callable[[BoolArray], float], sample: PairedSample, weights: FloatArray, n_free: int
+) -> Estimate:
+    """``statistic`` of the kept pairs, left out one cluster at a time; clusters - n_free degrees of freedom.
+
+    With clusters of equal size the mean gets exactly the t interval of the clusters' means. ``weights`` are
+    those by which the statistic sums the values [pairs].
+    """
+    labels = np.unique(sample.clusters)
+    n = len(labels)
+    if n < FEWEST_CLUSTERS:
+        return Estimate(float(weights @ sample.values), float("nan"), 0, between="clusters")
+    left_out = np.array([statistic(sample.clusters != label) for label in labels])
+    # Tukey's jackknife variance.
+    variance = float((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
+    return _with_split(sample, weights, [Error(float(np.sqrt(variance)), n - n_free)], "clusters")
 
 
 def slope_coefficients(at: FloatArray) -> FloatArray | None:
@@ -203,14 +202,6 @@ def slope_coefficients(at: FloatArray) -> FloatArray | None:
     spread = float(centred @ centred)
     # All x are equal but for rounding.
     return None if spread < 1e-12 else np.asarray(centred / spread)
-
-
-def _around_the_line(means: FloatArray, coefficients: FloatArray) -> Error:
-    """The error of a slope with these ``coefficients`` from the spread of ``means`` around the line."""
-    of_unit = float(coefficients @ coefficients)
-    rest = means - means.mean() - float(coefficients @ means) * coefficients / of_unit
-    df = len(means) - 2
-    return Error(float(np.sqrt(rest @ rest / df * of_unit)), df)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from scalevec.analysis.data.runs import joined_labels
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.statistics.noise import NO_NOISE, t_quantile, within_cells
 
@@ -93,15 +95,10 @@ def blocks_of(cells: FloatArray, clusters: npt.NDArray[np.generic]) -> Blocks | 
 
 def connected(cluster: IntArray, cell: IntArray) -> tuple[IntArray, IntArray]:
     """A number for each cluster and for each cell, equal where points [points] join them."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n_clusters, n_cells = int(cluster.max()) + 1, int(cell.max()) + 1
-    size = n_clusters + n_cells
     # Clusters and cells are the two sides of a graph, points its edges; a block is connected.
-    graph = coo_array((np.ones(len(cell)), (cluster, n_clusters + cell)), shape=(size, size))
-    labels = np.asarray(connected_components(graph, directed=False)[1], np.intp)
-    return labels[:n_clusters], labels[n_clusters:]
+    of_point = joined_labels([pd.Series(cluster), pd.Series(-1 - cell)])
+    of_cluster, of_cell = (of_point[np.unique(codes, return_index=True)[1]] for codes in (cluster, cell))
+    return of_cluster, of_cell
 
 
 class Component(NamedTuple):

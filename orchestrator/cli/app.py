@@ -51,7 +51,7 @@ _METAVARS = {
     "bound": "NAME=LOW:HIGH",
     "weights": "COLUMN",
 }
-_NOT_ON_THE_COMMAND_LINE = ("margin", "looks", "until")
+_NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
 """They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
     "compare": ("interval", "weights"),

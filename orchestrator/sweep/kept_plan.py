@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 Members = Iterable[Entry]
 _KEPT = ("trial_id", "arm", "rung", "seed", "tokens_per_parameter", "optimizer", "schedule", "setting")
-_IN_THE_FILE = {"seeds": "seeds", "arms": "arms", "at_most": "compare.at_most.gpu_hours"}
 _NEVER_STARTED = ("pending", "queued")
 
 
@@ -80,44 +79,38 @@ def with_those_before(members: Sequence[Entry], before: Members, places: Members
     return [*members, *(entry for entry in others if _position(entry) in held)]
 
 
-def check_looks(
-    folder: SweepFolder, now: Mapping[str, Any], reference: str, members: Members, runs_dir: Path
-) -> None:
+def check_looks(folder: SweepFolder, sweep: "Sweep", members: Members, runs_dir: Path) -> None:
     """Raise ``InvalidInputError`` where looks are declared or edited after a result of a compared arm.
 
-    ``now`` has the ``looks`` of the sweep file and ``until``, with what else was planned where that is
-    ``decided``. ``members`` are the sweep's trials in the places that its file has now. Results of the
-    ``reference`` alone, which sweeps share, say nothing of a difference.
+    ``members`` are the sweep's trials in the places that its file has now. Results of the reference alone,
+    which sweeps share, say nothing of a difference.
     """
-    before = _looks_before(folder)
-    edited = [name for name, value in now.items() if before.get(name) != value]
-    if not edited:
+    looks, before = sweep.compare.options().looks, _looks_before(folder)
+    if before == (list(looks) if looks else None):
         return
-    compared = (entry for entry in members if entry["stage"] == "comparison" and entry["arm"] != reference)
+    compared = (
+        entry for entry in members if entry["stage"] == "comparison" and entry["arm"] != sweep.reference
+    )
     known = next((entry for entry in compared if _state(runs_dir, entry)[0] in RESULT_STATES), None)
     if known is None:
         return
-    name = edited[0]
-    field = _IN_THE_FILE.get(name, f"compare.{name}")
     raise InvalidInputError(
-        f"{field} is {now[name] or 'none'}; declared before the first result: "
-        f"{before.get(name) or 'none'} ({known['arm']} {known['rung']}, seed {known['seed']} has one). "
+        f"compare.looks is {list(looks) if looks else 'none'}; declared before the first result: "
+        f"{before or 'none'} ({known['arm']} {known['rung']}, seed {known['seed']} has one). "
         "Looks cannot be declared or edited once results are known: restore them, or give the sweep another "
         "name and new seeds"
     )
 
 
-def _looks_before(folder: SweepFolder) -> dict[str, Any]:
-    """The plan of looks that was kept, else what the resolved sweep says of them."""
+def _looks_before(folder: SweepFolder) -> list[Any] | None:
+    """What the resolved sweep says of looks."""
     try:
-        if kept := folder.looks():
-            return dict(kept["declared"])
         resolved = folder.resolved() or {}
     except CorruptRecordError:
-        return {"until": "last"}
+        return None
     compare = resolved.get("compare")
     looks = compare.get("looks") if isinstance(compare, dict) else None
-    return {"looks": looks if isinstance(looks, list) else None, "until": "last"}
+    return looks if isinstance(looks, list) else None
 
 
 def described(entry: Mapping[str, Any]) -> dict[str, Any]:

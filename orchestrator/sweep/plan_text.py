@@ -186,7 +186,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
             "the queue (an estimate)"
         )
     lines = [
-        f"{_ends_early(run)}{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; "
+        f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; "
         f"{flops:.3g} FLOPs and {time}",
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
         *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run, left)),
@@ -217,15 +217,6 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
             )
         lines += _starts_small(run)
     return lines
-
-
-def _ends_early(run: "SweepRun") -> str:
-    """What stands before the number of trials where an arm may end at a look before the last."""
-    if run.sweep.compare.options().until == "last" or not run.sweep.looks:
-        return ""
-    *earlier, last = run.sweep.looks
-    looks = ", ".join(map(str, earlier))
-    return f"{looks} or at most {last} seeds, until every arm is decided: at most "
 
 
 def _starts_small(run: "SweepRun") -> Iterator[str]:

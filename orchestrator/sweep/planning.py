@@ -166,7 +166,7 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
         return analysis.pilot_noise(open_source(pilot, runs_dir).rows, reference)
     if sd is None or not 0 < sd < float("inf"):
         raise InvalidInputError(f"--noise is {sd}; allowed: a positive number of nats/token")
-    from scalevec.analysis.power.noise_figure import TYPICAL
+    from scalevec.analysis.power.detectable import TYPICAL
 
     return analysis.NoiseFigure(sd, TYPICAL.slope, "as given; the slope is typical")
 
@@ -184,7 +184,7 @@ def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = 
             f"sweep {run.sweep.name} has one arm; there is nothing that its comparison could detect"
         )
     from scalevec import analysis
-    from scalevec.analysis.power.noise_figure import TYPICAL
+    from scalevec.analysis.power.detectable import TYPICAL
 
     (_, rungs), *of_others = _designs(run, trials).items()
     parts = {f"{arms}, in fewer cells": of_arms for arms, of_arms in of_others}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.scheduling import look_stages
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import (
@@ -35,7 +34,6 @@ from scalevec.orchestrator.sweep.kept_plan import (
 from scalevec.orchestrator.sweep.trial_costs import (
     descriptive_of,
     devices,
-    gpu_hours,
     pace_of,
     planned_s,
     seconds_of,
@@ -106,7 +104,6 @@ class SweepRun:
         self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
         self._ids: dict[AnyTrial, str] = {}
         self._left_out: set[str] = set()
-        self._seeds: look_stages.Seeds = {}
         self._recomputed: dict[str, str] = {}
         self.arithmetic = CompiledCells(self)
         self._require_whole_parts()
@@ -149,8 +146,7 @@ class SweepRun:
         named = [member.to_json(self.id_of(member.trial)) for member in self.members()]
         before, places = members_before(self.folder), self._places()
         members = with_those_before(named, before, places)
-        check_looks(self.folder, look_stages.declared(self), self.sweep.reference, members, self.runs_dir)
-        looks = look_stages.keep_looks(self, partial(gpu_hours, self))
+        check_looks(self.folder, self.sweep, members, self.runs_dir)
         keep_predictions(self.folder, self.sweep, members, self.runs_dir)
         arms = [cell.arm for cell in self.cells]
         keep_question(self.folder, self.sweep, arms, members, self.runs_dir)
@@ -158,7 +154,7 @@ class SweepRun:
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
-        self.folder.write_resolved(self.sweep.resolved(looks))
+        self.folder.write_resolved(self.sweep.resolved())
         self.folder.write_plugins(kept(self.sweep.found_plugins))
 
     def _places(self) -> list[dict[str, Any]]:
@@ -191,13 +187,11 @@ class SweepRun:
         self.arithmetic.keep()
         if self.tuner.cells:
             self._run_tuning(scheduler)
-        for seeds in look_stages.stages(self):
-            self._seeds = seeds
-            self.write_members(members := self.members())
-            self.progress.stage = COMPARISON
-            self._complete(scheduler, [member for member in members if member.stage == COMPARISON])
-            if self._left_out:
-                raise StageIncompleteError(Outcome(left_out=len(self._left_out)))
+        self.write_members(members := self.members())
+        self.progress.stage = COMPARISON
+        self._complete(scheduler, [member for member in members if member.stage == COMPARISON])
+        if self._left_out:
+            raise StageIncompleteError(Outcome(left_out=len(self._left_out)))
 
     def _run_tuning(self, scheduler: Scheduler) -> None:
         def train(trials: Sequence[tuple[Cell, AnyTrial]]) -> Losses:
@@ -242,7 +236,7 @@ class SweepRun:
             for cell in self.cells
             if not self.tuner.is_open(cell)
             for values, status, check in [self._chosen(cell)]
-            for seed in cell.seeds[: self._seeds.get(cell.arm)]
+            for seed in cell.seeds
         ]
 
     def _tuning_members(self) -> list[Member]:

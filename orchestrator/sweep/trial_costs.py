@@ -91,13 +91,3 @@ def descriptive_of(run: "SweepRun", trial: AnyTrial) -> dict[str, Any]:
         return {**size_columns(trial), "trainer_commit": _commit(run.sweep.source.folder)}
     source = run.sweep.corpus.source
     return {**size_columns(trial), "epochs": epochs_of(run, trial), "corpus_source": source}
-
-
-def gpu_hours(run: "SweepRun", n_seeds: int) -> float:
-    """GPU hours of the comparison with so many seeds of every cell, as estimated; trunks are not shared."""
-    seconds = 0.0
-    for cell in run.cells:
-        request = run.request(cell.rung)
-        for seed in cell.seeds[:n_seeds]:
-            seconds += request.gpus * request.nodes * seconds_of(run, cell.trial(seed), cell.rung)
-    return seconds / 3600

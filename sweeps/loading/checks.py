@@ -80,20 +80,7 @@ def _compare(sweep: Sweep) -> Iterator[_Finding]:
     reference = sweep.compare.reference
     if reference is not None and reference not in sweep.arms:
         yield ("compare", "reference"), not_among(reference, sweep.arms, "no such arm")
-    try:
-        looks = sweep.looks
-    except ValueError as error:
-        yield ("compare", "looks"), f"{error}; allowed: fewer looks, or more seeds"
-        return
-    goes_on = sweep.compare.options().until == "decided"
-    if goes_on and looks and len(sweep.seeds) < looks[-1]:
-        allowed = f"as many seeds as the last of compare.looks ({looks[-1]}), of which a look takes the first"
-        yield ("seeds",), refused(list(sweep.seeds), allowed)
-    if sweep.compare.at_most and not goes_on:
-        yield (
-            ("compare", "at_most"),
-            "limits what goes on until it is decided; allowed: until: decided beside it",
-        )
+    looks = sweep.compare.options().looks
     if looks and list(sweep.seeds) != sorted(sweep.seeds):
         yield ("seeds",), refused(list(sweep.seeds), "seeds in increasing order: a look takes the first ones")
     if looks and len(sweep.seeds) > looks[-1]:

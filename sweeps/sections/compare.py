@@ -68,13 +68,6 @@ class PredictionEntry(Section):
         return self
 
 
-class AtMost(Section):
-    """What the comparison may cost."""
-
-    gpu_hours: Annotated[Number, Field(gt=0)]
-    """Estimated GPU hours of all compared trials; looks beyond them are left out of the plan."""
-
-
 class CompareSection(Given):
     """The question asked of the finished trials; options of the command line stand over these."""
 
@@ -84,9 +77,6 @@ class CompareSection(Given):
         Annotated[tuple[PredictionEntry, ...], Strict(False), OneOrMore(), Field(min_length=1)] | None
     ) = None
     """Differences that are predicted; kept with their time when the sweep first runs."""
-
-    at_most: AtMost | None = None
-    """What the comparison may cost where it goes on until it is decided."""
 
     def predictions(self, reference: str) -> list[dict[str, Any]]:
         """The predictions as plain data, each with its ``reference`` (the sweep's where it names none)."""

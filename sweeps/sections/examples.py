@@ -66,11 +66,9 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "simulate": {"arms": {"unified": {"gain": 1.2}}},
     },
     "ArmLaw": {**_OF_LAWS, "gain": 1.2},
-    "AtMost": {"gpu_hours": 200},
     "Compare": {
         "reference": "baseline",
         "predict": {"arm": "unified", "sign": "lower"},
-        "at_most": {"gpu_hours": 200},
         "law": "chinchilla",
         "where": "rung == 'tiny-25k'",
         "margin": 0.005,

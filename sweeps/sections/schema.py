@@ -21,7 +21,7 @@ from pydantic import (
 from scalevec.model.config import MEASURES
 from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.errors import DEVICES, not_among, refused
-from scalevec.sweeps.options import X_OF_COLUMN, spread
+from scalevec.sweeps.options import X_OF_COLUMN
 from scalevec.sweeps.plugins.locate import Plugin
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
@@ -238,17 +238,6 @@ class Sweep(Section):
         return "baseline" if "baseline" in self.arms else next(iter(self.arms))
 
     @property
-    def looks(self) -> tuple[int, ...] | None:
-        """The declared looks, as numbers of seeds.
-
-        ``until: decided`` may give how many there are. Raises ``ValueError`` where the seeds do not do.
-        """
-        options = self.compare.options()
-        if options.until == "last" or options.looks is None or len(options.looks) > 1:
-            return options.looks
-        return spread(options.looks[0], len(self.seeds))
-
-    @property
     def budget_kind(self) -> str:
         """How the file gives its token budgets (``sweeps.budgets``)."""
         if self.budget_is_rungs:
@@ -291,18 +280,13 @@ class Sweep(Section):
             planted["learning_rate"].setdefault("optimum", math.sqrt(grid[0] * grid[-1]))
         return planted
 
-    def resolved(self, looks: tuple[int, ...] | None = None) -> dict[str, Any]:
-        """The sweep as plain data with presets and defaults written out; loads as the same sweep.
-
-        ``looks`` are those that its limit leaves, where they are known.
-        """
+    def resolved(self) -> dict[str, Any]:
+        """The sweep as plain data with presets and defaults written out; loads as the same sweep."""
         data = self.model_dump(mode="json", exclude_none=True)
         x = self.compare.options().x
         # Under the name that earlier versions, and what they have written, have for it.
         earlier = next(column for column, variable in X_OF_COLUMN.items() if variable == x)
         data["compare"] |= {"reference": self.reference, "x": earlier}
-        if looks or self.looks:
-            data["compare"]["looks"] = list(looks or self.looks or ())
         if not self.budget_is_rungs:
             data[self.budget_kind] = list(self.budgets)
         if self.trainer is not None:  # whose text is its own affair

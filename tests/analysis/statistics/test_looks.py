@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal
 
 from scalevec.analysis.statistics.looks import (
     Look,
     boundaries,
-    chance_of_a_claim,
     nominal,
     sequential_p,
     spent,
@@ -72,18 +71,3 @@ def test_a_look_widens_its_interval():
     levels = [Look((3, 5, 8), number, None).level(0.95) for number in range(3)]
     assert levels == sorted(levels, reverse=True)
     assert levels[-1] > 0.95
-
-
-@pytest.mark.parametrize("p", [0.9, 0.3, 0.02])
-def test_the_chance_of_a_claim_is_that_of_paths_with_the_drift_seen_so_far(p):
-    look = Look((4, 6, 8, 10), 1, None, "decided")
-    rng = np.random.default_rng(0)
-    so_far = norm.isf(p / 2) * np.sqrt(0.6)
-    at_the_end = so_far / 0.6 * 0.4 + so_far + np.sqrt(0.4) * rng.standard_normal(200_000)
-    bound = boundaries((4, 6, 8, 10), 0.05)[-1]
-    assert chance_of_a_claim(look, p, 0.05) == pytest.approx(np.mean(abs(at_the_end) > bound), abs=0.005)
-
-
-def test_a_wide_margin_makes_a_claim_likely_where_no_difference_shows():
-    look = Look((4, 6, 8, 10), 1, None, "decided")
-    assert chance_of_a_claim(look, 0.9, 0.05) < 0.1 < chance_of_a_claim(look, 0.9, 0.05, margin=4.0)

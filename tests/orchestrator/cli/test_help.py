@@ -59,7 +59,7 @@ def test_every_command_that_prints_for_programs_has_json():
 def test_fit_compare_table_figures_and_report_take_the_same_options_but_those_that_they_could_only_refuse():
     commands = typer.main.get_command(application()).commands
     options = {f"--{option.name.replace('_', '-')}" for option in dataclasses.fields(AnalysisOptions)}
-    comparison = {"--margin", "--looks", "--until"}
+    comparison = {"--margin", "--looks"}
     without = {
         "fit": {*comparison, "--repeated-seeds"},
         "predict": {*comparison, "--repeated-seeds"},

@@ -15,8 +15,6 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.power.next_trials import (
     ExtendableSize,
     NextTrials,
-    Purpose,
-    halves_of_pairs,
     next_trials,
 )
 from scalevec.orchestrator.commands.run.next import next as next_command
@@ -25,17 +23,16 @@ from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulation
 
 def ladder(*hours: float, seeds: int = 3) -> list[ExtendableSize]:
     return [
-        ExtendableSize(f"rung {number}", f"rung {number}", 1e6 * 4**number, 2e7 * 4**number, seeds, cost)
-        for number, cost in enumerate(hours)
+        ExtendableSize(f"rung {number}", f"rung {number}", seeds, cost) for number, cost in enumerate(hours)
     ]
 
 
 def pairs(rungs: int, seeds: int = 3, split: float = 0.0) -> ComparedTrials:
     """Pairs of equal noise at every rung of a ladder; ``split``: what the test text adds to all of them."""
     rng, rows = np.random.default_rng(0), []
-    for size in ladder(*[1.0] * rungs):
+    for number, size in enumerate(ladder(*[1.0] * rungs)):
         for arm, seed in itertools.product(("baseline", "unified"), range(seeds)):
-            row = {"arm": arm, "rung": size.rung, "n_params": size.n_params, "n_tokens": size.n_tokens}
+            row = {"arm": arm, "rung": size.rung, "n_params": 1e6 * 4**number, "n_tokens": 2e7 * 4**number}
             row |= {
                 "seed": seed,
                 "stream": f"{size.rung} {seed}",
@@ -49,12 +46,8 @@ def pairs(rungs: int, seeds: int = 3, split: float = 0.0) -> ComparedTrials:
     return compared_trials(pd.DataFrame(rows), "baseline", AnalysisOptions())
 
 
-def chosen_for(
-    sizes: list[ExtendableSize], hours: float, is_trend: bool = False, **of_pairs: Any
-) -> NextTrials:
-    trials = pairs(sum(size.seeds > 0 for size in sizes), **of_pairs)
-    purpose: Purpose = "scaling" if is_trend else "difference"
-    return next_trials(sizes, halves_of_pairs(sizes, trials, is_trend), hours, purpose)
+def chosen_for(sizes: list[ExtendableSize], hours: float, **of_pairs: Any) -> NextTrials:
+    return next_trials(sizes, pairs(len(sizes), **of_pairs), hours)
 
 
 def test_the_cheaper_of_two_equally_noisy_rungs_gets_the_first_seeds():
@@ -71,17 +64,6 @@ def test_the_hours_are_not_exceeded():
 def test_where_the_test_split_is_what_limits_no_seed_helps_much():
     chosen = chosen_for(ladder(1.0, 1.0), 20.0, split=0.1)
     assert chosen.after > 0.95 * chosen.before
-
-
-def test_scaling_is_helped_most_by_the_ends_of_the_ladder():
-    chosen = chosen_for(ladder(1.0, 1.0, 1.0), 6.0, is_trend=True)
-    assert min(chosen.seeds["rung 0"], chosen.seeds["rung 2"]) > chosen.seeds["rung 1"]
-
-
-def test_a_rung_that_is_new_takes_two_seeds_at_once():
-    above = ExtendableSize("above", "above", 1e9, 2e10, 0, 0.5)
-    chosen = chosen_for([*ladder(1.0, 1.0), above], 1.0, is_trend=True)
-    assert chosen.seeds["above"] == 2
 
 
 def test_a_design_without_a_repeated_seed_is_refused():

@@ -74,12 +74,3 @@ def test_labels_tell_budgets_and_grid_values_apart(run):
     labels = [run.label(member) for member in run.members()]
     assert len(set(labels)) == len(labels)
     assert labels[0] == ("baseline small 8 tokens/parameter weight_decay 0.0 seed 100 learning rate 0.01")
-
-
-def test_a_sweep_that_may_end_early_has_its_last_look_planned_as_the_most(tmp_path):
-    sections = {"seeds": list(range(8)), "compare": {"until": "decided", "looks": [4, 8]}}
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-    run = SweepRun(sweep, tmp_path / "runs", Progress(1), nominal_corpus(sweep))
-    assert "4 or at most 8 seeds, until every arm is decided: at most 32 trials" in plan_text(
-        run, planned(run), 2
-    )

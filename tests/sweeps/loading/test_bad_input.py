@@ -266,17 +266,6 @@ CASES = {
         "looks: [5, 3]",
         "compare.looks: (5, 3); allowed: increasing numbers of seeds, as [3, 5, 8]",
     ),
-    "looks until decided with too few seeds": (
-        "margin: 0.005",
-        "looks: 4, until: decided",
-        "compare.looks: 3 seeds are too few for 4 looks, of which the first takes two; allowed: fewer looks, "
-        "or more seeds",
-    ),
-    "a limit of looks that do not go on": (
-        "margin: 0.005",
-        "at_most: {gpu_hours: 5}",
-        "compare.at_most: limits what goes on until it is decided; allowed: until: decided beside it",
-    ),
     "more seeds than the last look": (
         "margin: 0.005",
         "looks: [1]",

@@ -17,7 +17,7 @@ def section(text):
 
 def test_the_section_takes_every_option_of_a_comparison_the_reference_and_predictions():
     options = {option.name for option in dataclasses.fields(AnalysisOptions)} - {"interval", "weights"}
-    beside = {"reference", "predict", "at_most"}
+    beside = {"reference", "predict"}
     assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {*beside, *options}
 
 
