@@ -5,16 +5,16 @@ Each field stands here with its default, its help and its allowed values; nothin
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
-from scalevec.analysis.errors import DataError, FormulaError, require_choice
+from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.formula.formula import parsed
 from scalevec.analysis.registry import LAWS, base_of, law_text
 
 Variable = Literal["N", "D", "C"]
-Loss = Literal["auto", "huber", "l1", "l2"]
+Loss = Literal["auto", "huber", "l2"]
 Residual = Literal["log", "linear"]
 Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "profile", "none"]
 NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
@@ -27,7 +27,6 @@ VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
 LOSSES: dict[Loss, str] = {
     "auto": "least squares where seeds repeat, Huber's loss where they do not",
     "huber": "Huber's loss",
-    "l1": "absolute values",
     "l2": "least squares",
 }
 INTERVALS: dict[Interval, str] = {
@@ -119,13 +118,6 @@ class AnalysisOptions:
     margin: float | None = field(
         default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
     )
-    fix: tuple[str, ...] | None = field(
-        default=None, metadata=_help("Value of a parameter that is not fitted, as E=1.6; may be given again.")
-    )
-    bound: tuple[str, ...] | None = field(
-        default=None,
-        metadata=_help("Bounds of a parameter, as alpha=0.1:1, one side open as E=1:; may be given again."),
-    )
     weights: str | None = field(default=None, metadata=_help("Column of the weights of the points of a fit."))
     looks: tuple[int, ...] | None = field(
         default=None,
@@ -147,7 +139,6 @@ class AnalysisOptions:
             object.__setattr__(self, "settings", tuple(self.settings))
         if self.looks is not None:
             object.__setattr__(self, "looks", tuple(self.looks))
-        self._write_clauses()
         require_law(self.law)
         for option in dataclasses.fields(self):
             if option.metadata["choices"] and option.name != "law":
@@ -172,14 +163,6 @@ class AnalysisOptions:
         if self.y != "loss" and entry and not entry.in_one_variable:
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
 
-    def _write_clauses(self) -> None:
-        """Fixed values and bounds become part of the law, which is what every fit is asked for."""
-        for clause, name in (("fix", "fix"), ("bounds", "bound")):
-            if given := getattr(self, name):
-                listed = [given] if isinstance(given, str) else list(given)
-                object.__setattr__(self, "law", _with_clause(self.law, clause, name, listed))
-                object.__setattr__(self, name, None)
-
     def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":
         """The options with ``loss: auto`` decided.
 
@@ -191,29 +174,12 @@ class AnalysisOptions:
         return dataclasses.replace(self, loss="l2" if seeds_repeat else "huber")
 
 
-def _with_clause(law: str, clause: str, option: str, listed: Sequence[str]) -> str:
-    """Return ``law`` with what an option lists as its ``clause``; an error names the one at fault."""
-    require_law(law)
-    for n_read, value in enumerate(listed, 1):
-        longer = f"{law}; {clause} {', '.join(listed[:n_read])}"
-        try:
-            require_law(longer)
-        except FormulaError as error:
-            raise DataError(f"{option} is {value!r} (law {law}): {error.why}") from error
-    return longer
-
-
 def require_law(law: str) -> None:
     """Raise :class:`DataError` unless ``law`` is the name of one or a formula."""
     if law not in LAWS and not is_formula(law):
         require_choice("law", law, LAWS)
     if law not in LAWS:
-        try:
-            parsed(law_text(law))
-        except FormulaError:
-            raise
-        except ValueError as error:
-            raise DataError(str(error)) from error
+        parsed(law_text(law))
 
 
 def is_formula(law: str) -> bool:
@@ -241,8 +207,6 @@ class OptionChanges(TypedDict, total=False):
     c_convention: CConvention
     unit: Unit
     margin: float | None
-    fix: tuple[str, ...] | None
-    bound: tuple[str, ...] | None
     weights: str | None
     looks: tuple[int, ...] | None
     until: Until

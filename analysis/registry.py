@@ -8,6 +8,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.formula import parsed
 
 Method = Literal["points", "isoflop", "envelope"]
@@ -45,13 +46,13 @@ def base_of(law: str) -> "LawEntry | None":
 
 
 def law_text(law: str) -> str:
-    """Return ``law``, the name of one (with clauses), as a formula. Raises ``ValueError``: it takes none."""
+    """Return ``law``, the name of one (with clauses), as a formula; :class:`DataError` where it takes none."""
     name, sign, clauses = law.partition(";")
     entry = base_of(law)
     if entry is None:
         return law
     if clauses and (entry.per_arm or entry.method != "points"):
-        raise ValueError(
+        raise DataError(
             f"law {name.strip()} is fitted to arms together or to optima: "
             "it takes no fixed or bounded parameters"
         )

@@ -109,9 +109,9 @@ class _Evaluator:
         if len(self.expression) > LONGEST_EXPRESSION:
             raise self._refuse(f"it has {len(self.expression)} characters; allowed: {LONGEST_EXPRESSION}")
         try:
-            self.read = read(self.expression.strip(), is_formula=False)
+            tree = read(self.expression, is_formula=False)
             with np.errstate(divide="ignore", invalid="ignore"):
-                return meaning(self.read.tree)
+                return meaning(tree)
         except ArithmeticError as error:
             raise self._refuse(f"its arithmetic fails ({error})") from error
         except TypeError as error:
@@ -121,7 +121,7 @@ class _Evaluator:
 
     def _shown(self, node: ast.expr) -> str:
         """The text of ``node`` as it was written."""
-        return self.read.written(node)[:60]
+        return ast.unparse(node)[:60]
 
     def _refuse(self, reason: str) -> DataError:
         return DataError(f"{self.what} {self.expression[:80]!r}: {reason}")
@@ -146,8 +146,8 @@ class _Evaluator:
                 return _ARITHMETIC[type(node.op)](self._number(node.left), self._number(node.right))
             case ast.Compare():
                 return self._compare(node)
-            case ast.Name():
-                return self._column(self.read.written(node))
+            case ast.Name(name):
+                return self._column(name)
             case ast.Constant(value=bool() | int() | float() | str()):
                 return node.value
         raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")

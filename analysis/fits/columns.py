@@ -110,8 +110,8 @@ def _has_shared_floor(arms: Sequence[Line]) -> bool:
     """Whether one floor for all arms fits better than none, by more than the noise."""
     if min(len(np.unique(x)) for x, _ in arms) < FEWEST_SIZES - 1:
         return False
-    squares, points = AnalysisOptions(law="power-floor", loss="l2"), [({"x": x}, y) for x, y in arms]
-    shared = joint_fit(points, law_named("power-floor"), squares, per_arm=("A", "alpha"))
+    squares, points = AnalysisOptions(loss="l2"), [({"x": x}, y) for x, y in arms]
+    shared = joint_fit(points, law_named("power-floor-shared"), squares)
     without = sum(fit_points(points_of(law_named("power"), v), y, squares).objective for v, y in points)
     seeds, df = pooled_noise(np.log(shared.y), shared.points.cells), len(shared.y) - shared.theta.size
     candidates = [(2 * shared.objective / df, df)] if df > 0 else []

@@ -62,10 +62,7 @@ class Profile:
 
 
 def profile(fit: FittedLaw, name: str, level: float = 0.95, arm: int = 0) -> Profile:
-    """The profile of parameter ``name``, of ``arm`` where a joint fit gives each its own.
-
-    Raises :class:`DataError` for L1, whose noise has no such scale.
-    """
+    """The profile of parameter ``name``, of ``arm`` where a joint fit gives each its own."""
     require_choice("parameter", name, fit.points.law.parameters)
     logarithmic = name in fit.points.law.logarithmic
 
@@ -132,8 +129,6 @@ def profile_of(
     fit: FittedLaw, value: Callable[[FloatArray], FloatArray], name: str, level: float = 0.95
 ) -> Profile:
     """The profile of any quantity ``value``: theta [rows, parameters] -> [rows]."""
-    if fit.options.loss == "l1":
-        raise DataError("loss is 'l1', which has no profile; allowed: huber, l2")
     df = len(fit.y) - fit.theta.size
     if df < 1:
         raise DataError(f"{len(fit.y)} points for {fit.theta.size} parameters have no profile")
@@ -249,7 +244,7 @@ def profiles(
         ``low`` and ``high`` the interval at ``level``, nan on a side where the points leave it free.
 
     Raises:
-        DataError: Bad values, a design that carries no profile, or L1, whose noise has no such scale.
+        DataError: Bad values, a design that carries no profile.
 
     >>> compute = np.geomspace(1e12, 1e15, 12)
     >>> noise = np.random.default_rng(0).normal(0, 1e-3, 12)

@@ -1,11 +1,17 @@
 """Batched damped Newton for the fit of a law: many starts or replicates at once.
 
 The loss of a residual is Huber's (r^2/2 inside ``delta``, delta (|r| - delta/2) outside); least squares is
-Huber with delta infinite, L1 its limit at small delta. Few residuals lie inside a small delta, so the
+Huber with delta infinite. Few residuals lie inside a small delta, so the
 Hessian is nearly singular there: it is damped with the IRLS majoriser ``sum w delta/max(|r|, delta) g g^T``,
 and optimality is judged by the undamped decrement ``g^T M^-1 g`` with that majoriser M.
+
+Huber's loss is linear beyond ``delta``: where as many points lie above the law as below it (two seeds per
+rung with the law between them), the law can move without a change of the objective, and rounding alone
+decides where a solver stops. Of all parameters with the least objective the choice is the one with the least
+sum of squared residuals, which is one point whatever the processor, the order of rows and the starts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,25 +24,38 @@ from scalevec.analysis.solver.objective import (
     Problem,
     Rows,
     State,
+    curvature,
     evaluate,
     majorised_system,
     newton_system,
 )
-
-__all__ = ["Problem", "Solution", "flat_directions", "newton", "objective", "rounding", "solve"]
 
 DECREMENT_TOLERANCE = 1e-9
 """A solution is optimal when its decrement is below this fraction of its objective."""
 TARGET = 1e-12
 """The fraction at which a row leaves the batch: steps are quadratic by then, and cost little."""
 FIRST_DAMPING, LESS_DAMPING, MORE_DAMPING, LARGEST_DAMPING = 1.0, 0.1, 8.0, 1e14
-L1_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 FLAT = 1e-10
 """Smallest over largest eigenvalue of the scaled curvature below which a direction is flat."""
 _ROUNDING = 1e-17
 """Objective a point below which residuals are rounding errors (data that lie on the law exactly)."""
 _BLOCK_ELEMENTS = 10_000
 """Rows x points of one block, so that its arrays stay in the cache."""
+SHARES = (1.0, 1e-2, 1e-4, 1e-6)
+"""Weights of a second objective beside Huber's slope, each from the minimum before: the large ones cross a
+flat stretch in few steps, and the last outweighs no slope of Huber's."""
+FINER = (1e-8, 1e-10)
+"""Weights that follow while the objective is above the least: a law with a floor is so little curved beside
+the flat stretch that even a small weight leaves it."""
+IsEqual = Callable[[FloatArray], BoolArray]
+"""Whether theta [rows, k] has the least objective [rows]."""
+STEPS = 8
+EDGE = 1e-4
+"""A residual this near to delta (as a fraction) lies at the end of a flat stretch, and says nothing of it."""
+NO_CURVATURE = 1e-6
+"""Least curvature, in units of the majoriser's, of an optimum that is a point."""
+NARROW = 1e-7
+"""A stretch of theta below which no figure that is shown differs."""
 
 
 def rounding(n_points: int) -> float:
@@ -125,20 +144,14 @@ def newton(problem: Problem, starts: FloatArray, iterations: int = 400) -> Solut
 
 
 def measured(problem: Problem, theta: FloatArray) -> Solution:
-    """The objective at ``theta`` [rows, k], and whether it is an optimum; of L1 it is sum w |r|."""
-    narrow = problem.delta or L1_DELTAS[-1]
-    smooth = replace(problem, delta=narrow)
-    total, least, slope = np.empty((3, len(theta)))
-    for rows in _blocks(smooth, len(theta)):
-        block = Block.of(smooth, rows)
+    """The objective at ``theta`` [rows, k], and whether it is an optimum."""
+    total, slope = np.empty((2, len(theta)))
+    for rows in _blocks(problem, len(theta)):
+        block = Block.of(problem, rows)
         state = evaluate(block, theta[rows])
         total[rows], slope[rows] = state.objective, np.abs(decrement(block, state))
-        least[rows] = np.sum(block.weights * np.abs(state.residual), axis=1)
     optimal = slope <= DECREMENT_TOLERANCE * (total + rounding(problem.size[0]))
-    if problem.delta:
-        return Solution(theta, total, slope, optimal)
-    # Huber's loss is delta (|r| - delta/2) but for the few points inside, and its decrement delta times L1's.
-    return Solution(theta, least, slope / narrow, optimal)
+    return Solution(theta, total, slope, optimal)
 
 
 def _minimised(block: Block, theta: FloatArray, iterations: int) -> FloatArray:
@@ -174,27 +187,88 @@ def _minimised(block: Block, theta: FloatArray, iterations: int) -> FloatArray:
     return result
 
 
-def solve(problem: Problem, starts: FloatArray) -> Solution:
-    """Minimise from each row of ``starts`` [rows, k]; L1 by Huber at ever smaller delta."""
-    if problem.delta:
-        return newton(problem, starts)
-    theta = starts
-    for delta in L1_DELTAS:
-        theta = newton(replace(problem, delta=delta), theta).theta
-    return measured(problem, theta)
+def eigenvectors(problem: Problem, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Eigenvalues and -vectors of the majoriser at ``theta`` [k], scaled to a unit diagonal, and the scale.
+
+    Units do not count so.
+    """
+    block = Block.of(problem, np.arange(1))
+    majoriser = majorised_system(block, evaluate(block, theta[None]))[1][0]
+    scale = np.sqrt(np.maximum(np.diag(majoriser), 1e-300))
+    return (*np.linalg.eigh(majoriser / np.outer(scale, scale)), scale)
 
 
 def flat_directions(problem: Problem, theta: FloatArray) -> tuple[float, list[FloatArray]]:
-    """The condition number of the majoriser at ``theta`` [k], and unit directions that it leaves flat.
-
-    The curvature is scaled to a unit diagonal first, so that units do not count.
-    """
-    # L1 has no curvature of its own; the widest delta of its path stands in.
-    delta = problem.delta if problem.delta > 0 else L1_DELTAS[0]
-    block = Block.of(replace(problem, delta=delta), np.arange(1))
-    majoriser = majorised_system(block, evaluate(block, theta[None]))[1][0]
-    scale = np.sqrt(np.maximum(np.diag(majoriser), 1e-300))
-    values, vectors = np.linalg.eigh(majoriser / np.outer(scale, scale))
+    """The condition number of the majoriser at ``theta`` [k], and unit directions that it leaves flat."""
+    values, vectors, _ = eigenvectors(problem, theta)
     condition = float(values[-1] / max(values[0], 1e-300))
-    flat = [vectors[:, i] for i, value in enumerate(values) if value < FLAT * values[-1]]
-    return condition, flat
+    return condition, list(vectors[:, values < FLAT * values[-1]].T)
+
+
+def equal_optima(problem: Problem, best: Solution) -> Solution:
+    """The optima that equal the first row of ``best``: the one to choose, then those reached.
+
+    No rows where the optimum is a point, or where the parameters differ by less than what is shown; of
+    least squares it is never asked.
+    """
+    none = best.rows(np.arange(0))
+    limit = best.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(problem.size[0])
+
+    def is_equal(theta: FloatArray) -> BoolArray:
+        return np.asarray(measured(problem, theta).objective <= limit)
+
+    reached = best.theta[best.objective <= limit]
+    # A start may stop a hair beyond the flat stretch, where there is curvature: then another lies on it.
+    flat = [theta for theta in reached if _is_flat(problem, theta)]
+    if not flat:
+        return none
+    chosen = _least_squares(problem, np.stack(flat), is_equal)
+    candidates = np.concatenate([chosen, reached])
+    equal = is_equal(candidates)
+    candidates = candidates[equal]
+    different = equal[0] and np.ptp(candidates, axis=0).max() > NARROW
+    return measured(problem, candidates) if different else none
+
+
+def _is_flat(problem: Problem, theta: FloatArray) -> bool:
+    """Whether the objective has no curvature along a direction that changes predictions."""
+    values, vectors, scale = eigenvectors(problem, theta)
+    # A direction that changes no prediction (the logarithm of a floor of zero) is flat for another reason.
+    seen = values > FLAT * values[-1]
+    directions = vectors[:, seen] / np.sqrt(values[seen]) / scale[:, None]
+    block = Block.of(problem, np.arange(1))
+    second = curvature(block, evaluate(block, theta[None]), EDGE)[0]
+    return bool(np.linalg.eigvalsh(directions.T @ second @ directions)[0] < NO_CURVATURE)
+
+
+def _least_squares(problem: Problem, theta: FloatArray, is_equal: IsEqual) -> FloatArray:
+    """The optimum [1, k] with the least sum of squared residuals, from the optima ``theta`` [rows, k].
+
+    From several, since one whose floor is nearly zero cannot leave it: its slope by ln E is nearly zero too.
+    """
+    block = Block.of(problem, np.arange(len(theta)))
+    residual = evaluate(block, theta).residual
+    unit = problem.delta / float(np.max(np.abs(residual)))
+    for share in (*SHARES, *FINER):
+        if share in FINER and is_equal(theta).all():
+            break
+        theta = _minimum(replace(problem, ridge=share * unit), theta)
+    squares = np.sum(block.weights * evaluate(block, theta).residual ** 2, axis=1)
+    return theta[[np.argmin(np.where(is_equal(theta), squares, np.inf))]]
+
+
+def _minimum(problem: Problem, theta: FloatArray) -> FloatArray:
+    """The minimum [rows, k] near ``theta``, to the precision of the gradient, not of the objective."""
+    theta = newton(problem, theta).theta
+    block = Block.of(problem, np.arange(len(theta)))
+    state = evaluate(block, theta)
+    best, lowest = state.theta, decrement(block, state)
+    # A small share changes the objective by less than rounding long before its minimum, so that no line
+    # search can judge these steps; one that follows a curved stretch is better only after the next.
+    for _ in range(STEPS):
+        gradient, matrix = newton_system(block, state, np.zeros(len(theta)))
+        state = evaluate(block, state.theta - solved(matrix, gradient))
+        size = decrement(block, state)
+        best = np.where((size < lowest)[:, None], state.theta, best)
+        lowest = np.fmin(lowest, size)
+    return best

@@ -1,20 +1,17 @@
 """Objective, gradient and curvature of a fit, for many parameter vectors at once.
 
-What is fitted is a formula whose logarithm is compared with that of y. Its value and derivatives are those of
-its steps, each an array [rows, points], so no loop runs over replicates or points.
+What is fitted is a formula whose logarithm is compared with that of y. Its value and derivatives are arrays
+[rows, points], so no loop runs over replicates or points.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.formula.steps import FormulaSteps
-from scalevec.analysis.laws import computed
+from scalevec.analysis.formula.jets import Jet
 
 Rows = npt.NDArray[np.intp]
 
@@ -35,47 +32,18 @@ class Pull:
         return Pull(self.quantity, self.target[which], self.strength[which])
 
 
-@dataclass(frozen=True, eq=False)
-class Derivatives:
-    """The steps of f by theta: its value, its first and its nonzero second derivatives.
-
-    ``names`` are (parameter, arm) of the columns of theta, ``places`` their steps.
-    """
-
-    steps: FormulaSteps
-    names: tuple[tuple[str, int], ...]
-    places: tuple[int, ...]
-    value: int
-    first: tuple[int, ...]
-    second: Mapping[tuple[int, int], int]
-
-    @cached_property
-    def of_value(self) -> list[int]:
-        """The steps of the value."""
-        return self.steps.needed(self.value)
-
-    @cached_property
-    def of_first(self) -> list[int]:
-        """The steps of the value and the first derivatives."""
-        return self.steps.needed(self.value, *self.first)
-
-    @cached_property
-    def of_all(self) -> list[int]:
-        """The steps of the value and all derivatives."""
-        return self.steps.needed(self.value, *self.first, *self.second.values())
-
-
 @dataclass(frozen=True)
 class Problem:
-    """What is fitted: ``by_theta`` is the law by theta, ``known`` its steps of columns alone.
+    """What is fitted: ``law`` gives f [rows, points] at theta [rows, k].
 
-    y [1 or rows, points]; weights [1 or rows, points] count copies. ``log`` says whether residuals are of
-    ln y or of y. ``delta`` is Huber's: infinite is least squares, 0 is L1; ``ridge/2 r^2`` is added to the
-    loss of each residual.
+    ``columns`` of theta have a parameter, and which points it is of: all (None), or those of one arm
+    [points]. y [1 or rows, points]; weights [1 or rows, points] count copies. ``log`` says whether residuals
+    are of ln y or of y. ``delta`` is Huber's: infinite is least squares; ``ridge/2 r^2`` is added to the loss
+    of each residual.
     """
 
-    by_theta: Derivatives
-    known: Mapping[int, Any]
+    law: Callable[[FloatArray], Jet]
+    columns: Sequence[tuple[str, FloatArray | None]]
     y: FloatArray
     weights: FloatArray
     delta: float
@@ -86,19 +54,7 @@ class Problem:
     @property
     def size(self) -> tuple[int, int]:
         """Points and parameters."""
-        return self.y.shape[1], len(self.by_theta.names)
-
-    def steps_at(self, theta: FloatArray) -> dict[int, Any]:
-        """The steps that are known at ``theta`` [rows, k] before any is computed."""
-        columns = zip(self.by_theta.places, theta.T[:, :, None], strict=True)
-        return {**self.known, **dict(columns)}
-
-    def prediction(self, steps: dict[int, Any]) -> FloatArray:
-        """ln f [rows, points], computed into ``steps``; nan where f is not above zero."""
-        by_theta = self.by_theta
-        computed(by_theta.steps, by_theta.of_value, steps, {})
-        with np.errstate(all="ignore"):
-            return np.asarray(np.log(steps[by_theta.value]))
+        return self.y.shape[1], len(self.columns)
 
     def system(
         self, state: "State", first: FloatArray, outer: FloatArray, second: FloatArray | None
@@ -107,30 +63,36 @@ class Problem:
 
         ``first`` x d [rows, k]; ``outer`` x d d^T + ``second`` x d2 [rows, k, k], where None is none.
         """
-        by_theta, steps = self.by_theta, state.steps
-        computed(by_theta.steps, by_theta.of_first if second is None else by_theta.of_all, steps, {})
         n, k = self.size
         slopes = np.empty((len(state.theta), k, n))
         with np.errstate(all="ignore"):
-            inverse = 1.0 / steps[by_theta.value]
-            for column, index in enumerate(by_theta.first):
-                np.multiply(steps[index], inverse, out=slopes[:, column])
+            inverse = 1.0 / state.f.value
+            for number, (name, points) in enumerate(self.columns):
+                slope = state.f.first.get(name, 0.0)
+                np.multiply(slope if points is None else slope * points, inverse, out=slopes[:, number])
             gradient = (slopes @ first[..., None])[..., 0]
             # d2 ln f = d2 f / f - (d ln f)(d ln f)^T.
             weight = outer if second is None else outer - second
             matrix = (slopes * weight[:, None]) @ slopes.swapaxes(1, 2)
             if second is not None:
-                linear = second * inverse
-                for (i, j), index in by_theta.second.items():
-                    values = steps[index]
-                    # A step of parameters alone [rows, 1], or of columns alone, is not spread out first.
-                    part = np.einsum("bn,bn->b", linear, np.broadcast_to(values, linear.shape))
-                    matrix[:, i, j] += part
-                    if i != j:
-                        matrix[:, j, i] += part
+                self._add_bends(state.f, second * inverse, matrix)
         # A row that overflows has a gradient that is no number, and so no step: any matrix will do.
         matrix[~np.isfinite(matrix).all(axis=(1, 2))] = np.eye(k)
         return gradient, matrix
+
+    def _add_bends(self, f: Jet, weight: FloatArray, matrix: FloatArray) -> None:
+        for i, (name_i, of_i) in enumerate(self.columns):
+            for j, (name_j, of_j) in enumerate(self.columns[: i + 1]):
+                values = f.second.get((min(name_i, name_j), max(name_i, name_j)))
+                # A point belongs to one arm: what two arms have of their own never meets.
+                if values is None or (of_i is not None and of_j is not None and not np.any(of_i * of_j)):
+                    continue
+                points = of_j if of_i is None else of_i
+                spread = np.broadcast_to(values if points is None else values * points, weight.shape)
+                part = np.einsum("bn,bn->b", weight, spread)
+                matrix[:, i, j] += part
+                if i != j:
+                    matrix[:, j, i] += part
 
 
 @dataclass
@@ -145,12 +107,12 @@ class Block:
     @classmethod
     def of(cls, problem: Problem, rows: Rows) -> "Block":
         """The rows ``rows`` of ``problem``."""
-        y = problem.y if len(problem.y) == 1 else problem.y[rows]
-        weights = problem.weights if len(problem.weights) == 1 else problem.weights[rows]
-        pull = problem.pull and problem.pull.rows(rows)
-        return cls(problem, np.log(y) if problem.log else y, weights, pull)
+        block = cls(problem, problem.y, problem.weights, problem.pull)
+        block.keep(rows)
+        block.y = np.log(block.y) if problem.log else block.y
+        return block
 
-    def keep(self, rows: BoolArray) -> None:
+    def keep(self, rows: Rows | BoolArray) -> None:
         """Drop the other rows."""
         self.y = self.y if len(self.y) == 1 else self.y[rows]
         self.weights = self.weights if len(self.weights) == 1 else self.weights[rows]
@@ -159,30 +121,25 @@ class Block:
 
 @dataclass
 class State:
-    """What is known at theta [rows, k]: ln f and residual [rows, points], and the objective [rows].
-
-    ``steps`` are those of the law that were computed for all rows.
-    """
+    """What is known at theta [rows, k]: f, ln f and residual [rows, points], and the objective [rows]."""
 
     theta: FloatArray
+    f: Jet
     log_f: FloatArray
     residual: FloatArray
     objective: FloatArray
-    steps: dict[int, Any] = field(default_factory=dict)
 
     def replaced(self, other: "State", rows: BoolArray, problem: Problem) -> "State":
         """This state with ``rows`` from ``other``."""
         for name in ("theta", "log_f", "residual", "objective"):
             getattr(self, name)[rows] = getattr(other, name)[rows]
-        self.steps = problem.steps_at(self.theta)
+        self.f = problem.law(self.theta)
         return self
 
     def kept(self, rows: BoolArray, problem: Problem) -> "State":
         """The rows ``rows`` alone."""
         theta = self.theta[rows]
-        return State(
-            theta, self.log_f[rows], self.residual[rows], self.objective[rows], problem.steps_at(theta)
-        )
+        return State(theta, problem.law(theta), self.log_f[rows], self.residual[rows], self.objective[rows])
 
 
 def huber(residual: FloatArray, delta: float) -> FloatArray:
@@ -198,9 +155,9 @@ def huber(residual: FloatArray, delta: float) -> FloatArray:
 def evaluate(block: Block, theta: FloatArray) -> State:
     """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
     problem = block.problem
-    with np.errstate(over="ignore", invalid="ignore"):
-        steps = problem.steps_at(theta)
-        log_f = np.array(np.broadcast_to(problem.prediction(steps), (len(theta), problem.size[0])))
+    with np.errstate(all="ignore"):
+        f = problem.law(theta)
+        log_f = np.array(np.broadcast_to(np.log(f.value), (len(theta), problem.size[0])))
         residual = (log_f if problem.log else np.exp(log_f)) - block.y
         loss = huber(residual, problem.delta)
         if problem.ridge:
@@ -209,7 +166,7 @@ def evaluate(block: Block, theta: FloatArray) -> State:
         if block.pull is not None:
             distance = block.pull.quantity(theta)[0] - block.pull.target
             value = value + 0.5 * block.pull.strength * distance**2
-    return State(theta.copy(), log_f, residual, np.where(np.isfinite(value), value, np.inf), steps)
+    return State(theta.copy(), f, log_f, residual, np.where(np.isfinite(value), value, np.inf))
 
 
 @dataclass(frozen=True)
