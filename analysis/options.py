@@ -16,7 +16,7 @@ from scalevec.analysis.registry import LAWS, base_of, law_text
 Variable = Literal["N", "D", "C"]
 Loss = Literal["auto", "huber", "l2"]
 Residual = Literal["log", "linear"]
-Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "profile", "none"]
+Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "none"]
 NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
 Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
@@ -34,7 +34,6 @@ INTERVALS: dict[Interval, str] = {
     "seed-t": "t from seed noise pooled within rungs, bootstrap around the law",
     "residual-t": "t from the residuals, bootstrap around the law",
     "cluster-t": "t from whole runs' residuals with random signs",
-    "profile": "profile of the objective",
     "none": "no interval",
 }
 N_CONVENTIONS: dict[NConvention, str] = {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.formula import parsed
 
-Method = Literal["points", "isoflop", "envelope"]
+Method = Literal["points", "isoflop"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,6 @@ LAWS: dict[str, LawEntry] = {
         "Muennighoff et al. 2023, arXiv 2305.16264: its data part, D tokens from unique_tokens",
     ),
     "isoflop": LawEntry("G C^a", f"{_HOFFMANN}, section 3.2", method="isoflop"),
-    "envelope": LawEntry("G C^a", f"{_HOFFMANN}, section 3.1", method="envelope"),
 }
 TABLES: dict[str, RegistryEntry] = {
     name: RegistryEntry(description, f"scalevec.analysis.tables.{name}:build")

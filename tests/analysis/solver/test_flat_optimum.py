@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import compare, comparison_text
 from scalevec.analysis.fits.fit import fit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -144,24 +143,6 @@ def test_a_law_with_a_floor_has_the_same_choice_and_range_for_permuted_rows(rand
     for other in others:
         assert other.parameters() == pytest.approx(first.parameters(), rel=1e-6)
         assert other.equal_parameters()["E"] == pytest.approx((low, high), abs=1e-3)
-
-
-def test_a_hold_out_that_a_law_without_a_unique_optimum_predicts_says_so():
-    x, y = two_seeds("power", 0)
-    # With three points at a larger rung the fit of all has one optimum.
-    held = law_named("power").predict(PLANTED["power"], {"x": np.full(3, 4e15)}) * [0.93, 0.95, 0.97]
-    n_params = np.sqrt(np.append(x, np.full(3, 4e15)) / 96)
-    table = pd.DataFrame({"n_params": n_params, "n_tokens": 16 * n_params, "loss": np.append(y, held)})
-    table["seed"] = [0, 1] * 6 + [0, 1, 2]
-    [fitted] = fit(table, loss="huber", bootstrap=0).values()
-    words = "the law that predicts the hold-out is not unique: others, with other values of A and alpha, fit"
-    assert [warning for warning in fitted.warnings if "not unique" in warning] == [f"{words} equally well"]
-    assert fitted.hold_out["equal_parameters"].keys() == {"A", "alpha"}
-    of_arms = pd.concat([table.assign(arm="a"), table.assign(arm="b", loss=0.99 * table["loss"])])
-    comparison = compare(of_arms, reference="a", loss="huber", bootstrap=0).only
-    expected = [f"{side}: {words} equally well" for side in ("reference", "arm")]
-    assert comparison.hold_out["warnings"] == expected
-    assert all(f"hold-out, {warning}" in comparison_text([comparison]) for warning in expected)
 
 
 def test_the_choice_is_the_same_whichever_of_equal_optima_comes_first():
