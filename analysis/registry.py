@@ -46,7 +46,7 @@ def base_of(law: str) -> "LawEntry | None":
 
 
 def law_text(law: str) -> str:
-    """Return ``law``, the name of one (with clauses), as a formula; :class:`DataError` where it takes none."""
+    """Return ``law``, the name of one (with clauses), as a formula; raises :class:`DataError`."""
     name, sign, clauses = law.partition(";")
     entry = base_of(law)
     if entry is None:

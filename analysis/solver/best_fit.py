@@ -16,9 +16,8 @@ from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
 from scalevec.analysis.solver.newton import (
-    NARROW,
+    DECREMENT_TOLERANCE,
     Solution,
-    equal_optima,
     flat_directions,
     newton,
     objective,
@@ -33,6 +32,8 @@ MOST_KEPT, MOST_POINTS = 256, 2_000
 _KEPT: dict[tuple[object, ...], "FittedLaw"] = {}
 AGREEMENT = 1e-6
 """A start agrees with the best when its objective is at most this fraction above."""
+NARROW = 1e-5
+"""Laws whose predictions differ by less, as a share, are one."""
 AT_BOUND = 1e-5
 """A parameter this near to a bound, as a share of it, lies there."""
 STARTS = 12
@@ -53,7 +54,9 @@ SMALLEST_SHARE = 1e-6
 class FittedLaw:
     """A law fitted to y [points]: ``solution`` of all starts, the best first.
 
-    ``equal_optima`` fit as well as the best (:func:`equal_optima`); no rows where it is the only one.
+    ``equal_optima`` predict otherwise, yet fit as well as the best: Huber's loss is linear beyond ``delta``,
+    so where as many points lie above the law as below it, the law can move without a change of the objective.
+    No rows where the optimum is one.
     """
 
     points: Points
@@ -118,14 +121,7 @@ class FittedLaw:
 
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
-        if self.points.groups is None:
-            return self.points.law.predict(self.parameters(), self.points.variables)
-        result = np.empty(len(self.y))
-        for arm in range(int(self.points.groups.max()) + 1):
-            of_arm = self.points.groups == arm
-            here = {name: values[of_arm] for name, values in self.points.variables.items()}
-            result[of_arm] = self.points.law.predict(self.parameters(arm), here)
-        return result
+        return np.array(np.broadcast_to(self.points.at(self.theta[None]).value, (1, len(self.y)))[0])
 
     def residuals(self) -> FloatArray:
         """y minus the law on the scale of the residual [points]."""
@@ -192,11 +188,15 @@ def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     starts = points.theta(points.start_values)
     starts = starts[np.isfinite(objective(problem, starts))]
     solution = newton(problem, starts).best_first()
-    # Least squares have a point as their optimum.
-    equal = solution.rows(np.arange(0)) if options.loss == "l2" else equal_optima(problem, solution)
-    if len(equal.theta):
-        solution = solution.led_by(equal.rows(np.arange(1)))
-    return FittedLaw(points, y, options, solution, equal)
+    least = solution.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(len(y))
+    equal = solution.rows(solution.objective <= least)
+    predicted = np.broadcast_to(points.at(equal.theta).value, (len(equal.theta), len(y)))
+    if len(equal.theta) == 1 or np.ptp(np.log(predicted), axis=0).max() < NARROW:
+        return FittedLaw(points, y, options, solution, solution.rows(np.arange(0)))
+    # Of laws that fit equally well, the one with the least squares leads.
+    squares = np.full(len(solution.theta), np.inf)
+    squares[: len(equal.theta)] = objective(replace(problem, delta=np.inf), equal.theta)
+    return FittedLaw(points, y, options, solution.rows(np.argsort(squares, kind="stable")), equal)
 
 
 def joint_fit(

@@ -94,8 +94,9 @@ class Points:
             (name, (self.groups == arm).astype(float) if name in self.per_arm else None)
             for name, arm in self.free
         ]
-        log, delta = options.residual == "log", solver_delta(options)
-        return Problem(self.at, of_arm, np.atleast_2d(y), self.weighed(weights), delta, log)
+        log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
+        values = np.atleast_2d(np.log(y) if log else y)
+        return Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
 
     def at(self, theta: FloatArray) -> Jet:
         """The law at the points, for ``theta`` [rows, parameters]."""
@@ -199,11 +200,6 @@ def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray
                 f"{written(part)} is no finite number at the data (point {row + 1}: {at})"
             )
     return points
-
-
-def solver_delta(options: AnalysisOptions) -> float:
-    """Return Huber's delta as the solver takes it: infinite is least squares."""
-    return np.inf if options.with_loss().loss == "l2" else options.delta
 
 
 def _theta_of(values: FloatArray, size: float, ends: Range | None) -> FloatArray:

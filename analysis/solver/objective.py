@@ -5,7 +5,7 @@ What is fitted is a formula whose logarithm is compared with that of y. Its valu
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +17,12 @@ Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Pull:
-    """``strength/2 (quantity(theta) - target)^2``, added to the objective to walk along a profile.
-
-    ``quantity`` maps theta [rows, k] to values [rows] and gradients [rows, k]; target, strength [rows].
-    """
-
-    quantity: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    target: FloatArray
-    strength: FloatArray
-
-    def rows(self, which: Rows | BoolArray) -> "Pull":
-        """The rows ``which`` alone."""
-        return Pull(self.quantity, self.target[which], self.strength[which])
-
-
-@dataclass(frozen=True)
 class Problem:
     """What is fitted: ``law`` gives f [rows, points] at theta [rows, k].
 
     ``columns`` of theta have a parameter, and which points it is of: all (None), or those of one arm
     [points]. y [1 or rows, points]; weights [1 or rows, points] count copies. ``log`` says whether residuals
-    are of ln y or of y. ``delta`` is Huber's: infinite is least squares; ``ridge/2 r^2`` is added to the loss
-    of each residual.
+    are of ln y or of y, and y is its logarithm then. ``delta`` is Huber's: infinite is least squares.
     """
 
     law: Callable[[FloatArray], Jet]
@@ -48,13 +31,16 @@ class Problem:
     weights: FloatArray
     delta: float
     log: bool = True
-    ridge: float = 0.0
-    pull: Pull | None = None
 
     @property
     def size(self) -> tuple[int, int]:
         """Points and parameters."""
         return self.y.shape[1], len(self.columns)
+
+    def rows(self, which: Rows | BoolArray) -> "Problem":
+        """The rows ``which`` alone."""
+        y, weights = (part if len(part) == 1 else part[which] for part in (self.y, self.weights))
+        return replace(self, y=y, weights=weights)
 
     def system(
         self, state: "State", first: FloatArray, outer: FloatArray, second: FloatArray | None
@@ -96,30 +82,6 @@ class Problem:
 
 
 @dataclass
-class Block:
-    """A few rows of a problem with their data; y is on the scale of the residual (its logarithm if log)."""
-
-    problem: Problem
-    y: FloatArray
-    weights: FloatArray
-    pull: Pull | None
-
-    @classmethod
-    def of(cls, problem: Problem, rows: Rows) -> "Block":
-        """The rows ``rows`` of ``problem``."""
-        block = cls(problem, problem.y, problem.weights, problem.pull)
-        block.keep(rows)
-        block.y = np.log(block.y) if problem.log else block.y
-        return block
-
-    def keep(self, rows: Rows | BoolArray) -> None:
-        """Drop the other rows."""
-        self.y = self.y if len(self.y) == 1 else self.y[rows]
-        self.weights = self.weights if len(self.weights) == 1 else self.weights[rows]
-        self.pull = self.pull and self.pull.rows(rows)
-
-
-@dataclass
 class State:
     """What is known at theta [rows, k]: f, ln f and residual [rows, points], and the objective [rows]."""
 
@@ -152,83 +114,47 @@ def huber(residual: FloatArray, delta: float) -> FloatArray:
     return inside * (size - 0.5 * inside)
 
 
-def evaluate(block: Block, theta: FloatArray) -> State:
+def evaluate(problem: Problem, theta: FloatArray) -> State:
     """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
-    problem = block.problem
     with np.errstate(all="ignore"):
         f = problem.law(theta)
         log_f = np.array(np.broadcast_to(np.log(f.value), (len(theta), problem.size[0])))
-        residual = (log_f if problem.log else np.exp(log_f)) - block.y
+        residual = (log_f if problem.log else np.exp(log_f)) - problem.y
         loss = huber(residual, problem.delta)
-        if problem.ridge:
-            loss = loss + 0.5 * problem.ridge * residual**2
-        value = np.einsum("bn,bn->b", np.broadcast_to(block.weights, loss.shape), loss)
-        if block.pull is not None:
-            distance = block.pull.quantity(theta)[0] - block.pull.target
-            value = value + 0.5 * block.pull.strength * distance**2
+        value = np.einsum("bn,bn->b", np.broadcast_to(problem.weights, loss.shape), loss)
     return State(theta.copy(), f, log_f, residual, np.where(np.isfinite(value), value, np.inf))
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """What weighs each point [rows, points] in the sums over d ln f and d2 ln f."""
+def _weights(problem: Problem, state: State) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What weighs each point [rows, points] in the sums over d ln f and d2 ln f.
 
-    first: FloatArray
-    """Gradient, and d2 ln f."""
-    outer: FloatArray
-    """The product of d ln f with itself, in the Hessian."""
-    major: FloatArray
-    """The same in the IRLS majoriser."""
-
-
-def _weights(block: Block, state: State, edge: float = 0.0) -> _Weights:
-    """``edge``: residuals within this fraction of delta count as beyond it in the Hessian."""
-    residual, delta, ridge = state.residual, block.problem.delta, block.problem.ridge
+    The first is of the gradient and of d2 ln f, the others of d ln f times itself, in the Hessian and in the
+    IRLS majoriser.
+    """
+    residual, delta = state.residual, problem.delta
     if np.isinf(delta):
-        first = block.weights * residual
-        outer = major = np.broadcast_to(block.weights, residual.shape)
+        first = problem.weights * residual
+        outer = major = np.broadcast_to(problem.weights, residual.shape)
     else:
         size = np.abs(residual)
-        first = block.weights * np.clip(residual, -delta, delta)
-        outer = block.weights * (size <= delta * (1 - edge))
-        major = block.weights * (delta / np.maximum(size, delta))
-        if ridge:
-            first = first + block.weights * ridge * residual
-            outer, major = outer + block.weights * ridge, major + block.weights * ridge
-    if not block.problem.log:
+        first = problem.weights * np.clip(residual, -delta, delta)
+        outer = problem.weights * (size <= delta)
+        major = problem.weights * (delta / np.maximum(size, delta))
+    if not problem.log:
         f = np.exp(state.log_f)
         first = first * f
         # d2 f = f (d2 ln f + d ln f d ln f^T): the residual weighs the outer product too.
         outer, major = outer * f * f + first, major * f * f
-    return _Weights(first, outer, major)
+    return first, outer, major
 
 
-def newton_system(block: Block, state: State, damping: FloatArray) -> tuple[FloatArray, FloatArray]:
+def newton_system(problem: Problem, state: State, damping: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Gradient [rows, k], and Hessian plus ``damping`` [rows] times the majoriser [rows, k, k]."""
-    weights = _weights(block, state)
-    damped = weights.outer + damping[:, None] * weights.major
-    return _pulled(block, state, *block.problem.system(state, weights.first, damped, weights.first))
+    first, outer, major = _weights(problem, state)
+    return problem.system(state, first, outer + damping[:, None] * major, first)
 
 
-def curvature(block: Block, state: State, edge: float) -> FloatArray:
-    """Hessian [rows, k, k] in which residuals within ``edge`` of delta (a fraction) count as beyond it."""
-    weights = _weights(block, state, edge)
-    return block.problem.system(state, weights.first, weights.outer, weights.first)[1]
-
-
-def majorised_system(block: Block, state: State) -> tuple[FloatArray, FloatArray]:
+def majorised_system(problem: Problem, state: State) -> tuple[FloatArray, FloatArray]:
     """Gradient [rows, k] and the undamped IRLS majoriser [rows, k, k]."""
-    weights = _weights(block, state)
-    return _pulled(block, state, *block.problem.system(state, weights.first, weights.major, None))
-
-
-def _pulled(
-    block: Block, state: State, gradient: FloatArray, matrix: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """With the derivatives of the pull added (its quantity taken as linear)."""
-    if block.pull is None:
-        return gradient, matrix
-    value, slope = block.pull.quantity(state.theta)
-    strength = block.pull.strength
-    matrix = matrix + strength[:, None, None] * slope[:, :, None] * slope[:, None, :]
-    return gradient + (strength * (value - block.pull.target))[:, None] * slope, matrix
+    first, _, major = _weights(problem, state)
+    return problem.system(state, first, major, None)
