@@ -4,14 +4,14 @@ import difflib
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formula.formula import MOST_PARAMETERS, Formula, Range, parsed
-from scalevec.analysis.formula.jets import Constant, Jet, Parameter, evaluate
+from scalevec.analysis.formula.jets import Jet, constant, evaluate, parameter
 from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
 from scalevec.analysis.registry import LawEntry, Method, base_of, law_text
 
@@ -25,7 +25,6 @@ class Law:
 
     ``per_arm`` names the coefficients that each arm keeps in a joint fit of several arms (all others are
     shared); ``method`` says what is fitted: the points themselves, or optima that are found first.
-    ``given`` are the values of the parameters that are not fitted.
     """
 
     name: str
@@ -33,16 +32,11 @@ class Law:
     source: str
     per_arm: tuple[str, ...] = ()
     method: Method = "points"
-    given: tuple[tuple[str, float], ...] = ()
 
     @property
     def fixed(self) -> dict[str, float]:
         """The values of the parameters that are not fitted."""
-        return dict(self.given)
-
-    def holding(self, **values: float) -> "Law":
-        """The same law with more parameters that are not fitted."""
-        return replace(self, given=tuple({**self.fixed, **values}.items()))
+        return dict(self.written.fix)
 
     @property
     def output(self) -> str:
@@ -83,7 +77,7 @@ class Law:
         """The law at numbers of no meaning by all of its names: which derivatives there are."""
         names = enumerate(self.written.names)
         with np.errstate(all="ignore"):
-            of_names = {name: Parameter(name, np.float64(0.31 + 0.17 * k)) for k, name in names}
+            of_names = {name: parameter(name, np.float64(0.31 + 0.17 * k)) for k, name in names}
             return evaluate(self.written.tree, of_names)
 
     def interact(self, a: str, b: str) -> bool:
@@ -138,7 +132,7 @@ class Law:
         given = {**self.fixed, **parameters, **variables}
         with np.errstate(all="ignore"):
             value = evaluate(
-                self.written.tree, {n: Constant(np.asarray(v, float)) for n, v in given.items()}
+                self.written.tree, {n: constant(np.asarray(v, float)) for n, v in given.items()}
             ).value
         shape = np.broadcast_shapes(*(np.shape(values) for values in variables.values()), np.shape(value))
         return np.asarray(np.broadcast_to(value, shape))
@@ -157,8 +151,7 @@ def law_named(name: str) -> Law:
 @functools.lru_cache(maxsize=256)
 def _law(name: str, entry: LawEntry) -> Law:
     formula = parsed(law_text(name))
-    short, given = name.split(";")[0].strip(), tuple(formula.fix.items())
-    law = Law(short, formula, entry.source, entry.per_arm, entry.method, given)
+    law = Law(name.split(";")[0].strip(), formula, entry.source, entry.per_arm, entry.method)
     if not law.variables:
         raise formula.refuse("it has no column; N, D, C, x and the columns of the table are columns")
     if not 1 <= len(law.parameters) <= MOST_PARAMETERS:

@@ -3,6 +3,7 @@
 Each field stands here with its default, its help and its allowed values; nothing heavy is imported.
 """
 
+# ruff: noqa: RUF009 (each call makes a field)
 import dataclasses
 import math
 from collections.abc import Collection, Iterable
@@ -68,8 +69,8 @@ FEWEST_REPLICATES = 20
 """The spread of fewer bootstrap replicates is known to no better than a fifth; that of one is zero."""
 
 
-def _help(text: str, choices: Iterable[str] = ()) -> dict[str, Any]:
-    return {"help": text, "choices": tuple(choices)}
+def _option(default: Any, text: str, choices: Iterable[str] = ()) -> Any:
+    return field(default=default, metadata={"help": text, "choices": tuple(choices)})
 
 
 @dataclass(frozen=True)
@@ -84,60 +85,44 @@ class AnalysisOptions:
         0.95
     """
 
-    law: str = field(
-        default="auto", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+    law: str = _option("auto", "Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+    x: Variable = _option("C", "Variable of a law in one variable.", get_args(Variable))
+    y: str = _option("loss", "Column to compare or, by a law in one variable, to fit.")
+    where: str | None = _option(None, "Rows to use, as 'n_params > 1e6 and loss < 4'.")
+    loss: Loss = _option("auto", "Loss function of the fit.", LOSSES)
+    delta: float = _option(1e-3, "Huber's delta, in units of the residual.")
+    residual: Residual = _option("log", "Residuals: of log loss, or of loss.", get_args(Residual))
+    hold_out: str = _option(
+        "largest", "Rows to predict: largest (rung), none, a column (its last value) or an expression."
     )
-    x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
-    y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))
-    where: str | None = field(default=None, metadata=_help("Rows to use, as 'n_params > 1e6 and loss < 4'."))
-    loss: Loss = field(default="auto", metadata=_help("Loss function of the fit.", LOSSES))
-    delta: float = field(default=1e-3, metadata=_help("Huber's delta, in units of the residual."))
-    residual: Residual = field(
-        default="log", metadata=_help("Residuals: of log loss, or of loss.", get_args(Residual))
+    interval: Interval = _option("auto", "Method of a fit's intervals.", INTERVALS)
+    level: float = _option(0.95, "Level of the intervals.")
+    bootstrap: int = _option(1000, "Bootstrap replicates; 0: none.")
+    seed: int = _option(0, "Seed of the bootstrap.")
+    cluster: str = _option(
+        "cluster",
+        f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run.",
     )
-    hold_out: str = field(
-        default="largest",
-        metadata=_help("Rows to predict: largest (rung), none, a column (its last value) or an expression."),
+    n_convention: NConvention = _option("matrices", "Parameters that N counts.", N_CONVENTIONS)
+    c_convention: CConvention = _option("6nd", "FLOPs that C counts.", C_CONVENTIONS)
+    unit: Unit = _option("nats-per-token", "Unit of the losses.", UNITS)
+    margin: float | None = _option(None, "Difference within which arms are equivalent, in nats/token.")
+    weights: str | None = _option(None, "Column of the weights of the points of a fit.")
+    looks: tuple[int, ...] | None = _option(
+        None, "Numbers of seeds at which the arms are judged, declared before the first result."
     )
-    interval: Interval = field(default="auto", metadata=_help("Method of a fit's intervals.", INTERVALS))
-    level: float = field(default=0.95, metadata=_help("Level of the intervals."))
-    bootstrap: int = field(default=1000, metadata=_help("Bootstrap replicates; 0: none."))
-    seed: int = field(default=0, metadata=_help("Seed of the bootstrap."))
-    cluster: str = field(
-        default="cluster",
-        metadata=_help(
-            f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run."
-        ),
+    until: Until = _option("last", "How far an arm goes on through the declared looks.", UNTIL)
+    repeated_seeds: RepeatedSeeds = _option(
+        "may-share", "What a seed that rungs repeat means where no stream is recorded.", REPEATED_SEEDS
     )
-    n_convention: NConvention = field(
-        default="matrices", metadata=_help("Parameters that N counts.", N_CONVENTIONS)
-    )
-    c_convention: CConvention = field(default="6nd", metadata=_help("FLOPs that C counts.", C_CONVENTIONS))
-    unit: Unit = field(default="nats-per-token", metadata=_help("Unit of the losses.", UNITS))
-    margin: float | None = field(
-        default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
-    )
-    weights: str | None = field(default=None, metadata=_help("Column of the weights of the points of a fit."))
-    looks: tuple[int, ...] | None = field(
-        default=None,
-        metadata=_help("Numbers of seeds at which the arms are judged, declared before the first result."),
-    )
-    until: Until = field(
-        default="last", metadata=_help("How far an arm goes on through the declared looks.", UNTIL)
-    )
-    repeated_seeds: RepeatedSeeds = field(
-        default="may-share",
-        metadata=_help("What a seed that rungs repeat means where no stream is recorded.", REPEATED_SEEDS),
-    )
-    settings: tuple[str, ...] | None = field(
-        default=None, metadata=_help("Further columns in which a pair must agree (default: a sweep's grid).")
+    settings: tuple[str, ...] | None = _option(
+        None, "Further columns in which a pair must agree (default: a sweep's grid)."
     )
 
     def __post_init__(self) -> None:
-        if self.settings is not None:
-            object.__setattr__(self, "settings", tuple(self.settings))
-        if self.looks is not None:
-            object.__setattr__(self, "looks", tuple(self.looks))
+        for name in ("settings", "looks"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(given))
         require_law(self.law)
         for option in dataclasses.fields(self):
             if option.metadata["choices"] and option.name != "law":

@@ -21,6 +21,8 @@ MOST_PARAMETERS = 12
 FUNCTIONS = {"exp": 1, "log": 1, "sqrt": 1, "sigmoid": 1, "min": 2, "max": 2}
 COLUMNS = ("N", "D", "C", "x")
 """Names that are columns in every formula: parameters, tokens, FLOPs, and the variable the user chooses."""
+NEAR = 5.0
+"""A parameter with a start is sought within this factor of it."""
 _CLAUSES = ("columns", "positive", "start", "fix", "bounds")
 Range = tuple[float, float]
 """Between what a parameter lies; an open side is infinite."""
@@ -164,26 +166,26 @@ def _listed(word: str, item: str, names: tuple[str, ...]) -> dict[str, Range]:
     name, sign, value = (part.strip() for part in item.partition("="))
     if name not in names:
         raise ValueError(f"expected a name of the formula ({', '.join(names[:MOST_PARAMETERS])})")
+    low, is_range, high = value.partition(":")
     if word in _CLAUSES[:2]:
         if sign:
             raise ValueError(f"{word} lists names alone")
         return {name: (0.0, 0.0)}
-    low, is_range, high = value.partition(":")
-    if word != "bounds" and not (word == "start" and is_range):
-        return {name: (_number(value), _number(value))}
-    least = -math.inf if word == "bounds" else 0.0
-    ends = (_number(low or str(least)), _number(high or "inf"))
-    is_open = word == "start" and not (ends[0] > 0 and ends[1] < math.inf)
-    if not is_range or not ends[0] < ends[1] or ends == (-math.inf, math.inf) or is_open:
+    if word == "fix" or (word == "start" and not is_range):
+        number, around = _number(value, math.nan), NEAR if word == "start" else 1.0
+        return {name: (number / around, number * around)}
+    ends = _number(low, -math.inf), _number(high, math.inf)
+    good = ends != (-math.inf, math.inf) if word == "bounds" else ends[0] > 0 and ends[1] < math.inf
+    if not is_range or not ends[0] < ends[1] or not good:
         raise ValueError("expected '=' and LOW:HIGH, where one side may be left out, the low one first")
     return {name: ends}
 
 
-def _number(shown: str) -> float:
+def _number(shown: str, missing: float) -> float:
     try:
-        value = float(shown)
+        value = float(shown or missing)
     except ValueError:
         value = math.nan
-    if math.isnan(value) or (math.isinf(value) and shown not in ("inf", "-inf")):
+    if math.isnan(value) or (shown and math.isinf(value)):
         raise ValueError("expected a finite number")
     return value

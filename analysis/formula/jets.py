@@ -15,90 +15,64 @@ Slopes = Mapping[str, Any]
 Bends = Mapping[tuple[str, str], Any]
 """(parameter, parameter), in the order of their names -> second derivative."""
 
+Rule = Callable[["Jet"], Any]
+Curve = Callable[[Any, Any], Any]
+
 
 class Jet:
-    """A value with its derivatives, which broadcast against each other."""
+    """A value with its derivatives, which broadcast against each other.
+
+    Each is told by a function of the jet, which is called once. ``parts`` are the factors of a product, and
+    what an exponential is of.
+    """
 
     value: Any
     first: Slopes
     second: Bends
-    is_constant = False
+
+    def __init__(
+        self, value: Rule, first: Rule, second: Rule, parts: "tuple[Jet, ...]" = (), *, varies: bool = True
+    ) -> None:
+        self.rules = {"value": value, "first": first, "second": second}
+        self.parts, self.is_constant = parts, not varies
 
     def __getattr__(self, name: str) -> Any:
         """Compute what was not asked for before; ``cached_property`` takes a lock each time."""
         if name not in ("value", "first", "second"):
             raise AttributeError(name)
-        result = self.__dict__[name] = getattr(self, f"_{name}")()
+        result = self.__dict__[name] = self.rules[name](self)
         return result
 
+    @property
+    def is_exponential(self) -> bool:
+        """Whether the only part is its logarithm."""
+        return len(self.parts) == 1
 
-class Constant(Jet):
+
+def constant(value: Any) -> Jet:
     """A number or a column."""
-
-    is_constant = True
-
-    def __init__(self, value: Any) -> None:
-        self.value, self.first, self.second = value, {}, {}
+    return Jet(lambda _: value, lambda _: {}, lambda _: {}, varies=False)
 
 
-class Parameter(Jet):
+def parameter(name: str, value: Any) -> Jet:
     """What derivatives are by."""
-
-    def __init__(self, name: str, value: Any) -> None:
-        self.value, self.first, self.second = value, {name: 1.0}, {}
+    return Jet(lambda _: value, lambda _: {name: 1.0}, lambda _: {})
 
 
-class _Sum(Jet):
-    def __init__(self, a: Jet, b: Jet) -> None:
-        self.a, self.b = a, b
+def _function(
+    of: Jet, value: Callable[[Any], Any], slope: Curve, bend: Curve, parts: tuple[Jet, ...] = ()
+) -> Jet:
+    """A function of another jet; ``slope`` and ``bend`` are its derivatives by its argument and own value."""
 
-    def _value(self) -> Any:
-        return self.a.value + self.b.value
+    def first(jet: Jet) -> Slopes:
+        return _scaled(of.first, slope(of.value, jet.value))
 
-    def _first(self) -> Slopes:
-        return _added(self.a.first, self.b.first)
+    def second(jet: Jet) -> Bends:
+        bent = jet.first if bend is slope else _scaled(of.first, bend(of.value, jet.value))
+        outer = {(i, j): _times(bent[j], of.first[i]) for i in bent for j in bent if i <= j}
+        return _added(_scaled(of.second, slope(of.value, jet.value)), outer)
 
-    def _second(self) -> Bends:
-        return _added(self.a.second, self.b.second)
-
-
-class _Product(Jet):
-    def __init__(self, a: Jet, b: Jet) -> None:
-        self.a, self.b = a, b
-
-    def _value(self) -> Any:
-        return self.a.value * self.b.value
-
-    def _first(self) -> Slopes:
-        return _added(_scaled(self.a.first, self.b.value), _scaled(self.b.first, self.a.value))
-
-    def _second(self) -> Bends:
-        own = _added(_scaled(self.a.second, self.b.value), _scaled(self.b.second, self.a.value))
-        return _added(own, _crossed(self.a.first, self.b.first))
-
-
-class _Function(Jet):
-    """A function of another: ``slope`` and ``bend`` are its derivatives by its argument and own value."""
-
-    def __init__(self, of: Jet, function: Callable[[Any], Any], slope: Any, bend: Any) -> None:
-        self.of, self.function, self.slope, self.bend = of, function, slope, bend
-
-    def _value(self) -> Any:
-        return self.function(self.of.value)
-
-    def _first(self) -> Slopes:
-        return _scaled(self.of.first, self.slope(self.of.value, self.value))
-
-    def _second(self) -> Bends:
-        x, v, slopes = self.of.value, self.value, self.of.first
-        bent = self.first if self.bend is self.slope else _scaled(slopes, self.bend(x, v))
-        outer = {(i, j): _times(bent[j], slopes[i]) for i in slopes for j in slopes if i <= j}
-        return _added(_scaled(self.of.second, self.slope(x, v)), outer)
-
-
-class _Exp(_Function):
-    def __init__(self, of: Jet) -> None:
-        super().__init__(of, np.exp, _own_value, _own_value)
+    return Jet(lambda _: value(of.value), first, second, parts)
 
 
 def _own_value(_x: Any, value: Any) -> Any:
@@ -135,7 +109,13 @@ def _crossed(a: Slopes, b: Slopes) -> Bends:
 
 def add(a: Jet, b: Jet) -> Jet:
     """a + b."""
-    return Constant(a.value + b.value) if a.is_constant and b.is_constant else _Sum(a, b)
+    if a.is_constant and b.is_constant:
+        return constant(a.value + b.value)
+    return Jet(
+        lambda _: a.value + b.value,
+        lambda _: _added(a.first, b.first),
+        lambda _: _added(a.second, b.second),
+    )
 
 
 def times(a: Jet, b: Jet) -> Jet:
@@ -143,50 +123,62 @@ def times(a: Jet, b: Jet) -> Jet:
     if b.is_constant:
         a, b = b, a
     if a.is_constant and b.is_constant:
-        return Constant(a.value * b.value)
-    if a.is_constant and isinstance(b, _Product) and b.a.is_constant:
-        return _Product(Constant(a.value * b.a.value), b.b)
-    return exp(add(a.of, b.of)) if isinstance(a, _Exp) and isinstance(b, _Exp) else _Product(a, b)
+        return constant(a.value * b.value)
+    if a.is_constant and b.parts and b.parts[0].is_constant:
+        return times(constant(a.value * b.parts[0].value), b.parts[1])
+    if a.is_exponential and b.is_exponential:
+        return exp(add(a.parts[0], b.parts[0]))
+
+    def second(_: Jet) -> Bends:
+        own = _added(_scaled(a.second, b.value), _scaled(b.second, a.value))
+        return _added(own, _crossed(a.first, b.first))
+
+    return Jet(
+        lambda _: a.value * b.value,
+        lambda _: _added(_scaled(a.first, b.value), _scaled(b.first, a.value)),
+        second,
+        (a, b),
+    )
 
 
 def minus(a: Jet) -> Jet:
     """-a."""
-    return times(Constant(-1.0), a)
+    return times(constant(-1.0), a)
 
 
 def power(a: Jet, b: Jet) -> Jet:
     """a^b; where b is no number, exp(b log a)."""
-    if not b.is_constant or np.ndim(b.value) or isinstance(a, _Exp):
+    if not b.is_constant or np.ndim(b.value) or a.is_exponential:
         return exp(times(b, log(a)))
     n = float(b.value)
     if n == 1:
         return a
     if a.is_constant:
-        return Constant(1.0 / a.value if n == -1 else np.power(a.value, n))
-    return _Function(
+        return constant(1.0 / a.value if n == -1 else np.power(a.value, n))
+    return _function(
         a, lambda x: x**n, lambda x, _: n * x ** (n - 1), lambda x, _: n * (n - 1) * x ** (n - 2)
     )
 
 
 def exp(a: Jet) -> Jet:
     """exp a."""
-    return Constant(np.exp(a.value)) if a.is_constant else _Exp(a)
+    return constant(np.exp(a.value)) if a.is_constant else _function(a, np.exp, _own_value, _own_value, (a,))
 
 
 def log(a: Jet) -> Jet:
     """log a; of a product with an exponential their sum."""
-    if isinstance(a, _Exp):
-        return a.of
+    if a.is_exponential:
+        return a.parts[0]
     if a.is_constant:
-        return Constant(np.log(a.value))
-    if isinstance(a, _Product) and (isinstance(a.a, _Exp) or isinstance(a.b, _Exp)):
-        return add(log(a.a), log(a.b))
-    return _Function(a, np.log, lambda x, _: 1 / x, lambda x, _: -1 / x**2)
+        return constant(np.log(a.value))
+    if any(part.is_exponential for part in a.parts):
+        return add(log(a.parts[0]), log(a.parts[1]))
+    return _function(a, np.log, lambda x, _: 1 / x, lambda x, _: -1 / x**2)
 
 
 def sigmoid(a: Jet) -> Jet:
     """1/(1 + exp -a)."""
-    return _Function(
+    return _function(
         a,
         lambda x: np.exp(-np.logaddexp(0.0, -x)),
         lambda _, v: v * (1 - v),
@@ -197,20 +189,20 @@ def sigmoid(a: Jet) -> Jet:
 def largest(a: Jet, b: Jet) -> Jet:
     """The larger of both."""
     above = np.asarray(a.value >= b.value, dtype=float)
-    return add(times(Constant(above), a), times(Constant(1 - above), b))
+    return add(times(constant(above), a), times(constant(1 - above), b))
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Jet, Jet], Jet]] = {
     ast.Add: add,
     ast.Sub: lambda a, b: add(a, minus(b)),
     ast.Mult: times,
-    ast.Div: lambda a, b: times(a, power(b, Constant(np.float64(-1)))),
+    ast.Div: lambda a, b: times(a, power(b, constant(np.float64(-1)))),
     ast.Pow: power,
 }
 _FUNCTIONS: dict[str, Callable[..., Jet]] = {
     "exp": exp,
     "log": log,
-    "sqrt": lambda a: power(a, Constant(np.float64(0.5))),
+    "sqrt": lambda a: power(a, constant(np.float64(0.5))),
     "sigmoid": sigmoid,
     "max": largest,
     "min": lambda a, b: minus(largest(minus(a), minus(b))),
@@ -223,7 +215,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Jet]) -> Jet:
         case ast.Name(name):
             return names[name]
         case ast.Constant(value):
-            return Constant(np.float64(value))
+            return constant(np.float64(value))
         case ast.UnaryOp(sign, operand):
             inner = evaluate(operand, names)
             return minus(inner) if isinstance(sign, ast.USub) else inner

@@ -11,7 +11,7 @@ import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formula.jets import Constant, Parameter, evaluate
+from scalevec.analysis.formula.jets import constant, evaluate, parameter
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
@@ -40,8 +40,8 @@ STARTS = 12
 SAMPLES, FEWEST = 1_024, 32
 """Values of the parameters that are not linear, of which the best begin a fit: four times FEWEST where it is
 one parameter, and four times as many for each other."""
-WIDEST, NEAR = 50.0, 5.0
-"""A parameter without a start is sought from 1/WIDEST to WIDEST, one with a start within a factor of NEAR."""
+WIDEST = 50.0
+"""A parameter without a start is sought from 1/WIDEST to WIDEST."""
 EXPONENTS = (0.01, 2.0)
 """The exponents of power terms that are tried."""
 RIDGE = 1e-12
@@ -174,7 +174,7 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
     law, criterion = points.law, (options.loss, options.delta, options.residual)
     arrays = [y, points.weights, points.groups, *points.variables.values()]
     data = [None if array is None else array.tobytes() for array in arrays]
-    key = (law.name, law.written.text, *law.given, *points.variables, *criterion, *data)
+    key = (law.name, law.written.text, *points.variables, *criterion, *data)
     if key not in _KEPT:
         _KEPT[key] = _fit(points, y, options)
         while len(_KEPT) > MOST_KEPT:
@@ -254,8 +254,8 @@ def searched(points: Points, y: FloatArray) -> FloatArray:
     rows = min(SAMPLES, FEWEST * 4 ** len(sought)) if sought else 1
     values: dict[str, Any] = dict(zip(sought, _spread(law, sought, rows), strict=True))
     names = dict(points.constants)
-    names |= {name: Constant(of_name[:, None]) for name, of_name in values.items()}
-    names |= {name: Parameter(name, np.zeros((rows, 1))) for name in linear}
+    names |= {name: constant(of_name[:, None]) for name, of_name in values.items()}
+    names |= {name: parameter(name, np.zeros((rows, 1))) for name in linear}
     full = (rows, points.n_points)
     with np.errstate(all="ignore"):
         at = evaluate(law.written.tree, names)
@@ -274,13 +274,10 @@ def _spread(law: Law, names: Sequence[str], n_samples: int) -> list[FloatArray]:
     exponents = {term.exponent for term in law.written.terms if term.exponent}
     for number, name in enumerate(names, 1):
         share: Any = (0.5 + np.arange(n_samples) * ratio**-number) % 1.0
-        start = law.written.start.get(name, (0.0, 0.0))
+        first, last = law.written.start.get(name, (0.0, 0.0))
         low, high = law.ranges.get(name, (-np.inf, np.inf))
-        if start[1] > start[0]:
-            result.append(start[0] * (start[1] / start[0]) ** share)
-        elif start[0]:
-            # The first sample lies in the middle: the start itself.
-            result.append(start[0] * NEAR ** (2 * share - 1))
+        if first:
+            result.append(first * (last / first) ** share)
         elif high - low < np.inf:
             result.append(low * (high / low) ** share if low > 0 else low + (high - low) * share)
         elif name in law.ranges:

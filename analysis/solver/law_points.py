@@ -17,7 +17,7 @@ from scalevec.analysis.data.tidy import FloatArray, mostly_repeated
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.expressions import names_in, written
 from scalevec.analysis.formula.formula import Range
-from scalevec.analysis.formula.jets import Constant, Jet, Parameter, add, evaluate, exp, minus, sigmoid, times
+from scalevec.analysis.formula.jets import Jet, add, constant, evaluate, exp, minus, parameter, sigmoid, times
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.objective import Problem
@@ -86,7 +86,7 @@ class Points:
     @cached_property
     def constants(self) -> dict[str, Jet]:
         """What no fit changes: the variables, and the parameters that are not fitted."""
-        return {name: Constant(value) for name, value in {**self.law.fixed, **self.variables}.items()}
+        return {name: constant(value) for name, value in {**self.law.fixed, **self.variables}.items()}
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
@@ -104,7 +104,7 @@ class Points:
         def of_points(name: str) -> Jet:
             first = self.free.index((name, 0))
             columns = first + self.groups if name in self.per_arm else slice(first, first + 1)
-            return Parameter(name, theta[:, columns])
+            return parameter(name, theta[:, columns])
 
         return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
 
@@ -121,7 +121,7 @@ class Points:
         rows = np.atleast_2d(theta)
 
         def of_arm(name: str) -> Jet:
-            return Constant(rows[:, self.free.index((name, arm if name in self.per_arm else 0))])
+            return constant(rows[:, self.free.index((name, arm if name in self.per_arm else 0))])
 
         with np.errstate(over="ignore"):
             values = {name: np.asarray(jet.value) for name, jet in self._parameters(of_arm).items()}
@@ -131,7 +131,7 @@ class Points:
     def theta(self, values: FloatArray) -> FloatArray:
         """theta [rows, parameters] of the parameters' ``values`` [rows, parameters], alike in all arms."""
         by_name = dict(zip(self.law.parameters, values.T, strict=True))
-        known = {**self.constants, **{name: Constant(of_name) for name, of_name in by_name.items()}}
+        known = {**self.constants, **{name: constant(of_name) for name, of_name in by_name.items()}}
         with np.errstate(all="ignore"):
             columns = {
                 name: _theta_of(of_name, self.sizes.get(name, 1.0), self.law.ranges.get(name))
@@ -164,19 +164,19 @@ class Points:
     def _shift(self, name: str, known: Mapping[str, Jet]) -> Jet:
         """How far ln of a coefficient lies above its theta, which is that at the middle of the variable."""
         middle, exponent = self._centred.get(name, (0.0, ""))
-        return times(Constant(middle), known[exponent]) if exponent else Constant(middle)
+        return times(constant(middle), known[exponent]) if exponent else constant(middle)
 
 
 def _bounded(theta: Jet, size: float, ends: Range | None) -> Jet:
     """The parameter by its ``theta``; ``size`` is its unit where it has no bounds."""
     if ends is None:
-        return times(Constant(size), theta)
+        return times(constant(size), theta)
     low, high = ends
     if high == np.inf:
-        return add(Constant(low), exp(theta))
+        return add(constant(low), exp(theta))
     if low == -np.inf:
-        return add(Constant(high), minus(exp(theta)))
-    return add(Constant(low), times(Constant(high - low), sigmoid(theta)))
+        return add(constant(high), minus(exp(theta)))
+    return add(constant(low), times(constant(high - low), sigmoid(theta)))
 
 
 def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray | None = None) -> Points:
@@ -254,9 +254,9 @@ def _are_proportional(logs: FloatArray, law: Law) -> bool:
 def _is_singular(points: Points) -> bool:
     """Whether parameters can move together without a change of the law at any of the points."""
     # At parameters of no meaning: what is free there is free everywhere, but for coincidences.
-    names = {name: Constant(value) for name, value in points.law.fixed.items()}
-    names |= {name: Constant(column / column.mean()) for name, column in points.variables.items()}
-    names |= {name: Parameter(name, 0.31 + 0.17 * k) for k, name in enumerate(points.law.parameters)}
+    names = {name: constant(value) for name, value in points.law.fixed.items()}
+    names |= {name: constant(column / column.mean()) for name, column in points.variables.items()}
+    names |= {name: parameter(name, 0.31 + 0.17 * k) for k, name in enumerate(points.law.parameters)}
     with np.errstate(all="ignore"):
         slopes = evaluate(points.law.written.tree, names).first
     matrix = np.stack([np.broadcast_to(slopes[name], points.n_points) for name in points.law.parameters])

@@ -77,16 +77,11 @@ def objective(problem: Problem, theta: FloatArray) -> FloatArray:
     return np.concatenate([evaluate(problem.rows(rows), theta[rows]).objective for rows in blocks])
 
 
-def _ridge(majoriser: FloatArray) -> FloatArray:
-    """A hair of the identity, so that flat directions stay solvable [rows, k, k]."""
-    k = majoriser.shape[-1]
-    size = np.trace(majoriser, axis1=1, axis2=2) / k
-    return np.asarray((1e-13 * size + 1e-300)[:, None, None] * np.eye(k))
-
-
 def solved(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     """Solve each row's system; one that is singular to rounding gets its least-norm solution."""
-    matrix = matrix + _ridge(matrix)
+    # A hair of the identity, so that flat directions stay solvable.
+    size = np.trace(matrix, axis1=1, axis2=2) / matrix.shape[-1]
+    matrix = matrix + (1e-13 * size + 1e-300)[:, None, None] * np.eye(matrix.shape[-1])
     try:
         solution = np.linalg.solve(matrix, vector[..., None])
     except np.linalg.LinAlgError:
@@ -97,11 +92,7 @@ def solved(matrix: FloatArray, vector: FloatArray) -> FloatArray:
 def decrement(problem: Problem, state: State) -> FloatArray:
     """The undamped decrement of each row."""
     gradient, majoriser = majorised_system(problem, state)
-    return _slope(gradient, solved(majoriser, gradient))
-
-
-def _slope(gradient: FloatArray, step: FloatArray) -> FloatArray:
-    return np.asarray(np.einsum("bk,bk->b", gradient, step))
+    return np.asarray(np.einsum("bk,bk->b", gradient, solved(majoriser, gradient)))
 
 
 def newton(problem: Problem, starts: FloatArray, iterations: int = 400) -> Solution:
@@ -138,7 +129,7 @@ def _minimised(problem: Problem, theta: FloatArray, iterations: int) -> FloatArr
         gradient, matrix = newton_system(problem, state, damping)
         # A step of 5 is a factor of 148 in a coefficient: beyond it the quadratic model says nothing.
         step = np.clip(-solved(matrix, gradient), -5.0, 5.0)
-        slope = _slope(gradient, step)
+        slope = np.einsum("bk,bk->b", gradient, step)
         done = damping > LARGEST_DAMPING
         # The damped slope alone would stop falsely; where it is small the undamped decrement decides.
         near = np.abs(slope) <= TARGET * (state.objective + small)
@@ -147,15 +138,17 @@ def _minimised(problem: Problem, theta: FloatArray, iterations: int) -> FloatArr
         trial = evaluate(problem, state.theta + step)
         # Armijo's condition with the usual 1e-4 (Nocedal & Wright, Numerical Optimization, section 3.1).
         accept = (slope < 0) & (trial.objective <= state.objective + 1e-4 * slope)
-        state = trial if accept.all() else state.replaced(trial, accept, problem)
+        if not accept.all():
+            trial = evaluate(problem, np.where(accept[:, None], trial.theta, state.theta))
+        state = trial
         damping = np.where(accept, np.maximum(damping * LESS_DAMPING, 1e-12), damping * MORE_DAMPING)
         if done.any():
             # A row that is done has taken this last step too, which costs nothing more.
             result[left[done]] = state.theta[done]
-            left, damping, state = left[~done], damping[~done], state.kept(~done, problem)
-            problem = problem.rows(~done)
+            left, damping, problem = left[~done], damping[~done], problem.rows(~done)
             if not len(left):
                 return result
+            state = evaluate(problem, state.theta[~done])
     result[left] = state.theta
     return result
 

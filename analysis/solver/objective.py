@@ -81,48 +81,29 @@ class Problem:
                     matrix[:, j, i] += part
 
 
-@dataclass
+@dataclass(frozen=True)
 class State:
-    """What is known at theta [rows, k]: f, ln f and residual [rows, points], and the objective [rows]."""
+    """What is known at theta [rows, k]: f and residual [rows, points], and the objective [rows]."""
 
     theta: FloatArray
     f: Jet
-    log_f: FloatArray
     residual: FloatArray
     objective: FloatArray
-
-    def replaced(self, other: "State", rows: BoolArray, problem: Problem) -> "State":
-        """This state with ``rows`` from ``other``."""
-        for name in ("theta", "log_f", "residual", "objective"):
-            getattr(self, name)[rows] = getattr(other, name)[rows]
-        self.f = problem.law(self.theta)
-        return self
-
-    def kept(self, rows: BoolArray, problem: Problem) -> "State":
-        """The rows ``rows`` alone."""
-        theta = self.theta[rows]
-        return State(theta, problem.law(theta), self.log_f[rows], self.residual[rows], self.objective[rows])
-
-
-def huber(residual: FloatArray, delta: float) -> FloatArray:
-    """Huber's loss of each residual; least squares at infinite ``delta``."""
-    if np.isinf(delta):
-        return 0.5 * residual**2
-    size = np.abs(residual)
-    inside = np.minimum(size, delta)
-    # Both branches at once: r^2/2 up to delta, delta (|r| - delta/2) beyond.
-    return inside * (size - 0.5 * inside)
 
 
 def evaluate(problem: Problem, theta: FloatArray) -> State:
     """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
     with np.errstate(all="ignore"):
         f = problem.law(theta)
-        log_f = np.array(np.broadcast_to(np.log(f.value), (len(theta), problem.size[0])))
+        # Of what is not above zero there is no logarithm.
+        log_f = np.broadcast_to(np.log(f.value), (len(theta), problem.size[0]))
         residual = (log_f if problem.log else np.exp(log_f)) - problem.y
-        loss = huber(residual, problem.delta)
+        size = np.abs(residual)
+        inside = np.minimum(size, problem.delta)
+        # Huber's loss at once: r^2/2 up to delta, delta (|r| - delta/2) beyond.
+        loss = inside * (size - 0.5 * inside)
         value = np.einsum("bn,bn->b", np.broadcast_to(problem.weights, loss.shape), loss)
-    return State(theta.copy(), f, log_f, residual, np.where(np.isfinite(value), value, np.inf))
+    return State(theta, f, residual, np.where(np.isfinite(value), value, np.inf))
 
 
 def _weights(problem: Problem, state: State) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -141,7 +122,7 @@ def _weights(problem: Problem, state: State) -> tuple[FloatArray, FloatArray, Fl
         outer = problem.weights * (size <= delta)
         major = problem.weights * (delta / np.maximum(size, delta))
     if not problem.log:
-        f = np.exp(state.log_f)
+        f = state.f.value
         first = first * f
         # d2 f = f (d2 ln f + d ln f d ln f^T): the residual weighs the outer product too.
         outer, major = outer * f * f + first, major * f * f
