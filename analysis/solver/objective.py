@@ -74,8 +74,7 @@ class Problem:
                 if values is None or (of_i is not None and of_j is not None and not np.any(of_i * of_j)):
                     continue
                 points = of_j if of_i is None else of_i
-                spread = np.broadcast_to(values if points is None else values * points, weight.shape)
-                part = np.einsum("bn,bn->b", weight, spread)
+                part = (weight * (values if points is None else values * points)).sum(axis=1)
                 matrix[:, i, j] += part
                 if i != j:
                     matrix[:, j, i] += part
@@ -102,7 +101,7 @@ def evaluate(problem: Problem, theta: FloatArray) -> State:
         inside = np.minimum(size, problem.delta)
         # Huber's loss at once: r^2/2 up to delta, delta (|r| - delta/2) beyond.
         loss = inside * (size - 0.5 * inside)
-        value = np.einsum("bn,bn->b", np.broadcast_to(problem.weights, loss.shape), loss)
+        value = (problem.weights * loss).sum(axis=1)
     return State(theta, f, residual, np.where(np.isfinite(value), value, np.inf))
 
 
