@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.fit import fit as fit
     from scalevec.analysis.fits.fit import fits_of_laws as fits_of_laws
     from scalevec.analysis.fits.fit import rolling as rolling
-    from scalevec.analysis.fits.profile_likelihood import profiles as profiles
     from scalevec.analysis.fits.result import Fit as Fit
     from scalevec.analysis.fits.result import Fits as Fits
     from scalevec.analysis.fits.result import fit_text as fit_text
@@ -100,7 +99,6 @@ _NAMES_BY_MODULE = {
     "figures.drawing": "draw write_figures",
     "fits.fit": "fit fits_of_laws rolling",
     "fits.result": "Fit Fits fit_text laws_text",
-    "fits.profile_likelihood": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",
     "power.detectable": "NoiseFigure PlannedRung detectable pilot_noise",

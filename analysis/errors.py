@@ -35,12 +35,7 @@ class DataError(ValueError):
 
 
 class FormulaError(DataError):
-    """A formula that cannot be read; ``why`` without the place in its text, which is ``position``."""
-
-    def __init__(self, message: str, why: str, position: int = 0) -> None:
-        """Keep ``why`` and ``position`` beside the whole message."""
-        super().__init__(message)
-        self.why, self.position = why, position
+    """A formula that cannot be read."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -80,12 +80,6 @@ def p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def f_test(statistic: float, df: Sequence[int], p: float) -> str:
-    """Return an F test as it is cited, ``F(1, 10) = 0.55, p = 0.48``."""
-    shown = p_value(p)
-    return f"F({df[0]}, {df[1]}) = {statistic:.3g}, p {shown if shown.startswith('<') else f'= {shown}'}"
-
-
 def joined(names: tuple[str, ...] | list[str], last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``; with another word before the last."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

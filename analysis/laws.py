@@ -4,57 +4,19 @@ import difflib
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.formula.formula import MOST_PARAMETERS, Builder, Formula, Range, parsed
-from scalevec.analysis.formula.steps import FormulaSteps
+from scalevec.analysis.formula.formula import MOST_PARAMETERS, Formula, Range, parsed
+from scalevec.analysis.formula.jets import Jet, constant, evaluate, parameter
 from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
 from scalevec.analysis.registry import LawEntry, Method, base_of, law_text
 
 Parameters = Mapping[str, float] | Mapping[str, FloatArray]
 """Numbers, or arrays whose shape broadcasts with that of the variables."""
-
-
-def _sigmoid(values: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -values)))
-
-
-def _power(base: FloatArray, exponent: FloatArray) -> FloatArray:
-    return np.asarray(1.0 / base if exponent == -1 else base**exponent)
-
-
-_OPERATIONS: dict[str, Any] = {
-    "+": np.add,
-    "*": np.multiply,
-    "^": _power,
-    "exp": np.exp,
-    "log": np.log,
-    "max": np.maximum,
-    "sigmoid": _sigmoid,
-    "step": lambda a: (a >= 0).astype(float),
-}
-
-
-def computed(
-    steps: FormulaSteps, places: Sequence[int], known: dict[int, Any], names: Mapping[str, Any]
-) -> None:
-    """Put the values of the steps at ``places`` that are not ``known`` into it; names have ``names``."""
-    with np.errstate(all="ignore"):
-        for index in places:
-            if index in known:
-                continue
-            operation, first, second = steps.steps[index]
-            if operation in ("number", "name"):
-                known[index] = np.float64(first) if operation == "number" else names[str(first)]
-            elif second < 0:
-                known[index] = _OPERATIONS[operation](known[int(first)])
-            else:
-                known[index] = _OPERATIONS[operation](known[int(first)], known[second])
 
 
 @dataclass(frozen=True)
@@ -63,7 +25,6 @@ class Law:
 
     ``per_arm`` names the coefficients that each arm keeps in a joint fit of several arms (all others are
     shared); ``method`` says what is fitted: the points themselves, or optima that are found first.
-    ``given`` are the values of the parameters that are not fitted.
     """
 
     name: str
@@ -71,16 +32,11 @@ class Law:
     source: str
     per_arm: tuple[str, ...] = ()
     method: Method = "points"
-    given: tuple[tuple[str, float], ...] = ()
 
     @property
     def fixed(self) -> dict[str, float]:
         """The values of the parameters that are not fitted."""
-        return dict(self.given)
-
-    def holding(self, **values: float) -> "Law":
-        """The same law with more parameters that are not fitted."""
-        return replace(self, given=tuple({**self.fixed, **values}.items()))
+        return dict(self.written.fix)
 
     @property
     def output(self) -> str:
@@ -117,12 +73,26 @@ class Law:
         return {**dict.fromkeys(self.positive, (0.0, np.inf)), **bounds}
 
     @cached_property
+    def _anywhere(self) -> Jet:
+        """The law at numbers of no meaning by all of its names: which derivatives there are."""
+        names = enumerate(self.written.names)
+        with np.errstate(all="ignore"):
+            of_names = {name: parameter(name, np.float64(0.31 + 0.17 * k)) for k, name in names}
+            return evaluate(self.written.tree, of_names)
+
+    def interact(self, a: str, b: str) -> bool:
+        """Whether the slope by one of two names depends on the other."""
+        with np.errstate(all="ignore"):
+            return (min(a, b), max(a, b)) in self._anywhere.second
+
+    @cached_property
     def floor(self) -> str:
         """The irreducible loss: the parameter that is added to all others; empty where there is none."""
-        steps, root = self.steps
-        unit_slope = steps.number(1.0)
-        names = (n for n in (*self.parameters, *self.fixed) if steps.derivative(root, n) == unit_slope)
-        return next(names, "")
+        for name in (*self.parameters, *self.fixed):
+            alone = not any(self.interact(name, other) for other in self.written.names)
+            if alone and np.all(self._anywhere.first[name] == 1.0):
+                return name
+        return ""
 
     @property
     def logarithmic(self) -> tuple[str, ...]:
@@ -132,19 +102,11 @@ class Law:
     @cached_property
     def linear(self) -> tuple[str, ...]:
         """Parameters in which the formula is linear, all of them together."""
-        steps, root = self.steps
         names: list[str] = []
         for name in self.parameters:
-            slope = steps.derivative(root, name)
-            if all(steps.is_zero(steps.derivative(slope, other)) for other in (*names, name)):
+            if not any(self.interact(name, other) for other in (*names, name)):
                 names.append(name)
         return tuple(names)
-
-    @cached_property
-    def steps(self) -> tuple[FormulaSteps, int]:
-        """The steps of the formula, and the place of its value."""
-        steps = FormulaSteps()
-        return steps, Builder(self.written.expression, steps, {}).step(self.written.expression.tree)
 
     @property
     def formula(self) -> str:
@@ -167,21 +129,17 @@ class Law:
 
     def predict(self, parameters: Parameters, variables: Mapping[str, FloatArray]) -> FloatArray:
         """y at ``variables`` (each [points]; units: counts and FLOPs)."""
-        (steps, root), known = self.steps, dict[int, Any]()
-        computed(steps, steps.needed(root), known, {**self.constants, **parameters, **variables})
-        shape = np.broadcast_shapes(*(np.shape(values) for values in variables.values()), known[root].shape)
-        return np.asarray(np.broadcast_to(known[root], shape))
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """The values of the parameters that are not fitted, as the steps take them."""
-        return {name: np.float64(value) for name, value in self.fixed.items()}
+        given = {**self.fixed, **parameters, **variables}
+        with np.errstate(all="ignore"):
+            value = evaluate(
+                self.written.tree, {n: constant(np.asarray(v, float)) for n, v in given.items()}
+            ).value
+        shape = np.broadcast_shapes(*(np.shape(values) for values in variables.values()), np.shape(value))
+        return np.asarray(np.broadcast_to(value, shape))
 
     def touched_by(self, variable: str) -> list[str]:
         """The parameters that act together with ``variable``."""
-        steps, root = self.steps
-        slope = steps.derivative(root, variable)
-        return [name for name in self.parameters if not steps.is_zero(steps.derivative(slope, name))]
+        return [name for name in self.parameters if self.interact(name, variable)]
 
 
 def law_named(name: str) -> Law:
@@ -193,21 +151,18 @@ def law_named(name: str) -> Law:
 @functools.lru_cache(maxsize=256)
 def _law(name: str, entry: LawEntry) -> Law:
     formula = parsed(law_text(name))
-    short, given = name.split(";")[0].strip(), tuple(formula.fix.items())
-    law = Law(short, formula, entry.source, entry.per_arm, entry.method, given)
+    law = Law(name.split(";")[0].strip(), formula, entry.source, entry.per_arm, entry.method)
     if not law.variables:
-        raise formula.refuse(0, "it has no column; N, D, C, x and the columns of the table are columns")
+        raise formula.refuse("it has no column; N, D, C, x and the columns of the table are columns")
     if not 1 <= len(law.parameters) <= MOST_PARAMETERS:
-        raise formula.refuse(0, f"it has {len(law.parameters)} parameters; allowed: 1 to {MOST_PARAMETERS}")
+        raise formula.refuse(f"it has {len(law.parameters)} parameters; allowed: 1 to {MOST_PARAMETERS}")
     clauses: dict[str, Sequence[str]] = {"positive": formula.positive or ()}
     clauses |= {clause: tuple(getattr(formula, clause)) for clause in ("start", "fix", "bounds")}
     for clause, names in clauses.items():
         if columns := [name for name in names if name in law.variables]:
-            raise formula.refuse(formula.text.index(clause), f"{columns[0]} is a column, no parameter")
+            raise formula.refuse(f"{clause}: {columns[0]} is a column, no parameter")
     if low := [name for name in law.positive if formula.start.get(name, (1.0, 1.0))[0] <= 0]:
-        raise formula.refuse(
-            formula.text.rindex("start"), f"{low[0]} is positive, but starts at zero or below"
-        )
+        raise formula.refuse(f"{low[0]} is positive, but starts at zero or below")
     return law
 
 
@@ -223,12 +178,11 @@ def with_columns(name: str, table_columns: Sequence[str]) -> str:
         return name
     known = [name for name in formula.names if name in table_columns and name not in (*VARIABLES, "x")]
     declared = {*(formula.positive or ()), *formula.start, *known}
-    for column, position in formula.names.items():
+    for column in formula.names:
         close = difflib.get_close_matches(column, table_columns, n=1, cutoff=0.75) if len(column) > 3 else []
         if close and column not in declared:
             raise formula.refuse(
-                position,
-                f"no column {column!r}; nearest: {close[0]!r}; a parameter so named is listed as positive",
+                f"no column {column!r}; nearest: {close[0]!r}; a parameter so named is listed as positive"
             )
     return f"{name}; columns {', '.join(known)}" if known else name
 

@@ -3,20 +3,21 @@
 Each field stands here with its default, its help and its allowed values; nothing heavy is imported.
 """
 
+# ruff: noqa: RUF009 (each call makes a field)
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
-from scalevec.analysis.errors import DataError, FormulaError, require_choice
+from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.formula.formula import parsed
 from scalevec.analysis.registry import LAWS, base_of, law_text
 
 Variable = Literal["N", "D", "C"]
-Loss = Literal["auto", "huber", "l1", "l2"]
+Loss = Literal["auto", "huber", "l2"]
 Residual = Literal["log", "linear"]
-Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "profile", "none"]
+Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "none"]
 NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
 Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
@@ -26,7 +27,6 @@ VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
 LOSSES: dict[Loss, str] = {
     "auto": "least squares where seeds repeat, Huber's loss where they do not",
     "huber": "Huber's loss",
-    "l1": "absolute values",
     "l2": "least squares",
 }
 INTERVALS: dict[Interval, str] = {
@@ -34,7 +34,6 @@ INTERVALS: dict[Interval, str] = {
     "seed-t": "t from seed noise pooled within rungs, bootstrap around the law",
     "residual-t": "t from the residuals, bootstrap around the law",
     "cluster-t": "t from whole runs' residuals with random signs",
-    "profile": "profile of the objective",
     "none": "no interval",
 }
 N_CONVENTIONS: dict[NConvention, str] = {
@@ -65,8 +64,8 @@ FEWEST_REPLICATES = 20
 """The spread of fewer bootstrap replicates is known to no better than a fifth; that of one is zero."""
 
 
-def _help(text: str, choices: Iterable[str] = ()) -> dict[str, Any]:
-    return {"help": text, "choices": tuple(choices)}
+def _option(default: Any, text: str, choices: Iterable[str] = ()) -> Any:
+    return field(default=default, metadata={"help": text, "choices": tuple(choices)})
 
 
 @dataclass(frozen=True)
@@ -81,65 +80,43 @@ class AnalysisOptions:
         0.95
     """
 
-    law: str = field(
-        default="auto", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+    law: str = _option("auto", "Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+    x: Variable = _option("C", "Variable of a law in one variable.", get_args(Variable))
+    y: str = _option("loss", "Column to compare or, by a law in one variable, to fit.")
+    where: str | None = _option(None, "Rows to use, as 'n_params > 1e6 and loss < 4'.")
+    loss: Loss = _option("auto", "Loss function of the fit.", LOSSES)
+    delta: float = _option(1e-3, "Huber's delta, in units of the residual.")
+    residual: Residual = _option("log", "Residuals: of log loss, or of loss.", get_args(Residual))
+    hold_out: str = _option(
+        "largest", "Rows to predict: largest (rung), none, a column (its last value) or an expression."
     )
-    x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
-    y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))
-    where: str | None = field(default=None, metadata=_help("Rows to use, as 'n_params > 1e6 and loss < 4'."))
-    loss: Loss = field(default="auto", metadata=_help("Loss function of the fit.", LOSSES))
-    delta: float = field(default=1e-3, metadata=_help("Huber's delta, in units of the residual."))
-    residual: Residual = field(
-        default="log", metadata=_help("Residuals: of log loss, or of loss.", get_args(Residual))
+    interval: Interval = _option("auto", "Method of a fit's intervals.", INTERVALS)
+    level: float = _option(0.95, "Level of the intervals.")
+    bootstrap: int = _option(1000, "Bootstrap replicates; 0: none.")
+    seed: int = _option(0, "Seed of the bootstrap.")
+    cluster: str = _option(
+        "cluster",
+        f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run.",
     )
-    hold_out: str = field(
-        default="largest",
-        metadata=_help("Rows to predict: largest (rung), none, a column (its last value) or an expression."),
+    n_convention: NConvention = _option("matrices", "Parameters that N counts.", N_CONVENTIONS)
+    c_convention: CConvention = _option("6nd", "FLOPs that C counts.", C_CONVENTIONS)
+    unit: Unit = _option("nats-per-token", "Unit of the losses.", UNITS)
+    margin: float | None = _option(None, "Difference within which arms are equivalent, in nats/token.")
+    weights: str | None = _option(None, "Column of the weights of the points of a fit.")
+    looks: tuple[int, ...] | None = _option(
+        None, "Numbers of seeds at which the arms are judged, declared before the first result."
     )
-    interval: Interval = field(default="auto", metadata=_help("Method of a fit's intervals.", INTERVALS))
-    level: float = field(default=0.95, metadata=_help("Level of the intervals."))
-    bootstrap: int = field(default=1000, metadata=_help("Bootstrap replicates; 0: none."))
-    seed: int = field(default=0, metadata=_help("Seed of the bootstrap."))
-    cluster: str = field(
-        default="cluster",
-        metadata=_help(
-            f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run."
-        ),
+    repeated_seeds: RepeatedSeeds = _option(
+        "may-share", "What a seed that rungs repeat means where no stream is recorded.", REPEATED_SEEDS
     )
-    n_convention: NConvention = field(
-        default="matrices", metadata=_help("Parameters that N counts.", N_CONVENTIONS)
-    )
-    c_convention: CConvention = field(default="6nd", metadata=_help("FLOPs that C counts.", C_CONVENTIONS))
-    unit: Unit = field(default="nats-per-token", metadata=_help("Unit of the losses.", UNITS))
-    margin: float | None = field(
-        default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
-    )
-    fix: tuple[str, ...] | None = field(
-        default=None, metadata=_help("Value of a parameter that is not fitted, as E=1.6; may be given again.")
-    )
-    bound: tuple[str, ...] | None = field(
-        default=None,
-        metadata=_help("Bounds of a parameter, as alpha=0.1:1, one side open as E=1:; may be given again."),
-    )
-    weights: str | None = field(default=None, metadata=_help("Column of the weights of the points of a fit."))
-    looks: tuple[int, ...] | None = field(
-        default=None,
-        metadata=_help("Numbers of seeds at which the arms are judged, declared before the first result."),
-    )
-    repeated_seeds: RepeatedSeeds = field(
-        default="may-share",
-        metadata=_help("What a seed that rungs repeat means where no stream is recorded.", REPEATED_SEEDS),
-    )
-    settings: tuple[str, ...] | None = field(
-        default=None, metadata=_help("Further columns in which a pair must agree (default: a sweep's grid).")
+    settings: tuple[str, ...] | None = _option(
+        None, "Further columns in which a pair must agree (default: a sweep's grid)."
     )
 
     def __post_init__(self) -> None:
-        if self.settings is not None:
-            object.__setattr__(self, "settings", tuple(self.settings))
-        if self.looks is not None:
-            object.__setattr__(self, "looks", tuple(self.looks))
-        self._write_clauses()
+        for name in ("settings", "looks"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(given))
         require_law(self.law)
         for option in dataclasses.fields(self):
             if option.metadata["choices"] and option.name != "law":
@@ -163,14 +140,6 @@ class AnalysisOptions:
         if self.y != "loss" and entry and not entry.in_one_variable:
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
 
-    def _write_clauses(self) -> None:
-        """Fixed values and bounds become part of the law, which is what every fit is asked for."""
-        for clause, name in (("fix", "fix"), ("bounds", "bound")):
-            if given := getattr(self, name):
-                listed = [given] if isinstance(given, str) else list(given)
-                object.__setattr__(self, "law", _with_clause(self.law, clause, name, listed))
-                object.__setattr__(self, name, None)
-
     def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":
         """The options with ``loss: auto`` decided.
 
@@ -182,29 +151,12 @@ class AnalysisOptions:
         return dataclasses.replace(self, loss="l2" if seeds_repeat else "huber")
 
 
-def _with_clause(law: str, clause: str, option: str, listed: Sequence[str]) -> str:
-    """Return ``law`` with what an option lists as its ``clause``; an error names the one at fault."""
-    require_law(law)
-    for n_read, value in enumerate(listed, 1):
-        longer = f"{law}; {clause} {', '.join(listed[:n_read])}"
-        try:
-            require_law(longer)
-        except FormulaError as error:
-            raise DataError(f"{option} is {value!r} (law {law}): {error.why}") from error
-    return longer
-
-
 def require_law(law: str) -> None:
     """Raise :class:`DataError` unless ``law`` is the name of one or a formula."""
     if law not in LAWS and not is_formula(law):
         require_choice("law", law, LAWS)
     if law not in LAWS:
-        try:
-            parsed(law_text(law))
-        except FormulaError:
-            raise
-        except ValueError as error:
-            raise DataError(str(error)) from error
+        parsed(law_text(law))
 
 
 def is_formula(law: str) -> bool:
@@ -232,8 +184,6 @@ class OptionChanges(TypedDict, total=False):
     c_convention: CConvention
     unit: Unit
     margin: float | None
-    fix: tuple[str, ...] | None
-    bound: tuple[str, ...] | None
     weights: str | None
     looks: tuple[int, ...] | None
     repeated_seeds: RepeatedSeeds

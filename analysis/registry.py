@@ -8,9 +8,10 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.formula import parsed
 
-Method = Literal["points", "isoflop", "envelope"]
+Method = Literal["points", "isoflop"]
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def base_of(law: str) -> "LawEntry | None":
 
 
 def law_text(law: str) -> str:
-    """Return ``law``, the name of one (with clauses), as a formula. Raises ``ValueError``: it takes none."""
+    """Return ``law``, the name of one (with clauses), as a formula; raises :class:`DataError`."""
     name, sign, clauses = law.partition(";")
     entry = base_of(law)
     if entry is None:
         return law
     if clauses and (entry.per_arm or entry.method != "points"):
-        raise ValueError(
+        raise DataError(
             f"law {name.strip()} is fitted to arms together or to optima: "
             "it takes no fixed or bounded parameters"
         )
@@ -104,7 +105,6 @@ LAWS: dict[str, LawEntry] = {
         "Muennighoff et al. 2023, arXiv 2305.16264: its data part, D tokens from unique_tokens",
     ),
     "isoflop": LawEntry("G C^a", f"{_HOFFMANN}, section 3.2", method="isoflop"),
-    "envelope": LawEntry("G C^a", f"{_HOFFMANN}, section 3.1", method="envelope"),
 }
 TABLES: dict[str, RegistryEntry] = {
     name: RegistryEntry(description, f"scalevec.analysis.tables.{name}:build")

@@ -60,24 +60,20 @@ def _of_one_arm() -> Iterator[Design]:
     default = AnalysisOptions(bootstrap=DRAWS)
     grown = replace(default, law="chinchilla")
     squares = replace(grown, loss="l2")
-    profiled = replace(squares, interval="profile")
     grid, checkpoints = law_designs.grid, law_designs.checkpoints
     yield Design("5 sizes x 3 budgets x 3 seeds", grid(5, 3, 3), grown)
     for clause in ("fix E = 1.69", "bounds alpha = 0.3:0.38, E = 1.6:1.8"):
         law = f"chinchilla; {clause}"
         yield Design(f"5 sizes x 3 budgets x 3 seeds, {clause}", grid(5, 3, 3, law), replace(grown, law=law))
-    yield Design("5 sizes x 3 budgets x 3 seeds, profile", grid(5, 3, 3), profiled)
     yield Design("12 sizes x 10 budgets x 1 seed", grid(12, 10, 1), grown)
     yield Design("16 sizes x 15 budgets x 1 seed", grid(16, 15, 1), grown)
     yield Design("15 runs x 8 checkpoints", checkpoints(15, 8), grown)
     yield Design("15 runs x 8 checkpoints, l2", checkpoints(15, 8), squares)
     yield Design("predictions: 5 sizes x 3 budgets x 3 seeds", law_designs.predicted_grid(5, 3, 3), grown)
     yield Design("predictions: 6 isoFLOP budgets x 9 sizes", law_designs.predicted_isoflops(6, 9), grown)
-    isoflop, envelope = replace(default, law="isoflop"), replace(default, law="envelope")
+    isoflop = replace(default, law="isoflop")
     for n in (6, 10):
         yield Design(f"isoflop, {n} budgets x 9 sizes", law_designs.isoflops(n, 9), isoflop)
-    for n in (12, 24):
-        yield Design(f"envelope, {n} curves", law_designs.curves(n), envelope)
     for correlation in (0.0, 0.5, 0.9):
         name = f"unpaired, 10 arms x 22 runs x 5 checkpoints, within-run correlation {correlation:g}"
         yield Design(name, unpaired_designs.unpaired(22, 5, correlation), grown)

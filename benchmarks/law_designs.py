@@ -10,7 +10,6 @@ from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits import intervals
 from scalevec.analysis.fits.fit import fit, fit_arm
-from scalevec.analysis.fits.profile_likelihood import prediction_profile, profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
@@ -63,18 +62,6 @@ def isoflops(n_budgets: int, n_sizes: int) -> Simulate:
     return simulate
 
 
-def curves(n_runs: int) -> Simulate:
-    """Training curves on Hoffmann's law, each with an offset of its own, and the law of their envelope."""
-
-    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
-        n = np.repeat(np.geomspace(1e7, 1e10, n_runs), 60)
-        d = np.tile(np.geomspace(1e8, 1e13, 60), n_runs)
-        run = np.repeat(np.arange(n_runs), 60)
-        return _of_optima(n, d, run, rng.normal(0, NOISE, n_runs)[run], settings)
-
-    return simulate
-
-
 def predicted_grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Simulate:
     """:func:`grid`, and what ``scalevec predict`` says at once, twice and ten times the largest compute."""
 
@@ -88,7 +75,7 @@ def predicted_grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Simulate:
 
 
 def predicted_isoflops(n_budgets: int, n_sizes: int) -> Simulate:
-    """:func:`isoflops`, with the surface beside the parabolas."""
+    """The same of a law in N and D that is fitted to the sizes of :func:`isoflops`."""
 
     def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         budgets = np.repeat(np.geomspace(1e19, 1e21, n_budgets), n_sizes)
@@ -120,7 +107,7 @@ def _predicted(table: pd.DataFrame, rng: np.random.Generator, settings: Analysis
     for best in fitted.best(*budgets).itertuples():
         truth = float(_optimal_size(np.array([best.flops]))[0])
         factor = best.flops / budgets[0]
-        covered[f"N* by {best.by} at {factor:g} C"] = covers((best.N_low, best.N_high), truth)
+        covered[f"N* at {factor:g} C"] = covers((best.N_low, best.N_high), truth)
     return covered
 
 
@@ -163,17 +150,11 @@ def of_one_arm(
 ) -> Covered:
     """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
     fitted = fit_points(points_of(law_named(law), variables), loss, settings)
-    cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
     names = pd.Series([str(cluster) for cluster in clusters])
     far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
     wanted = float(law_named(law).predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
-    if settings.interval == "profile":
-        profiled = {name: profile(fitted, name, LEVEL).interval for name in truth}
-        profiled["prediction at 2 C"] = prediction_profile(fitted, far, LEVEL).interval
-        truths = {**truth, "prediction at 2 C": wanted}
-        return {name: covers(interval, truths[name]) for name, interval in profiled.items()}
-    built = intervals.replicates(fitted, cells.astype(float), names, settings)
-    if isinstance(built, intervals.NoInterval):
+    built = intervals.replicates(fitted, names, settings)
+    if not built.draws:
         return {}
     covered = {name: covers(b, truth[name]) for name, b in built.parameters(fitted, LEVEL)[0].items()}
     estimate, drawn = (

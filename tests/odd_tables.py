@@ -180,7 +180,7 @@ def odd_command(draw: Random, path: Path) -> list[str]:
         (0.1, "--cluster", ["row", "rung", "arm", "trial_id", "seed", "n_params"]),
         (0.08, "--c-convention", ["given", "6nd", "counted"]),
         (0.06, "--n-convention", ["total", "with-embedding", "matrices"]),
-        (0.1, "--loss", ["l1", "l2"]),
+        (0.1, "--loss", ["huber", "l2"]),
         (0.1, "--residual", ["linear"]),
         (0.04, "--settings", ["optimizer", "device", "epochs"]),
     ):

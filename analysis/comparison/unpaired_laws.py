@@ -304,7 +304,5 @@ class ArmOnLine:
         return tuple(
             f"{surface.data.arm}: {warning}"
             for surface in self.both
-            for warning in fit_warnings(
-                surface.data.rows, self.options, surface.law, surface.number, lack=None
-            )
+            for warning in fit_warnings(surface.data, surface.law, surface.number)
         )

@@ -100,9 +100,9 @@ class _Evaluator:
         if len(self.expression) > LONGEST_EXPRESSION:
             raise self._refuse(f"it has {len(self.expression)} characters; allowed: {LONGEST_EXPRESSION}")
         try:
-            self.read = read(self.expression.strip(), is_formula=False)
+            tree = read(self.expression, is_formula=False)
             with np.errstate(divide="ignore", invalid="ignore"):
-                return meaning(self.read.tree)
+                return meaning(tree)
         except (ArithmeticError, TypeError) as error:
             raise self._refuse(f"its arithmetic fails ({error})") from error
         except (FormulaError, RecursionError, MemoryError) as error:
@@ -136,13 +136,13 @@ class _Evaluator:
                 whole = np.broadcast_arrays(np.ones(len(self.table), bool), *compared)
                 return pd.Series(np.logical_and.reduce(whole), self.table.index)
             case ast.Name():
-                return self._column(self.read.written(node))
+                return self._column(node.id)
             case ast.Constant(value=bool() | int() | float() | str()):
                 return node.value
         raise self._not_allowed(node)
 
     def _refuse(self, reason: str, node: ast.expr | None = None) -> DataError:
-        shown = f"{self.read.written(node)[:60]!r} " if node else ""
+        shown = f"{ast.unparse(node)[:60]!r} " if node else ""
         return DataError(f"{self.what} {self.expression[:80]!r}: {shown}{reason}")
 
     def _not_allowed(self, node: ast.expr) -> DataError:

@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.runs import checkpoints, has_seeds, not_repetitions
-from scalevec.analysis.data.tidy import FloatArray, checked, completed_rows, require_column
+from scalevec.analysis.data.tidy import BoolArray, FloatArray, checked, completed_rows, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import (
     needed_columns,
-    values_of,
-    variables_of,
-    weights_of,
+    rung_size,
+    variable_of,
     with_default_law,
     with_given_compute,
 )
@@ -65,16 +64,25 @@ class ArmData:
         of_one_run = checkpoints(self.rows, self.options.cluster)
         return f"no interval: {of_one_run}" if of_one_run else unlike
 
-    def table_of_optima(self) -> tuple[pd.DataFrame, AnalysisOptions]:
-        """The optima as a table for a power law in C whose y is N*, and the options of that law."""
-        kept = [optimum for optimum in self.optima if not optimum.censored]
-        columns = {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}
-        rows = pd.DataFrame(columns, dtype=float)
-        rows["rung"] = rows["flops"].map("C {:.3g}".format)
-        of_optima = dataclasses.replace(
-            self.options, law="power", x="C", y="n_star", c_convention="given", interval="none"
-        )
-        return rows, of_optima
+    @property
+    def sizes(self) -> FloatArray:
+        """What rungs are ordered by: N (C, D) of each point, the budget of each optimum [points]."""
+        if self.optima:
+            return self.points.variables["C"]
+        return variable_of(self.rows, rung_size(self.options), self.options)
+
+    def rungs(self, which: BoolArray) -> str:
+        """The names of the rungs of the points ``which`` [points]."""
+        names = pd.Series(self.sizes).map("C {:.3g}".format) if self.optima else self.rows["rung"].astype(str)
+        return ", ".join(dict.fromkeys(names[which]))
+
+    def part(self, which: BoolArray) -> "ArmData":
+        """The data of the points ``which`` [points]; the rows of optima stay together."""
+        variables = {name: values[which] for name, values in self.points.variables.items()}
+        weights = None if self.points.weights is None else self.points.weights[which]
+        points = points_of(self.points.law, variables, weights)
+        rows = self.rows if self.optima else self.rows[which]
+        return dataclasses.replace(self, rows=rows, points=points, y=self.y[which])
 
     @property
     def clusters(self) -> "pd.Series[str]":
@@ -124,21 +132,34 @@ def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -
     if not len(rows):
         raise DataError(f"arm {arm!r} has no completed trial")
     require_column(rows, options.cluster)
+    build = data_of_rows if law_named(options.law).method == "points" else _data_of_optima
+    return dataclasses.replace(build(arm, rows, options), excluded=excluded)
+
+
+def data_of_rows(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmData:
+    """Return the data of completed rows, each of which is a point of the law."""
     law = law_named(options.law)
-    if law.method == "points":
-        points = points_of(law, variables_of(rows, options), weights_of(rows, options))
-        return ArmData(arm, rows, excluded, points, values_of(rows, options), options)
+    variables = {
+        name: variable_of(rows, options.x if name == "x" else name, options) for name in law.variables
+    }
+    weights = rows[options.weights].to_numpy(float) if options.weights else None
+    points = points_of(law, variables, weights)
+    return ArmData(arm, rows, {}, points, rows[options.y].to_numpy(float), options)
+
+
+def _data_of_optima(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmData:
+    law = law_named(options.law)
     if options.weights:
         raise DataError(
             f"weights is {options.weights!r}; law {law.name} is fitted to optima: allowed is none"
         )
-    curve_optima = optima(rows, options)
-    kept = [o for o in curve_optima if not o.censored]
-    points = points_of(law, {"C": np.array([o.budget for o in kept])})
-    sizes = np.array([o.n_star for o in kept], float)
+    found = optima(rows, options)
+    kept = [optimum for optimum in found if not optimum.censored]
+    points = points_of(law, {"C": np.array([optimum.budget for optimum in kept])})
+    sizes = np.array([optimum.n_star for optimum in kept], float)
     # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
     squares = dataclasses.replace(options, loss="l2", residual="log")
-    return ArmData(arm, rows, excluded, points, sizes, squares, tuple(curve_optima))
+    return ArmData(arm, rows, {}, points, sizes, squares, tuple(found))
 
 
 def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:

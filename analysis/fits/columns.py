@@ -47,14 +47,6 @@ def with_given_compute(options: AnalysisOptions, table: pd.DataFrame) -> Analysi
     return options
 
 
-def variables_of(rows: pd.DataFrame, options: AnalysisOptions) -> dict[str, FloatArray]:
-    """Return the law's variables, name -> [rows]; units: counts and FLOPs."""
-    return {
-        name: variable_of(rows, options.x if name == "x" else name, options)
-        for name in law_named(options.law).variables
-    }
-
-
 def variable_of(rows: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
     """Return N, D, C or a column of each row [rows]."""
     if name not in VARIABLES:
@@ -62,16 +54,6 @@ def variable_of(rows: pd.DataFrame, name: str, options: AnalysisOptions) -> Floa
     if name == "C":
         return compute_of(rows, options.n_convention, options.c_convention)
     return parameters_of(rows, options.n_convention) if name == "N" else rows["n_tokens"].to_numpy(float)
-
-
-def values_of(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray:
-    """Return y of each row [rows]."""
-    return rows[options.y].to_numpy(float)
-
-
-def weights_of(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray | None:
-    """Return the weight of each row [rows]; None where all count the same."""
-    return rows[options.weights].to_numpy(float) if options.weights else None
 
 
 def rung_size(options: AnalysisOptions) -> str:
@@ -91,27 +73,24 @@ def with_default_law(options: AnalysisOptions, rows: pd.DataFrame) -> AnalysisOp
     if options.law != "auto":
         return options
     y = pd.to_numeric(rows[options.y], errors="coerce")
-    kept = rows[np.isfinite(y) & (y > 0)]
-    law = "power"
+    kept, law = rows[np.isfinite(y) & (y > 0)], "power"
     if options.y == "loss" and len(kept):
-        arms = [part for _, part in kept.groupby("arm", sort=False)] if "arm" in kept else [kept]
-        law = _law_of([(variable_of(part, options.x, options), values_of(part, options)) for part in arms])
+        parts = [part for _, part in kept.groupby("arm", sort=False)] if "arm" in kept else [kept]
+        arms = [(variable_of(part, options.x, options), part["loss"].to_numpy(float)) for part in parts]
+        profiles = [floor_profile(*arm) for arm in arms]
+        if all(profile.zero > profile.critical for profile in profiles):
+            law = "power-floor"
+        elif len(arms) > 1 and _has_shared_floor(arms):
+            law = "power-floor-shared"
     return dataclasses.replace(options, law=law)
-
-
-def _law_of(arms: Sequence[Line]) -> str:
-    profiles = [floor_profile(x, y) for x, y in arms]
-    if all(profile.zero > profile.critical for profile in profiles):
-        return "power-floor"
-    return "power-floor-shared" if len(arms) > 1 and _has_shared_floor(arms) else "power"
 
 
 def _has_shared_floor(arms: Sequence[Line]) -> bool:
     """Whether one floor for all arms fits better than none, by more than the noise."""
     if min(len(np.unique(x)) for x, _ in arms) < FEWEST_SIZES - 1:
         return False
-    squares, points = AnalysisOptions(law="power-floor", loss="l2"), [({"x": x}, y) for x, y in arms]
-    shared = joint_fit(points, law_named("power-floor"), squares, per_arm=("A", "alpha"))
+    squares, points = AnalysisOptions(loss="l2"), [({"x": x}, y) for x, y in arms]
+    shared = joint_fit(points, law_named("power-floor-shared"), squares)
     without = sum(fit_points(points_of(law_named("power"), v), y, squares).objective for v, y in points)
     seeds, df = pooled_noise(np.log(shared.y), shared.points.cells), len(shared.y) - shared.theta.size
     candidates = [(2 * shared.objective / df, df)] if df > 0 else []

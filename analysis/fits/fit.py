@@ -11,17 +11,15 @@ from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
 from scalevec.analysis.fits.columns import with_default_law
-from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, lack_of, optima_warnings
-from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, rolling_hold_outs
-from scalevec.analysis.fits.intervals import NoInterval, replicates
+from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning
+from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs
+from scalevec.analysis.fits.intervals import Replicates, no_interval
 from scalevec.analysis.fits.isoflop import vertex_replicates
-from scalevec.analysis.fits.predicted_points import FittedArm, Uncertainty
-from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
+from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.fits.result import Fit, Fits
 from scalevec.analysis.formatting import joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
-from scalevec.analysis.registry import base_of
 from scalevec.analysis.solver.best_fit import FittedLaw
 
 OPTIMA_NOTE = (
@@ -63,10 +61,12 @@ def fitted_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[FittedA
 
     Raises :class:`DataError` as :func:`fit`.
     """
-    arms = data_of_arms(results, options)
-    if law_named(arms[0].options.law).per_arm:
-        return _fitted(arms)
-    return [fitted for data in arms for fitted in _fitted([data])]
+    return [fitted for arms in _together(data_of_arms(results, options)) for fitted in _fitted(arms)]
+
+
+def _together(arms: Sequence[ArmData]) -> list[Sequence[ArmData]]:
+    """The arms that one fit is made of: all of them by a law that they share, else each alone."""
+    return [arms] if law_named(arms[0].options.law).per_arm else [[data] for data in arms]
 
 
 def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
@@ -76,33 +76,28 @@ def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
 
 def _fitted(arms: Sequence[ArmData]) -> list[FittedArm]:
     """The law of one arm, or of several that are fitted jointly."""
-    laws = fitted_laws(arms)
+    laws, which = fitted_laws(arms), arms[0].options.hold_out
     uncertainty = _uncertainty(arms, laws[0])
     # What carries no interval carries none of its hold-out either.
-    held = _held_out(arms, 0 if isinstance(uncertainty, NoInterval) else DRAWS)
+    draws = DRAWS if uncertainty.draws else 0
+    held = [{} for _ in arms] if which == "none" else hold_outs(arms, which, draws)
     return [
         FittedArm(tuple(arms), law, number, uncertainty, held[number], lack_of(data, law))
         for number, (data, law) in enumerate(zip(arms, laws, strict=True))
     ]
 
 
-def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Uncertainty:
+def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Replicates:
     """Where the intervals come from, or why there are none."""
     options = arms[0].options
     if several := pooled_settings(pd.concat([data.rows for data in arms]), options.settings):
-        return NoInterval(
-            f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
-        )
-    clusters = pd.concat([data.clusters for data in arms])
+        unlike = f"values of {joined(several)} differ at one rung, by more than seed noise"
+        return no_interval(law, f"no interval: {unlike}; choose one with where")
     if reason := next(filter(None, (data.doubt for data in arms)), ""):
-        return NoInterval(reason)
+        return no_interval(law, reason)
     if law.points.law.method == "isoflop" and options.interval in ("auto", "cluster-t"):
         return vertex_replicates(law, arms[0].rows, options)
-    if options.interval != "profile":
-        seeded = all(data.repeats_by_seed for data in arms)
-        return replicates(law, law.points.cells, clusters, options, seeded=seeded)
-    reason = refusal(law, clusters.nunique())
-    return NoInterval(reason) if reason else ProfileIntervals()
+    return noise_of(arms, law, options.bootstrap)
 
 
 def fit_of(fitted: FittedArm) -> Fit:
@@ -132,15 +127,11 @@ def fit_of(fitted: FittedArm) -> Fit:
         hold_out=dict(fitted.held),
         optima=data.optima,
         warnings=(
-            *fit_warnings(data.rows, options, law, arm, lack=fitted.lack),
+            *fit_warnings(data, law, arm),
             *filter(None, [data.repetitions[0], fitted.silent]),
-            *optima_warnings(data.optima, options),
             *hold_out_warning(fitted.held),
         ),
         units=law.points.law.units(y, options.x),
-        fixed=tuple(law.points.law.fixed),
-        bounds=_bounds(law),
-        columns=() if base_of(options.law) else law.points.law.variables,
         options=law.options,
     )
 
@@ -157,25 +148,6 @@ def _intervals(fitted: FittedArm) -> tuple[dict[str, tuple[float, float]], str]:
     return {name: ends for name, ends in bounds.items() if name not in exponents}, note
 
 
-def _bounds(law: FittedLaw) -> dict[str, tuple[float | None, float | None]]:
-    """The bounds of parameters that the user or the law's text gave; being above zero is the law's own."""
-    ranges = {name: ends for name, ends in law.points.law.ranges.items() if ends != (0.0, np.inf)}
-    return {
-        name: (None if low == -np.inf else low, None if high == np.inf else high)
-        for name, (low, high) in ranges.items()
-    }
-
-
-def _held_out(arms: Sequence[ArmData], draws: int) -> list[dict[str, Any]]:
-    options = arms[0].options
-    if options.hold_out == "none":
-        return [{} for _ in arms]
-    if arms[0].optima:
-        rows, of_optima = arms[0].table_of_optima()
-        return hold_outs({arms[0].arm: rows}, of_optima, "largest")
-    return hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out, draws)
-
-
 def rolling(results: pd.DataFrame, options: AnalysisOptions) -> list[dict[str, Any]]:
     """Return how the law of the k smallest rungs of each arm predicts the next, a record for each arm and k.
 
@@ -190,14 +162,10 @@ def rolling(results: pd.DataFrame, options: AnalysisOptions) -> list[dict[str, A
     Raises:
         DataError: Bad values, or a law that is fitted to optima.
     """
-    arms = data_of_arms(results, options)
-    options = arms[0].options
-    if law_named(options.law).method != "points":
+    groups = _together(data_of_arms(results, options))
+    if groups[0][0].optima:
         raise DataError(f"law {options.law} is fitted to optima, whose rungs are not predicted one by one")
-    rows = {data.arm: data.rows for data in arms}
-    if law_named(options.law).per_arm:
-        return rolling_hold_outs(rows, options)
-    return [record for arm in rows for record in rolling_hold_outs({arm: rows[arm]}, options)]
+    return [record for arms in groups for record in rolling_hold_outs(arms)]
 
 
 def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOptions) -> list[Fit]:
@@ -206,26 +174,24 @@ def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOp
     Those errors are over the steps at which every law of an arm could be fitted, so that they compare.
     Raises :class:`DataError` as :func:`fit` does.
     """
-    fits: list[Fit] = []
-    errors: list[dict[tuple[str, int], float]] = []
-    for law in laws:
-        chosen = dataclasses.replace(options, law=law)
-        fits += fit(results, chosen).values()
-        records = rolling(results, chosen)
-        errors.append({(r["arm"], r["rungs"]): r["relative_error"] for r in records if "relative_error" in r})
-    common = set.intersection(*map(set, errors))
-    n_arms = len(fits) // len(laws)
+    of_laws = [dataclasses.replace(options, law=law) for law in laws]
+    errors = [
+        {
+            (r["arm"], r["rungs"]): abs(r["relative_error"])
+            for r in rolling(results, chosen)
+            if "predicted" in r
+        }
+        for chosen in of_laws
+    ]
+    common = sorted(set.intersection(*map(set, errors)))
     return [
-        dataclasses.replace(
-            fitted,
-            rolling=_summary([errors[i // n_arms][step] for step in sorted(common) if step[0] == fitted.arm]),
-        )
-        for i, fitted in enumerate(fits)
+        dataclasses.replace(fitted, rolling=_summary([of_law[step] for step in common if step[0] == arm]))
+        for chosen, of_law in zip(of_laws, errors, strict=True)
+        for arm, fitted in fit(results, chosen).items()
     ]
 
 
-def _summary(errors: Sequence[float]) -> dict[str, Any]:
-    if not errors:
+def _summary(sizes: Sequence[float]) -> dict[str, Any]:
+    if not sizes:
         return {"steps": 0, "reason": "no rung is predicted by all of the laws"}
-    sizes = np.abs(errors)
-    return {"steps": len(sizes), "mean_absolute_error": float(sizes.mean()), "largest": float(sizes.max())}
+    return {"steps": len(sizes), "mean_absolute_error": float(np.mean(sizes)), "largest": max(sizes)}

@@ -5,29 +5,33 @@ cells (Draper and Smith, Applied Regression Analysis, chapter 2), by least squar
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.runs import has_seeds
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.where import holds
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.columns import rung_size, values_of, variable_of, variables_of, weights_of
-from scalevec.analysis.fits.intervals import NoInterval, Replicates, replicates
-from scalevec.analysis.formatting import f_test, p_value
+from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
+from scalevec.analysis.fits.columns import rung_size, variable_of
+from scalevec.analysis.fits.intervals import Replicates, no_interval, replicates, values_of
+from scalevec.analysis.formatting import p_value
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
+from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
 from scalevec.analysis.solver.law_points import Points, points_of
-from scalevec.analysis.statistics.noise import are_copies, pooled_noise, t_quantile
+from scalevec.analysis.statistics.noise import are_copies, pooled_noise
 
 SIGNIFICANT = 0.01
 DRAWS = 200
 """Replicates of a law that predicts a hold-out: the end of its interval is known to a twentieth."""
 REFUTING_LEVEL = 0.95
+
+
+def _largest(size: FloatArray) -> BoolArray:
+    return np.asarray(size >= size.max() * (1 - 1e-9))
 
 
 def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolArray:
@@ -36,8 +40,7 @@ def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolA
     Raises :class:`DataError` for a name that is no column and an expression that is none.
     """
     if which == "largest":
-        size = variable_of(rows, rung_size(options), options)
-        return np.asarray(size >= size.max() * (1 - 1e-9))
+        return _largest(variable_of(rows, rung_size(options), options))
     if which in rows.columns:
         column = rows[which]
         last = column.max() if pd.api.types.is_numeric_dtype(column) else column.iloc[-1]
@@ -45,121 +48,96 @@ def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolA
     return holds(rows, which).to_numpy(bool)
 
 
-def hold_out(
-    rows: pd.DataFrame, options: AnalysisOptions, which: str, arm: str, draws: int = 0
-) -> dict[str, Any]:
-    """Predict the held rows from the others: the errors of the predicted against the observed values.
+def hold_out(rows: pd.DataFrame, options: AnalysisOptions, which: str, arm: str) -> dict[str, Any]:
+    """:func:`hold_outs` of completed rows of one arm, without an interval."""
+    return hold_outs([data_of_rows(arm, rows, options)], which)[0]
 
-    ``relative_error`` is that of the mean. ``interval`` is where the mean of the held runs should lie by
-    the noise of the law and theirs, from ``draws`` replicates, ``fails`` whether it does not. ``optimal``
-    says whether the law that predicts is a verified optimum, ``equal_parameters`` is the range of each
-    parameter of it that is not unique.
+
+def hold_outs(arms: Sequence[ArmData], which: str, draws: int = 0) -> list[dict[str, Any]]:
+    """Predict the held rows of each arm by one law of what is left of all of them.
+
+    ``relative_error`` is that of the mean of the predicted against that of the observed values. ``interval``
+    is where the mean of the held runs should lie by the noise of the law and theirs, from ``draws``
+    replicates, ``fails`` whether it does not. ``optimal`` says whether the law that predicts is a verified
+    optimum. Of optima the largest budget is held out.
     """
-    return hold_outs({arm: rows}, options, which, draws)[0]
+    which = "largest" if arms[0].optima else which
+    held = [
+        _largest(data.sizes) if which == "largest" else held_rows(data.rows, data.options, which)
+        for data in arms
+    ]
+    by = "the largest rung" if which == "largest" else which
+    return _predicted(arms, [~of_arm for of_arm in held], held, by, 0 if arms[0].optima else draws)
 
 
-def hold_outs(
-    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions, which: str, draws: int = 0
-) -> list[dict[str, Any]]:
-    """:func:`hold_out` of each arm's rows, by one law of what is left of all of them."""
-    held = [held_rows(rows, options, which) for rows in rows_of_arms.values()]
-    return _predicted(rows_of_arms, held, options, "the largest rung" if which == "largest" else which, draws)
-
-
-def rolling_hold_outs(
-    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions, last: int | None = None
-) -> list[dict[str, Any]]:
+def rolling_hold_outs(arms: Sequence[ArmData], last: int | None = None) -> list[dict[str, Any]]:
     """The law of the k smallest rungs asked to predict the next, a record an arm and k, the ``last`` or all.
 
-    ``rungs`` is k, ``size`` the N (C, D) of the rung that is predicted; the rest is as in :func:`hold_out`,
+    ``rungs`` is k, ``size`` the N (C, D) of the rung that is predicted; the rest is as in :func:`hold_outs`,
     without intervals.
     """
-    size = rung_size(options)
-    sizes = {arm: np.log(variable_of(rows, size, options)) for arm, rows in rows_of_arms.items()}
-    levels = np.unique(np.round(np.concatenate(list(sizes.values())), 9))
+    sizes = [np.log(data.sizes) for data in arms]
+    levels = np.unique(np.round(np.concatenate(sizes), 9))
     records: list[dict[str, Any]] = []
     steps = list(enumerate(levels[1:], 1))
     for k, following in steps if last is None else steps[-last:]:
-        until = {arm: of_arm < following + 1e-6 for arm, of_arm in sizes.items()}
-        rows = {arm: of_arm[until[arm]] for arm, of_arm in rows_of_arms.items()}
-        held = [np.asarray(of_arm[until[arm]] > following - 1e-6) for arm, of_arm in sizes.items()]
+        smaller = [of_arm <= following - 1e-6 for of_arm in sizes]
+        held = [np.abs(of_arm - following) < 1e-6 for of_arm in sizes]
         step = {"rungs": k, "size": float(np.exp(following))}
-        predicted = _predicted(rows, held, options, "the next rung", 0)
-        records += [{"arm": arm, **step, **record} for arm, record in zip(rows, predicted, strict=True)]
+        predicted = _predicted(arms, smaller, held, "the next rung")
+        records += [{"arm": data.arm, **step, **record} for data, record in zip(arms, predicted, strict=True)]
     return [record for record in records if record["n_points"]]
 
 
 def _predicted(
-    rows_of_arms: Mapping[str, pd.DataFrame],
-    held: Sequence[BoolArray],
-    options: AnalysisOptions,
-    by: str,
-    draws: int,
+    arms: Sequence[ArmData], fitted: Sequence[BoolArray], held: Sequence[BoolArray], by: str, draws: int = 0
 ) -> list[dict[str, Any]]:
-    """The ``held`` rows of each arm [rows], predicted by one law of what is left of all of them."""
-    parts = rows_of_arms.values()
-    described = [_described(rows[of_part], by) for rows, of_part in zip(parts, held, strict=True)]
-    rest = {arm: rows[~of_part] for (arm, rows), of_part in zip(rows_of_arms.items(), held, strict=True)}
+    """The ``held`` points of each arm [points], predicted by one law of the ``fitted`` points of all."""
+    records: list[dict[str, Any]] = []
+    for data, of_arm in zip(arms, held, strict=True):
+        rungs = {"rung": data.rungs(of_arm)} if of_arm.any() else {}
+        records.append({"by": by, "n_points": int(of_arm.sum()), **rungs})
     try:
-        law = _law_of_rest(rest, options)
+        if not all(of_arm.any() for of_arm in fitted):
+            raise DataError("there is one rung only")
+        rest = [data.part(of_arm) for data, of_arm in zip(arms, fitted, strict=True)]
+        law = fitted_laws(rest)[0]
+        if flat := law.conditioning()[1]:
+            raise DataError(f"the other points leave {'; '.join(flat)} free")
     except DataError as error:
-        return [{"reason": f"not predicted: {error}"} | description for description in described]
-    noise = _noise_of_rest(law, rest, options, draws)
-    return [
-        description
-        if "reason" in description
-        else {**description, **_errors(law, rows[of_part], options, arm, noise)}
-        for arm, (description, rows, of_part) in enumerate(zip(described, parts, held, strict=True))
-    ]
+        return [{"reason": f"not predicted: {error}"} | record for record in records]
+    noise = noise_of(rest, law, draws)
+    for number, (data, of_arm) in enumerate(zip(arms, held, strict=True)):
+        if not of_arm.any():
+            records[number]["reason"] = "not predicted: nothing is held out"
+        else:
+            records[number] |= _errors(law, data.part(of_arm), number, noise)
+    return records
 
 
-def _law_of_rest(rest: Mapping[str, pd.DataFrame], options: AnalysisOptions) -> FittedLaw:
-    if not all(len(rows) for rows in rest.values()):
-        raise DataError("there is one rung only")
-    law = law_named(options.law)
-    points = [(variables_of(rows, options), values_of(rows, options)) for rows in rest.values()]
-    weights = [weights_of(rows, options) for rows in rest.values()]
-    if law.per_arm:
-        fitted = joint_fit(points, law, options, weights)
-    else:
-        [(variables, y)], [arm] = points, rest
-        fitted = fit_identified(points_of(law, variables, weights[0]), y, options, arm)
-    if flat := fitted.conditioning()[1]:
-        raise DataError(f"the other points leave {'; '.join(flat)} free")
-    return fitted
+def noise_of(arms: Sequence[ArmData], law: FittedLaw, draws: int) -> Replicates:
+    """``draws`` replicates of ``law``, which is fitted to ``arms``; none where no interval is asked for."""
+    options = arms[0].options
+    if not (draws and options.bootstrap):
+        return no_interval(law, "no interval was asked for")
+    clusters, seeded = pd.concat([data.clusters for data in arms]), all(data.repeats_by_seed for data in arms)
+    return replicates(law, clusters, replace(options, bootstrap=draws), seeded=seeded)
 
 
-def _noise_of_rest(
-    law: FittedLaw, rest: Mapping[str, pd.DataFrame], options: AnalysisOptions, draws: int
-) -> Replicates | NoInterval:
-    if not draws or options.bootstrap == 0 or options.interval in ("none", "profile"):
-        return NoInterval("")
-    rows = pd.concat(rest.values())
-    runs = rows[options.cluster] if options.cluster in rows else pd.Series(np.arange(len(rows)).astype(str))
-    seeded = has_seeds(rows, law.points.cells)
-    return replicates(law, law.points.cells, runs, replace(options, bootstrap=draws), seeded=seeded)
-
-
-def _described(held: pd.DataFrame, by: str) -> dict[str, Any]:
-    """What is held out; with a ``reason`` where that is nothing."""
-    shown: dict[str, Any] = {"by": by, "n_points": len(held)}
-    if not len(held):
-        return {**shown, "reason": "not predicted: nothing is held out"}
-    return {**shown, "rung": ", ".join(dict.fromkeys(held["rung"].astype(str)))}
-
-
-def _errors(
-    law: FittedLaw, held: pd.DataFrame, options: AnalysisOptions, arm: int, noise: Replicates | NoInterval
-) -> dict[str, Any]:
-    variables = variables_of(held, options)
+def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[str, Any]:
+    variables, observed = held.points.variables, held.y
     with np.errstate(over="ignore"):
         predicted = law.points.law.predict(law.parameters(arm), variables)
     if not np.all(np.isfinite(predicted)):
         return {"reason": "not predicted: there the law of the others is larger than any number"}
-    observed = values_of(held, options)
     errors = predicted / observed - 1.0
     mean, seen = float(np.mean(predicted)), float(np.mean(observed))
-    interval = _interval_of_mean(law, variables, noise, arm, mean)
+    interval = None
+    if noise.draws:
+        share = 1.0 if law.options.residual == "log" else 1 / mean
+        means = values_of(law, noise.solution.theta, variables, arm).mean(axis=1)
+        of_mean = noise.run_sd * share / np.sqrt(len(observed))
+        interval = noise.log_interval(mean, means, REFUTING_LEVEL, of_mean)
     return {
         "predicted": mean,
         "observed": seen,
@@ -169,54 +147,15 @@ def _errors(
         "mean_absolute_error": float(np.mean(np.abs(errors))),
         "largest_absolute_error": float(np.max(np.abs(errors))),
         "optimal": law.optimal,
-        "equal_parameters": law.equal_parameters(arm),
     }
 
 
-def _interval_of_mean(
-    law: FittedLaw,
-    variables: Mapping[str, FloatArray],
-    noise: Replicates | NoInterval,
-    arm: int,
-    predicted: float,
-) -> tuple[float, float] | None:
-    """What the mean of the held runs may be if the law holds; None where the other runs carry no noise."""
-    if isinstance(noise, NoInterval):
-        return None
-    rows = law.points.parameters(noise.solution.theta, arm)
-    with np.errstate(all="ignore"):
-        values = law.points.law.predict(
-            {name: of_name[:, None] for name, of_name in rows.items()},
-            {name: of_name[None] for name, of_name in variables.items()},
-        )
-        share = 1.0 if law.options.residual == "log" else 1 / predicted
-        of_mean = noise.run_sd * share / np.sqrt(values.shape[1])
-        half = t_quantile(REFUTING_LEVEL, noise.df) * np.hypot(np.std(np.log(values.mean(axis=1))), of_mean)
-        ends = float(predicted * np.exp(-half)), float(predicted * np.exp(half))
-    return ends if np.all(np.isfinite(ends)) else None
-
-
-@dataclass(frozen=True)
-class LackOfFit:
+class LackOfFit(NamedTuple):
     """F with ``df`` (cells minus parameters, points minus cells) degrees of freedom, and its p value."""
 
-    law: str
     f: float
     df: tuple[int, int]
     p: float
-    optimal: bool = True
-
-    @property
-    def warning(self) -> str:
-        """One sentence where the law misses the rungs by more than the noise; empty where it does not."""
-        if self.p >= SIGNIFICANT:
-            return ""
-        other = " (--law power-floor has a floor)" if self.law == "power" else ""
-        doubt = "" if self.optimal else "; the fit is not a verified optimum"
-        return (
-            f"the law {self.law} misses the means of the seeds by more than their noise (lack of fit: "
-            f"{f_test(self.f, self.df, self.p)}){other}{doubt}"
-        )
 
 
 def lack_of_fit(law: str, variables: dict[str, FloatArray], loss: FloatArray) -> LackOfFit | None:
@@ -240,7 +179,13 @@ def lack_of_fit_at(points: Points, loss: FloatArray) -> LackOfFit | None:
     within = noise.sd**2 * noise.df
     missed = max(float(np.sum(fit.residuals() ** 2)) - within, 0.0)
     f = (missed / between) / noise.sd**2
-    return LackOfFit(points.law.name, f, (between, noise.df), float(fdtrc(between, noise.df, f)), fit.optimal)
+    return LackOfFit(f, (between, noise.df), float(fdtrc(between, noise.df, f)))
+
+
+def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
+    """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
+    repeated = data.independent and data.repeats_by_seed and not data.options.weights
+    return lack_of_fit_at(fitted.points, fitted.y) if repeated and not data.optima else None
 
 
 def refutation(held: Mapping[str, Any], lack: LackOfFit | None) -> str:

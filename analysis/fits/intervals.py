@@ -8,8 +8,9 @@ what each method covers, which is where the order in :func:`choose` comes from. 
 the wrong form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,10 @@ Bounds = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Replicates:
-    """Fits to bootstrap replicates, and the degrees of freedom ``df`` of their noise."""
+    """Fits to bootstrap replicates, and the degrees of freedom ``df`` of their noise.
+
+    Where a design carries no interval there are none of them, and ``note`` says why.
+    """
 
     method: Interval
     df: float
@@ -46,22 +50,31 @@ class Replicates:
         """How many replicates are used."""
         return len(self.solution.theta)
 
-    def interval(self, estimate: float, values: FloatArray, level: float) -> tuple[float, float] | None:
-        """The interval of a quantity whose replicates are ``values`` [draws]; None where they overflow."""
-        if not np.all(np.isfinite(values)):
+    def interval(
+        self, estimate: float, values: FloatArray, level: float, more: float = 0.0
+    ) -> tuple[float, float] | None:
+        """The interval of a quantity whose replicates are ``values`` [draws]; None where they overflow.
+
+        ``more`` is a further standard error, added in quadrature.
+        """
+        if not self.draws or not np.all(np.isfinite(values)):
             return None
-        half = t_quantile(level, self.df) * float(np.std(values))
+        half = t_quantile(level, self.df) * float(np.hypot(np.std(values), more))
         return estimate - half, estimate + half
 
-    def log_interval(self, estimate: float, values: FloatArray, level: float) -> tuple[float, float] | None:
+    def log_interval(
+        self, estimate: float, values: FloatArray, level: float, more: float = 0.0
+    ) -> tuple[float, float] | None:
         """The same for a positive quantity, symmetric in its logarithm."""
         with np.errstate(divide="ignore", over="ignore"):
-            bounds = self.interval(float(np.log(estimate)), np.log(values), level)
+            bounds = self.interval(float(np.log(estimate)), np.log(values), level, more)
             ends = (np.nan, np.nan) if bounds is None else np.exp(bounds)
         return (float(ends[0]), float(ends[1])) if np.all(np.isfinite(ends)) else None
 
     def parameters(self, fit: FittedLaw, level: float, arm: int = 0) -> tuple[Bounds, str]:
         """The interval of each parameter that has one, E not below zero; and what they are."""
+        if not self.draws:
+            return {}, self.note
         bounds: Bounds = {}
         estimates = fit.parameters(arm)
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
@@ -76,84 +89,59 @@ class Replicates:
         return {name: ends for name, ends in bounds.items() if name not in held}, self.note + "".join(notes)
 
 
-@dataclass(frozen=True)
-class NoInterval:
-    """Why a design carries no interval, or none was asked for, as a sentence."""
-
-    reason: str
-    method: Interval = "none"
-    draws: int = 0
-
-    def parameters(self, fit: FittedLaw, level: float, arm: int = 0) -> tuple[Bounds, str]:  # noqa: ARG002
-        """No interval, and why."""
-        return {}, self.reason
+def no_interval(fit: FittedLaw, reason: str) -> Replicates:
+    """No replicates, and why, as a sentence."""
+    return Replicates("none", np.nan, fit.solution.rows(np.arange(0)), reason)
 
 
-def choose(
-    n_points: int,
-    cells: FloatArray,
-    n_clusters: int,
-    *,
-    repeated: bool = False,
-    seeded: bool = True,
-    weighed: bool = False,
-) -> Interval:
-    """The method for a design, which may still carry none.
+def replicates(
+    fit: FittedLaw, clusters: "pd.Series[str]", options: AnalysisOptions, *, seeded: bool = True
+) -> Replicates:
+    """Fits to bootstrap replicates by ``options.interval``; none, and why, where the design carries none.
 
-    ``repeated``: whether its clusters repeat each other (:class:`Blocks`); ``seeded``: whether points of one
-    cell are told apart by seeds; ``weighed``: whether points have weights, which says that their noise may
-    differ, as only whole runs' own residuals allow.
+    ``clusters`` [points] name the runs; ``seeded``: whether points of one cell are told apart by seeds.
     """
+    codes, names = pd.factorize(clusters)
+    if options.bootstrap == 0 or options.interval == "none":
+        return no_interval(fit, "no interval was asked for")
+    blocks = blocks_of(fit.points.cells, codes) if seeded and len(names) < len(fit.y) else None
+    method: Interval = options.interval
+    if method == "auto":
+        method = _suitable(fit, len(names), repeated=blocks is not None, seeded=seeded)
+    if method == "seed-t" and not seeded:
+        return no_interval(fit, "no interval: rows of one point are told apart by no seed")
+    if problem := _refusal(method, fit, len(names), blocks):
+        return no_interval(fit, f"no interval: {problem}")
+    rng = np.random.default_rng(options.seed)
+    if method == "seed-t":
+        noise = _seed_noise(fit, blocks, rng)
+    else:
+        noise = _run_noise(fit, codes, rng) if method == "cluster-t" else _residual_noise(fit, rng)
+    sizes = _block_sizes(options.bootstrap, len(fit.y))
+    solution = Solution.joined([fit.redone(y=shifted(fit, noise.draw(rows))) for rows in sizes])
+    failed, note = int(np.sum(~solution.optimal)), noise.note
+    of_all = f"{failed} of the {options.bootstrap} bootstrap replicates"
+    if failed > MOST_FAILED * options.bootstrap:
+        return no_interval(fit, f"no interval: {of_all} leave a parameter free")
+    if failed:
+        note += f"; {of_all} are left out: no verified optimum"
+    return Replicates(method, noise.df, solution.rows(solution.optimal), note, noise.run_sd)
+
+
+def _suitable(fit: FittedLaw, n_clusters: int, *, repeated: bool, seeded: bool) -> Interval:
+    """The method for a design, which may still carry none; ``repeated``: its clusters repeat each other."""
+    # Weights say that the noise of points may differ, as only whole runs' own residuals allow.
+    weighed, n_points = fit.points.weights is not None, len(fit.y)
     if repeated and not weighed:
         return "seed-t"
     if n_clusters < n_points or weighed:
         return "cluster-t"
-    return "seed-t" if seeded and n_points > len(np.unique(cells)) else "residual-t"
+    return "seed-t" if seeded and n_points > len(np.unique(fit.points.cells)) else "residual-t"
 
 
-def replicates(
-    fit: FittedLaw,
-    cells: FloatArray,
-    clusters: "pd.Series[str]",
-    options: AnalysisOptions,
-    *,
-    seeded: bool = True,
-) -> Replicates | NoInterval:
-    """Fits to bootstrap replicates by ``options.interval``, or why there are none.
-
-    ``cells`` [points] are equal where the law's variables are, and differ by a seed alone where ``seeded``;
-    ``clusters`` [points] name the runs.
-    """
-    codes, names = pd.factorize(clusters)
-    if options.bootstrap == 0 or options.interval == "none":
-        return NoInterval("no interval was asked for")
-    blocks = blocks_of(cells, codes) if seeded and len(names) < len(fit.y) else None
-    method: Interval = options.interval
-    if method == "auto":
-        repeated, weighed = blocks is not None, fit.points.weights is not None
-        method = choose(len(fit.y), cells, len(names), repeated=repeated, seeded=seeded, weighed=weighed)
-    if method == "seed-t" and not seeded:
-        return NoInterval("no interval: rows of one point are told apart by no seed")
-    if problem := _refusal(method, fit, cells, len(names), blocks):
-        return NoInterval(f"no interval: {problem}")
-    rng = np.random.default_rng(options.seed)
-    drawn = _MAKERS[method](_Design(fit, cells, codes, blocks, options.bootstrap, rng))
-    failed = int(np.sum(~drawn.solution.optimal))
-    if failed > MOST_FAILED * options.bootstrap:
-        return NoInterval(
-            f"no interval: {failed} of the {options.bootstrap} bootstrap replicates leave a parameter free"
-        )
-    note = drawn.note
-    if failed:
-        note += (
-            f"; {failed} of the {options.bootstrap} bootstrap replicates are left out: no verified optimum"
-        )
-    return replace(drawn, solution=drawn.solution.rows(drawn.solution.optimal), note=note)
-
-
-def _refusal(method: str, fit: FittedLaw, cells: FloatArray, n_clusters: int, blocks: Blocks | None) -> str:
+def _refusal(method: str, fit: FittedLaw, n_clusters: int, blocks: Blocks | None) -> str:
     """Why the design cannot carry the method; empty where it can."""
-    n_points, n_free, n_cells = len(fit.y), len(fit.points.free), len(np.unique(cells))
+    n_points, n_free, n_cells = len(fit.y), len(fit.points.free), len(np.unique(fit.points.cells))
     if n_cells <= n_free:
         return f"{n_cells} distinct points for {n_free} parameters cannot check the law"
     if method == "cluster-t" and n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
@@ -164,45 +152,24 @@ def _refusal(method: str, fit: FittedLaw, cells: FloatArray, n_clusters: int, bl
         )
     if method == "seed-t" and n_points == n_cells:
         return "no rung has two seeds"
-    if method == "seed-t" and _repeats_are_copies(fit, cells, blocks):
+    # Where clusters repeat each other, seed noise is measured on whole ones.
+    measured = np.ones(n_points, bool) if blocks is None else blocks.whole[blocks.cluster]
+    if method == "seed-t" and are_copies(_scale(fit, fit.y)[measured], fit.points.cells[measured]):
         return "repeated points are exact copies, which carry no noise"
     if method == "residual-t" and n_points - n_free < FEWEST_RESIDUAL_FREEDOM:
         return f"{n_points} points without a repeated seed for {n_free} parameters leave no noise figure"
-    if method == "seed-t" and blocks is not None:
-        return ""
-    if method in ("seed-t", "residual-t") and n_clusters < n_points:
+    if method != "cluster-t" and blocks is None and n_clusters < n_points:
         return f"{n_clusters} runs hold {n_points} points, which are not independent; use cluster-t"
     return ""
 
 
-def _repeats_are_copies(fit: FittedLaw, cells: FloatArray, blocks: Blocks | None) -> bool:
-    """Whether the points that seed noise is measured on never differ from each other."""
-    measured = np.ones(len(fit.y), bool) if blocks is None else blocks.whole[blocks.cluster]
-    return are_copies(_scale(fit, fit.y)[measured], cells[measured])
-
-
-@dataclass(frozen=True)
-class _Design:
-    """A fit with the cells [points] and clusters [points] of its points, and how many replicates to draw.
-
-    ``blocks`` where points share clusters that repeat each other.
-    """
-
-    fit: FittedLaw
-    cells: FloatArray
-    codes: npt.NDArray[np.intp]
-    blocks: Blocks | None
-    draws: int
-    rng: np.random.Generator
-
-    @property
-    def n_clusters(self) -> int:
-        return int(self.codes.max()) + 1
-
-    def refitted(self, noise: Callable[[int], FloatArray]) -> Solution:
-        """The fits to the law's values plus ``noise(rows)`` [rows, points], the next rows at each call."""
-        sizes = _block_sizes(self.draws, len(self.fit.y))
-        return Solution.joined([self.fit.redone(y=shifted(self.fit, noise(rows))) for rows in sizes])
+def values_of(
+    fit: FittedLaw, theta: FloatArray, variables: Mapping[str, FloatArray], arm: int = 0
+) -> FloatArray:
+    """The laws ``theta`` [rows, parameters] at ``variables`` ([points] or [rows, points]): [rows, points]."""
+    rows = {name: values[:, None] for name, values in fit.points.parameters(theta, arm).items()}
+    with np.errstate(all="ignore"):
+        return fit.points.law.predict(rows, variables)
 
 
 def _block_sizes(n_rows: int, n_points: int) -> list[int]:
@@ -224,64 +191,63 @@ def _scale(fit: FittedLaw, y: FloatArray) -> FloatArray:
     return np.log(y) if fit.options.residual == "log" else y
 
 
-def _seed_t(design: _Design) -> Replicates:
-    fit = design.fit
+class _Noise(NamedTuple):
+    """The noise of points: ``draw(rows)`` is [rows, points]; ``run_sd`` is that of one run."""
+
+    df: float
+    draw: Callable[[int], FloatArray]
+    note: str
+    run_sd: float
+
+
+def _seed_noise(fit: FittedLaw, blocks: Blocks | None, rng: np.random.Generator) -> _Noise:
     values = _scale(fit, fit.y)
-    if (blocks := design.blocks) is not None:
+    if blocks is not None:
         covariance, df = blocks.covariance(values)
-        note = (
-            f"t with {df} degrees of freedom, from seed noise of {design.n_clusters} whole clusters of points"
-        )
-        solution = design.refitted(lambda rows: blocks.noise(values, rows, design.rng))
-        return Replicates("seed-t", df, solution, note, float(np.sqrt(np.mean(np.diag(covariance)))))
-    noise = pooled_noise(values, design.cells)
-    note = f"t with {noise.df} degrees of freedom, from seed noise pooled within rungs (sd {noise.sd:.2g})"
-    return Replicates("seed-t", noise.df, _normal(design, noise.sd), note, noise.sd)
+        clusters = f"seed noise of {len(blocks.block)} whole clusters of points"
+        run_sd = float(np.sqrt(np.mean(np.diag(covariance))))
+        return _Noise(df, lambda rows: blocks.noise(values, rows, rng), _t_from(df, clusters), run_sd)
+    noise = pooled_noise(values, fit.points.cells)
+    return _normal(fit, noise.sd, noise.df, f"seed noise pooled within rungs (sd {noise.sd:.2g})", rng)
 
 
-def _normal(design: _Design, sd: float) -> Solution:
-    """The fits to the law with independent normal noise."""
-    n_points = len(design.fit.y)
-    return design.refitted(lambda rows: sd * design.rng.standard_normal((rows, n_points)))
+def _normal(fit: FittedLaw, sd: float, df: int, source: str, rng: np.random.Generator) -> _Noise:
+    """Independent normal noise."""
+    return _Noise(df, lambda rows: sd * rng.standard_normal((rows, len(fit.y))), _t_from(df, source), sd)
+
+
+def _t_from(df: int, source: str) -> str:
+    return f"t with {df} degrees of freedom, from {source}"
 
 
 def _least_squares(fit: FittedLaw) -> FittedLaw:
-    """The same points fitted by least squares."""
+    """The same points fitted by least squares.
+
+    A fit with a small delta passes through points, so that its own residuals say too much and too little.
+    """
     if fit.options.loss == "l2":
         return fit
     return fit_points(fit.points, fit.y, replace(fit.options, loss="l2"))
 
 
-def residual_noise(fit: FittedLaw) -> tuple[float, int]:
-    """sd of the residuals of a least-squares fit and its degrees of freedom.
-
-    A fit with a small delta passes through points, so that its own residuals say too much and too little.
-    """
-    squares = _least_squares(fit)
+def _residual_noise(fit: FittedLaw, rng: np.random.Generator) -> _Noise:
     df = len(fit.y) - len(fit.points.free)
-    return float(np.sqrt(np.sum(squares.residuals() ** 2) / df)), df
+    sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
+    return _normal(fit, sd, df, f"the residuals (sd {sd:.2g}), since no seed repeats", rng)
 
 
-def _residual_t(design: _Design) -> Replicates:
-    sd, df = residual_noise(design.fit)
-    note = f"t with {df} degrees of freedom, from the residuals (sd {sd:.2g}), since no seed repeats"
-    return Replicates("residual-t", df, _normal(design, sd), note, sd)
-
-
-def _cluster_t(design: _Design) -> Replicates:
+def _run_noise(fit: FittedLaw, codes: npt.NDArray[np.intp], rng: np.random.Generator) -> _Noise:
     """Each run's residuals, from a least-squares fit without that run, with one random sign per run."""
-    fit, n_clusters = design.fit, design.n_clusters
-    df = n_clusters - len(fit.points.free)
-    residuals, unverified = residuals_left_out(fit, design.codes)
-    note = f"t with {df} degrees of freedom, from the residuals of {n_clusters} whole runs{unverified}"
+    n_runs = int(codes.max()) + 1
+    df = n_runs - len(fit.points.free)
+    residuals, unverified = residuals_left_out(fit, codes)
 
-    def noise(rows: int) -> FloatArray:
+    def draw(rows: int) -> FloatArray:
         # The wild cluster bootstrap (Cameron, Gelbach & Miller 2008) with Rademacher signs.
-        signs = design.rng.choice([-1.0, 1.0], (rows, n_clusters))
-        return np.asarray(signs[:, design.codes] * residuals)
+        return np.asarray(rng.choice([-1.0, 1.0], (rows, n_runs))[:, codes] * residuals)
 
-    run_sd = float(np.sqrt(np.mean(residuals**2)))
-    return Replicates("cluster-t", df, design.refitted(noise), note, run_sd)
+    note = _t_from(df, f"the residuals of {n_runs} whole runs{unverified}")
+    return _Noise(df, draw, note, float(np.sqrt(np.mean(residuals**2))))
 
 
 def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[FloatArray, str]:
@@ -302,10 +268,3 @@ def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[Flo
         result[of_run] = squares.at(theta).residuals()[of_run]
     failed = int(np.sum(~solution.optimal))
     return result, f" ({failed} of the {n_runs} fits without one are no verified optimum)" if failed else ""
-
-
-_MAKERS: dict[str, Callable[[_Design], Replicates]] = {
-    "seed-t": _seed_t,
-    "residual-t": _residual_t,
-    "cluster-t": _cluster_t,
-}

@@ -16,11 +16,16 @@ import pandas as pd
 from scalevec.analysis.data.tidy import FloatArray, parameters_of
 from scalevec.analysis.data.values import SMALLEST_NUMBER
 from scalevec.analysis.errors import DataError, nearest, require_choice
-from scalevec.analysis.fits.arm_data import ArmData, arm_data, fitted_laws
-from scalevec.analysis.fits.fit_warnings import lack_of
-from scalevec.analysis.fits.hold_out import DRAWS, LackOfFit, hold_out, refutation, rolling_hold_outs
-from scalevec.analysis.fits.intervals import NoInterval, Replicates
-from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, prediction_profile
+from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
+from scalevec.analysis.fits.hold_out import (
+    DRAWS,
+    LackOfFit,
+    hold_outs,
+    lack_of,
+    refutation,
+    rolling_hold_outs,
+)
+from scalevec.analysis.fits.intervals import Replicates, no_interval, values_of
 from scalevec.analysis.formatting import joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import VARIABLES, AnalysisOptions
@@ -39,7 +44,6 @@ NEAR = 0.15
 """Decades beyond the data (twice the compute along a line) from which on the law has the whole of that error;
 beyond one decade it has as many times that as there are decades."""
 RECORD = ("value", "low", "high", "run_low", "run_high", "decades", "beyond", "note")
-Uncertainty = Replicates | ProfileIntervals | NoInterval
 Kind = Literal["law", "run"]
 PointTable = pd.DataFrame | Mapping[str, object]
 
@@ -54,7 +58,7 @@ class FittedArm:
     arms: tuple[ArmData, ...]
     law: FittedLaw
     number: int
-    uncertainty: Uncertainty
+    uncertainty: Replicates
     held: Mapping[str, Any] = field(default_factory=dict)
     lack: LackOfFit | None = None
 
@@ -68,16 +72,9 @@ class FittedArm:
         """The data of the arm."""
         return self.arms[self.number]
 
-    def values(self, theta: FloatArray, columns: Mapping[str, FloatArray]) -> FloatArray:
-        """The laws ``theta`` [rows, parameters] at points, name -> [points]: [rows, points]."""
-        rows = {
-            name: values[:, None] for name, values in self.law.points.parameters(theta, self.number).items()
-        }
-        with np.errstate(all="ignore"):
-            return np.broadcast_to(
-                self.law.points.law.predict(rows, {name: of[None] for name, of in columns.items()}),
-                (len(theta), len(next(iter(columns.values())))),
-            )
+    def values(self, theta: FloatArray, variables: Mapping[str, FloatArray]) -> FloatArray:
+        """The laws ``theta`` [rows, parameters] at ``variables`` [points]: [rows, points]."""
+        return values_of(self.law, theta, variables, self.number)
 
     def shown(self, variable: str) -> str:
         """The name of a variable of the law in the table."""
@@ -140,17 +137,13 @@ class FittedArm:
         result = pd.DataFrame({"point": table["rung"].astype(str)} if "rung" in table else {}, table.index)
         for name, of_all in columns.items():
             result[self.shown(name)] = of_all
+        result["value"] = values
         beyond = decades_beyond(self.seen, result)
-        farthest = beyond.abs().idxmax(axis=1).astype(str)
-        result["value"], result["low"], result["high"] = values, np.nan, np.nan
-        result["decades"] = [
-            of_point[name] for (_, of_point), name in zip(beyond.iterrows(), farthest, strict=True)
-        ]
-        result["beyond"] = farthest.where(result["decades"] != 0, "")
         distance = beyond[list(self.seen)].abs().max(axis=1).to_numpy()
-        low, high = self._ends(columns, values, distance, interval)
-        result["low"], result["high"] = low, high
-        result["note"] = [self._note(is_far, ends) for is_far, ends in zip(distance > 0, low, strict=True)]
+        result["low"], result["high"] = self._ends(columns, values, distance, interval)
+        result["decades"], result["beyond"] = farthest(beyond)
+        ends = zip(distance > 0, result["low"], strict=True)
+        result["note"] = [self._note(is_far, low) for is_far, low in ends]
         result.loc[result["note"] != "", ["low", "high"]] = np.nan
         if self.silent:
             result.loc[distance > 0, "value"] = np.nan
@@ -179,8 +172,8 @@ class FittedArm:
             return self.silent
         if self.refuted:
             return f"no interval: {self.refuted}"
-        if isinstance(self.uncertainty, NoInterval):
-            return self.uncertainty.reason
+        if not self.uncertainty.draws:
+            return self.uncertainty.note
         if is_far and self.law_error is None:
             return "no interval: too few rungs to hold one out, so that the law's own error is not known"
         return "" if np.isfinite(low) else "no interval: the noise leaves it open"
@@ -189,46 +182,23 @@ class FittedArm:
         self, columns: Mapping[str, FloatArray], values: FloatArray, distance: FloatArray, interval: Kind
     ) -> tuple[FloatArray, FloatArray]:
         """The ends of the intervals [points]; nan where there is none."""
-        nothing = np.full(len(values), np.nan)
-        if isinstance(self.uncertainty, NoInterval) or (interval == "run" and self.data.optima):
-            return nothing, nothing
-        level = self.data.options.level
+        if not self.uncertainty.draws or (interval == "run" and self.data.optima):
+            return np.full(len(values), np.nan), np.full(len(values), np.nan)
+        t = t_quantile(self.data.options.level, self.uncertainty.df)
         with np.errstate(all="ignore"):
-            if isinstance(self.uncertainty, ProfileIntervals):
-                at = [{name: float(of[row]) for name, of in columns.items()} for row in range(len(values))]
-                ends = [prediction_profile(self.law, point, level, self.number).interval for point in at]
-                low, high = np.array([span or (np.nan, np.nan) for span in ends]).T
-                below, above, run = np.log(values / low), np.log(high / values), self.run_half(values)
-            else:
-                drawn = self.values(self.uncertainty.solution.theta, columns)
-                t = t_quantile(level, self.uncertainty.df)
-                below = above = t * np.std(np.log(drawn), axis=0)
-                run = self.run_half(values)
+            drawn = t * np.std(np.log(self.values(self.uncertainty.solution.theta, columns)), axis=0)
+            run = t * self.uncertainty.run_sd / (1.0 if self.law.options.residual == "log" else values)
             error = (self.law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)
-            more = np.hypot(error, run if interval == "run" else 0.0)
-            logs = np.log(np.stack([values, *self._alternatives(columns)]))
+            half = np.hypot(drawn, np.hypot(error, run if interval == "run" else 0.0))
+            of_others = [other.values(other.law.theta[None], columns)[0] for other in self.others]
+            logs = np.log(np.stack([values, *of_others]))
             logs = np.where((distance > 0) & np.isfinite(logs), logs, np.log(values))
-            low = np.exp(logs.min(axis=0) - np.hypot(below, more))
-            high = np.exp(logs.max(axis=0) + np.hypot(above, more))
-        return low, high
-
-    def run_half(self, values: FloatArray) -> FloatArray:
-        """Half the interval of a run's own noise, on the logarithm [points]."""
-        df = len(self.law.y) - self.law.theta.size
-        sd = float(np.std(self.law.residuals()))
-        if isinstance(self.uncertainty, Replicates):
-            sd, df = self.uncertainty.run_sd, int(self.uncertainty.df)
-        share = np.ones(len(values)) if self.law.options.residual == "log" else 1 / values
-        return np.asarray(t_quantile(self.data.options.level, df) * sd * share)
+            return np.exp(logs.min(axis=0) - half), np.exp(logs.max(axis=0) + half)
 
     @cached_property
     def law_error(self) -> float | None:
         """The error of the law to a decade beyond its data, by its rolling hold-outs; None where unknown."""
-        options, rows = self.data.options, {data.arm: data.rows for data in self.arms}
-        if self.data.optima:
-            held_table, options = self.data.table_of_optima()
-            rows = {self.data.arm: held_table}
-        records = rolling_hold_outs(rows, options, LAST_STEPS)
+        records = rolling_hold_outs(self.arms, LAST_STEPS)
         errors = [
             np.log1p(record["relative_error"])
             for record in records
@@ -246,18 +216,16 @@ class FittedArm:
             if law == name:
                 continue
             try:
-                data = arm_data(self.data.rows, replace(options, law=law))
+                data = data_of_rows(self.data.arm, self.data.rows, replace(options, law=law))
                 [fitted] = fitted_laws([data])
             except DataError:
                 continue
-            held, lack = hold_out(data.rows, data.options, "largest", data.arm, DRAWS), lack_of(data, fitted)
-            is_tested = held.get("interval") is not None or lack is not None
-            if is_tested and fitted.optimal and not refutation(held, lack):
-                laws.append(FittedArm((data,), fitted, 0, NoInterval("")))
+            [held] = hold_outs([data], "largest", DRAWS)
+            other = FittedArm((data,), fitted, 0, no_interval(fitted, ""), held, lack_of(data, fitted))
+            is_tested = held.get("interval") is not None or other.lack is not None
+            if is_tested and fitted.optimal and not other.refuted:
+                laws.append(other)
         return laws
-
-    def _alternatives(self, columns: Mapping[str, FloatArray]) -> list[FloatArray]:
-        return [other.values(other.law.theta[None], columns)[0] for other in self.others]
 
 
 def _table(points: PointTable) -> pd.DataFrame:
@@ -283,6 +251,13 @@ def decades_beyond(seen: Mapping[str, FloatArray], at: pd.DataFrame) -> pd.DataF
         # What is rounded away is the rounding of sqrt(2)^2 and of text.
         result[name] = np.round(np.maximum(above, 0.0) + np.minimum(below, 0.0), 9) + 0.0
     return pd.DataFrame(result, index=at.index)
+
+
+def farthest(beyond: pd.DataFrame) -> tuple[FloatArray, list[str]]:
+    """The most decades of each row of :func:`decades_beyond`, and of which variable; "" within the range."""
+    column = np.argmax(np.abs(beyond), axis=1)
+    decades = beyond.to_numpy()[np.arange(len(beyond)), column]
+    return decades, [beyond.columns[at] if far else "" for at, far in zip(column, decades, strict=True)]
 
 
 def points_of_table(table: pd.DataFrame, options: AnalysisOptions) -> dict[str, FloatArray]:

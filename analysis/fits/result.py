@@ -50,9 +50,6 @@ class Fit:
         hold_out: The largest rung (or what was asked for) predicted from the other points.
         optima: The best size N* at each budget, for laws of N*(C).
         warnings: Caveats, one sentence each.
-        fixed: The parameters that were given, not fitted; ``bounds`` those that were bounded, None for an
-            open side.
-        columns: The columns that a formula reads beside N, D, C and x.
         rolling: Where laws are compared: how they predict each next rung from the smaller ones.
     """
 
@@ -78,9 +75,6 @@ class Fit:
     optima: tuple[Optimum, ...] = ()
     warnings: tuple[str, ...] = ()
     units: dict[str, str] = field(default_factory=dict)
-    fixed: tuple[str, ...] = ()
-    bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
     rolling: dict[str, Any] = field(default_factory=dict)
 
     def predict(self, points: PointTable | None = None, interval: Kind = "law") -> pd.DataFrame:
@@ -121,9 +115,8 @@ class Fit:
         """Return the best size of each budget of 6 N D = ``flops``, with intervals where the design has them.
 
         Returns:
-            A row for each budget and method (``by``: the fitted ``surface``, or ``isoflop`` where the rows
-            lie on such lines): ``N``, ``D``, ``tokens_per_parameter`` and ``value`` (y there), each with
-            ``_low`` and ``_high``; ``decades``, ``beyond`` and ``note`` as for a point.
+            A row for each budget: ``N``, ``D``, ``tokens_per_parameter`` and ``value`` (y there, by a law in
+            N and D), each with ``_low`` and ``_high``; ``decades``, ``beyond`` and ``note`` as for a point.
 
         Raises:
             DataError: A law that is not in N and D, or that is lowest at the end of a budget.
@@ -133,9 +126,8 @@ class Fit:
     @property
     def draws(self) -> pd.DataFrame:
         """The parameters of the fits to bootstrap replicates [draws x parameters]; empty without any."""
-        solution = getattr(self.fitted.uncertainty, "solution", None)
-        rows = np.empty((0, len(self.fitted.law.theta))) if solution is None else solution.theta
-        return pd.DataFrame(self.fitted.law.points.parameters(rows, self.fitted.number))
+        theta = self.fitted.uncertainty.solution.theta
+        return pd.DataFrame(self.fitted.law.points.parameters(theta, self.fitted.number))
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each parameter: arm, parameter, value, low, high, unit."""
@@ -228,18 +220,13 @@ def fit_text(fit: Fit) -> str:
 
 
 def _fit_lines(fit: Fit) -> Iterator[str]:
+    if ";" in fit.options.law:
+        yield f"law: {fit.options.law}"
     for name, value in fit.parameters.items():
         interval = fit.intervals.get(name)
         shown = f" ({limits(interval, '.6g')}, {percent(fit.options.level)})" if interval else ""
         unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
-        low, high = fit.bounds.get(name, (None, None))
-        sides = (("at least", low), ("at most", high))
-        bounds = [f"{side} {end:g}" for side, end in sides if end is not None]
-        given = ["fixed"] if name in fit.fixed else bounds
-        remark = f" [{'; '.join(given)}]" if given else ""
-        yield f"{name} {value:.6g}{shown}{unit}{remark}"
-    if fit.columns:
-        yield f"columns: {', '.join(fit.columns)}; parameters: {', '.join(fit.parameters)}"
+        yield f"{name} {value:.6g}{shown}{unit}"
     yield f"interval: {fit.interval_note}"
     minimised = criterion(fit.options.loss, fit.options.delta, fit.options.residual)
     yield (
@@ -254,8 +241,6 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
     for optimum in fit.optima:
         yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
     yield from held_out_lines(fit.hold_out)
-    if fit.refuted:
-        yield f"{fit.refuted}: nothing is predicted beyond the data"
     yield fit.conventions + (f"; weights: {fit.options.weights}, of mean one" if fit.options.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
 
@@ -308,7 +293,7 @@ def _row(fitted: Fit) -> tuple[str, ...]:
     return (
         fitted.arm,
         fitted.options.law,
-        str(len(fitted.parameters) - len(fitted.fixed)),
+        str(len(fitted.fitted.law.points.law.parameters)),
         rolled,
         str(fitted.rolling["steps"]),
         held,

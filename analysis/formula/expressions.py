@@ -7,13 +7,9 @@ Names that Python would not take (``lambda``, a column in backticks) are read li
 import ast
 import keyword
 import re
-from dataclasses import dataclass
-from typing import Any
 
 from scalevec.analysis.errors import FormulaError
 
-LONGEST_FORMULA = 500
-DEEPEST = 30
 _PART = re.compile(
     r"(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<quoted>`[^`]*`)"
     r"|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -23,118 +19,56 @@ _PART = re.compile(
 _SIGNS = {"^": "**", "[": "(", "]": ")"}
 
 
-def refusal(text: str, position: int, why: str) -> FormulaError:
-    """The error ``why``, with a caret below the place in the text."""
-    first = max(0, position - 60)
-    shown = "".join(c if c.isprintable() else "?" for c in text[first : position + 60])
-    message = f"formula, character {position + 1}: {why}\n  {shown}\n  {' ' * (position - first)}^"
-    return FormulaError(message, why, position)
+def refusal(text: str, why: str) -> FormulaError:
+    """The error ``why`` about ``text``."""
+    return FormulaError(f"formula {text[:200]!r}: {why}")
 
 
-@dataclass(frozen=True, eq=False)
-class Expression:
-    """An expression as Python reads it: ``tree``, and for each byte of what was parsed its ``places``."""
-
-    text: str
-    tree: ast.expr
-    places: tuple[int, ...]
-
-    def start(self, node: ast.expr) -> int:
-        """Where ``node`` begins in the text."""
-        return self.places[node.col_offset]
-
-    def end(self, node: ast.expr) -> int:
-        """Where ``node`` ends in the text."""
-        return self.places[node.end_col_offset or node.col_offset]
-
-    def operator(self, node: ast.BinOp) -> int:
-        """Where the sign of ``node`` stands in the text."""
-        position = self.end(node.left)
-        while self.text[position] in ")] \t\n":
-            position += 1
-        return position
-
-    def written(self, node: ast.expr) -> str:
-        """``node`` as it stands in the text; a name in backticks without them."""
-        shown = self.text[self.start(node) : self.end(node)].strip()
-        return shown[1:-1] if isinstance(node, ast.Name) and shown.startswith("`") else shown
-
-    def refuse(self, node: ast.expr, why: str) -> FormulaError:
-        """The error ``why`` with the place of ``node``."""
-        return refusal(self.text, self.start(node), why)
-
-
-def read(text: str, *, is_formula: bool = True) -> Expression:
+def read(text: str, *, is_formula: bool = True) -> ast.expr:
     """Return what ``text`` writes; only a formula has ``^``, ``[]`` and products without a sign.
 
-    What the nodes may be is up to the reader. Raises :class:`FormulaError` with the place it cannot be read.
+    What the nodes may be is up to the reader. Raises :class:`FormulaError` where it cannot be read.
     """
     parts: list[str] = []
-    places: list[int] = []
-    product_from = -1
+    names: dict[str, str] = {}
+    last = ""
     for match in _PART.finditer(text):
         kind, part = str(match.lastgroup), match[0]
-        if kind == "sign" and part == "#":
-            raise refusal(text, match.start(), "'#' is not allowed")
-        if kind == "quoted" or (kind == "name" and (keyword.iskeyword(part) or not part.isascii())):
-            is_word = not is_formula and kind == "name" and keyword.iskeyword(part)
-            part = part if is_word else f"_name_{len(parts)}_"
-        elif kind == "space":
-            part = " "
-        elif is_formula and kind == "sign":
-            part = _SIGNS.get(part, part)
-        if is_formula and kind in ("name", "quoted") and product_from >= 0:
-            parts[product_from] = "*"
-        if kind == "space":
-            product_from = len(parts) if product_from == -2 else -1
-        else:
-            product_from = -2 if kind in ("name", "number", "quoted") else -1
-        parts.append(part)
-        places += [match.start()] * len(part.encode("utf-8", "replace"))
-    code = "".join(parts)
-    lead = len(code) - len(code.lstrip())
+        if part == "#":
+            raise refusal(text, "'#' is not allowed")
+        if is_formula and kind in ("name", "quoted") and last in ("name", "quoted", "number"):
+            parts.append("*")
+        is_word = kind == "name" and keyword.iskeyword(part)
+        if kind == "quoted" or (is_word and is_formula) or (kind == "name" and not part.isascii()):
+            names[f"_name_{len(parts)}_"] = part.strip("`")
+            part = f"_name_{len(parts)}_"
+        parts.append(" " if kind == "space" else _SIGNS.get(part, part) if is_formula else part)
+        last = last if kind == "space" else kind
     try:
-        tree = ast.parse(code.strip(), mode="eval").body
+        tree = ast.parse("".join(parts).strip(), mode="eval").body
     except SyntaxError as error:
-        at = min(lead + max((error.offset or 1) - 1, 0), len(places))
-        position = places[at] if at < len(places) else len(text)
-        raise refusal(text, position, _why(error)) from None
+        raise refusal(text, _why(str(error.msg))) from None
     except (ValueError, RecursionError, MemoryError):
-        raise refusal(text, 0, "it cannot be read") from None
-    return Expression(text, tree, (*places[lead:], len(text.rstrip()), len(text)))
+        raise refusal(text, "it cannot be read") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return tree
 
 
-def _why(error: SyntaxError) -> str:
-    message = str(error.msg)
+def _why(message: str) -> str:
     if "was never closed" in message or "unmatched" in message:
         return message
-    return "expected a number, a name, a function or '(' here, or a sign before it"
+    return "expected a number, a name, a function or '(', with a sign between two of them"
 
 
-def number_of(node: ast.expr) -> float | None:
-    """The number that ``node`` writes, None where it is something else."""
-    match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return float(value)
-    return None
+def written(node: ast.expr) -> str:
+    """``node`` as a formula writes it."""
+    return ast.unparse(node).replace(" ** ", "^").replace("**", "^")
 
 
-def terms_of(node: ast.expr) -> list[ast.expr]:
-    """The parts of a sum, in order; a difference is one part."""
-    match node:
-        case ast.BinOp(left, ast.Add(), right):
-            return [*terms_of(left), *terms_of(right)]
-    return [node]
-
-
-def names_in(expression: Expression) -> dict[str, int]:
-    """The names of ``expression`` that are no functions, each with its first place in the text."""
-    functions = {id(node.func) for node in ast.walk(expression.tree) if isinstance(node, ast.Call)}
-    nodes: list[Any] = [
-        node for node in ast.walk(expression.tree) if isinstance(node, ast.Name) and id(node) not in functions
-    ]
-    nodes.sort(key=expression.start)
-    places: dict[str, int] = {}
-    for node in nodes:
-        places.setdefault(expression.written(node), expression.start(node))
-    return places
+def names_in(tree: ast.expr) -> tuple[str, ...]:
+    """The names of an expression that are no functions, each once, in the order of the text."""
+    functions = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in functions]
+    return tuple(dict.fromkeys(node.id for node in sorted(names, key=lambda node: node.col_offset)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
-from scalevec.analysis.formula.expressions import Expression, read
+from scalevec.analysis.formula.expressions import read
 from scalevec.analysis.report.glossary import MEANINGS
 
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?![\w.])")
@@ -96,7 +96,7 @@ def formula(text: str) -> Markup:
     """A formula such as ``L = E + A/N^alpha`` as MathML; as code where it is written otherwise."""
     law, *clauses = text.split(";")
     try:
-        sides = [_mathml(side := read(part), side.tree) for part in law.split(" = ")]
+        sides = [_mathml(read(part)) for part in law.split(" = ")]
     except (ValueError, KeyError, TypeError):
         return Markup("<code>{}</code>").format(text)
     shown = Markup("<mo>=</mo>").join(sides)
@@ -108,27 +108,26 @@ _STRENGTH: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2,
 _SIGN: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "\N{INVISIBLE TIMES}"}
 
 
-def _mathml(side: Expression, node: ast.expr, within: int = 0) -> Markup:
-    """``node`` of ``side`` in parentheses where it binds less than what it is ``within``."""
+def _mathml(node: ast.expr, within: int = 0) -> Markup:
+    """``node`` in parentheses where it binds less than what it is ``within``."""
     match node:
         case ast.BinOp(left, ast.Div(), right):
-            parts = (Markup("<mrow>{}</mrow>").format(_mathml(side, part)) for part in (left, right))
+            parts = (Markup("<mrow>{}</mrow>").format(_mathml(part)) for part in (left, right))
             return Markup("<mfrac>{}{}</mfrac>").format(*parts)
         case ast.BinOp(left, ast.Pow(), right):
-            base = Markup("<mrow>{}</mrow>").format(_mathml(side, left, 5))
-            return Markup("<msup>{}<mrow>{}</mrow></msup>").format(base, _mathml(side, right))
+            base = Markup("<mrow>{}</mrow>").format(_mathml(left, 5))
+            return Markup("<msup>{}<mrow>{}</mrow></msup>").format(base, _mathml(right))
         case ast.BinOp(left, operator, right):
             strength = _STRENGTH[type(operator)]
             sign = Markup("<mo>{}</mo>").format(_SIGN[type(operator)])
-            inner = _mathml(side, left, strength) + sign + _mathml(side, right, strength + (sign == "−"))
+            inner = _mathml(left, strength) + sign + _mathml(right, strength + (sign == "−"))
             return inner if strength >= within else _bracketed(inner)
         case ast.UnaryOp(ast.USub(), operand):
-            return Markup("<mo>−</mo>") + _mathml(side, operand, 2)
+            return Markup("<mo>−</mo>") + _mathml(operand, 2)
         case ast.Call(ast.Name(name), arguments):
-            inner = Markup("<mo>,</mo>").join(_mathml(side, argument) for argument in arguments)
+            inner = Markup("<mo>,</mo>").join(_mathml(argument) for argument in arguments)
             return Markup("<mi>{}</mi>").format(name) + _bracketed(inner)
-        case ast.Name():
-            name = side.written(node)
+        case ast.Name(name):
             name = _GREEK.get(name, name)
             first, _, below = name.partition("_")
             if below:

@@ -288,8 +288,8 @@ def _prediction_lines(
         yield from aligned([point_columns(fit), *map(point_cells, points)], 1)
     if budgets is not None and len(budgets):
         y = named_with_unit(fit.options.y, fit.options.unit)
-        columns = ("C", "by", "N*", "D*", "tokens per parameter", y, "beyond the data")
-        yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 2)
+        columns = ("C", "N*", "D*", "tokens per parameter", y, "beyond the data")
+        yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 1)
         yield f"in parentheses: {percent(fit.options.level)} intervals"
         notes += [str(note) for note in budgets["note"]]
     yield from (f"note: {note}" for note in dict.fromkeys(filter(None, notes)) if note not in fit.warnings)
@@ -321,7 +321,7 @@ def _ends(low: float | None, high: float | None) -> str:
 
 def _budget_cells(best: Mapping[Any, Any]) -> tuple[str, ...]:
     shown = (_estimate(best, name) for name in ("N", "D", "tokens_per_parameter", "value"))
-    return (f"{best['flops']:.4g}", str(best["by"]), *shown, _beyond(best))
+    return (f"{best['flops']:.4g}", *shown, _beyond(best))
 
 
 def _estimate(best: Mapping[Any, Any], name: str) -> str:

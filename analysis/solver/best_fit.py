@@ -1,19 +1,29 @@
-"""The best fit of a law to points: all starts, the best first, and how sure it is to be the optimum."""
+"""The best fit of a law to points: where it begins, all starts, and how sure the best is the optimum.
+
+Starts have parameters spread evenly over what they may be, those that are linear at their best.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.formula.jets import constant, evaluate, parameter
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.flat_optimum import NARROW, equal_optima
 from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
-from scalevec.analysis.solver.newton import Solution, flat_directions, rounding, solve
+from scalevec.analysis.solver.newton import (
+    DECREMENT_TOLERANCE,
+    Solution,
+    flat_directions,
+    newton,
+    objective,
+    rounding,
+)
 from scalevec.analysis.solver.objective import Problem
-from scalevec.analysis.solver.starts import scaled
 
 PointsOfArm = tuple[Mapping[str, FloatArray], FloatArray]
 """One arm's variables (name -> [points]) and losses [points]."""
@@ -22,17 +32,31 @@ MOST_KEPT, MOST_POINTS = 256, 2_000
 _KEPT: dict[tuple[object, ...], "FittedLaw"] = {}
 AGREEMENT = 1e-6
 """A start agrees with the best when its objective is at most this fraction above."""
-
-
+NARROW = 1e-5
+"""Laws whose predictions differ by less, as a share, are one."""
 AT_BOUND = 1e-5
 """A parameter this near to a bound, as a share of it, lies there."""
+STARTS = 12
+SAMPLES, FEWEST = 1_024, 32
+"""Values of the parameters that are not linear, of which the best begin a fit: four times FEWEST where it is
+one parameter, and four times as many for each other."""
+WIDEST = 50.0
+"""A parameter without a start is sought from 1/WIDEST to WIDEST."""
+EXPONENTS = (0.01, 2.0)
+"""The exponents of power terms that are tried."""
+RIDGE = 1e-12
+"""Added to normal equations, so that terms which are equal at all points can be solved for."""
+SMALLEST_SHARE = 1e-6
+"""A start gives every term at least this share of the loss, since theta holds its logarithm."""
 
 
 @dataclass(frozen=True)
 class FittedLaw:
     """A law fitted to y [points]: ``solution`` of all starts, the best first.
 
-    ``equal_optima`` fit as well as the best (:mod:`flat_optimum`); no rows where it is the only one.
+    ``equal_optima`` predict otherwise, yet fit as well as the best: Huber's loss is linear beyond ``delta``,
+    so where as many points lie above the law as below it, the law can move without a change of the objective.
+    No rows where the optimum is one.
     """
 
     points: Points
@@ -97,14 +121,7 @@ class FittedLaw:
 
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
-        if self.points.groups is None:
-            return self.points.law.predict(self.parameters(), self.points.variables)
-        result = np.empty(len(self.y))
-        for arm in range(int(self.points.groups.max()) + 1):
-            of_arm = self.points.groups == arm
-            here = {name: values[of_arm] for name, values in self.points.variables.items()}
-            result[of_arm] = self.points.law.predict(self.parameters(arm), here)
-        return result
+        return np.array(np.broadcast_to(self.points.at(self.theta[None]).value, (1, len(self.y)))[0])
 
     def residuals(self) -> FloatArray:
         """y minus the law on the scale of the residual [points]."""
@@ -119,7 +136,7 @@ class FittedLaw:
     def redone(self, y: FloatArray | None = None, weights: FloatArray | None = None) -> Solution:
         """The fits to other losses [rows, points] or weights [rows, points], each from this theta."""
         rows = len(y) if y is not None else len(weights) if weights is not None else 1
-        return solve(self.problem(y, weights), np.repeat(self.theta[None], rows, axis=0))
+        return newton(self.problem(y, weights), np.repeat(self.theta[None], rows, axis=0))
 
     def equal_parameters(self, arm: int = 0) -> dict[str, tuple[float, float]]:
         """The range of each published parameter that differs among optima that fit equally well."""
@@ -147,7 +164,7 @@ def fit_identified(points: Points, y: FloatArray, options: AnalysisOptions, arm:
 
 
 def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
-    """Fit from the best starts (:mod:`starts`), by the loss function that suits the points.
+    """Fit from the best starts (:func:`scaled`), by the loss function that suits the points.
 
     The latest fits are kept: a comparison, its hold-outs, tables and figures ask for the same ones.
     """
@@ -157,7 +174,7 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
     law, criterion = points.law, (options.loss, options.delta, options.residual)
     arrays = [y, points.weights, points.groups, *points.variables.values()]
     data = [None if array is None else array.tobytes() for array in arrays]
-    key = (law.name, law.written.text, *law.given, *points.variables, *points.per_arm, *criterion, *data)
+    key = (law.name, law.written.text, *points.variables, *criterion, *data)
     if key not in _KEPT:
         _KEPT[key] = _fit(points, y, options)
         while len(_KEPT) > MOST_KEPT:
@@ -168,17 +185,18 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
 def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     points = scaled(points, y, options)
     problem = points.problem(y, None, options)
-    solution = solve(problem, points.starts(problem)).best_first()
-    # Least squares have a point as their optimum.
-    equal = solution.rows(np.arange(0)) if options.loss == "l2" else equal_optima(problem, solution)
-    if len(equal.theta):
-        solution = solution.led_by(equal.rows(np.arange(1)))
-    return FittedLaw(points, y, options, solution, equal)
-
-
-def coefficients(law: Law) -> tuple[str, ...]:
-    """What arms keep for themselves in a joint fit: the coefficients in which the law is linear."""
-    return law.per_arm or tuple(name for name in law.linear if name != law.floor)
+    starts = points.theta(points.start_values)
+    starts = starts[np.isfinite(objective(problem, starts))]
+    solution = newton(problem, starts).best_first()
+    least = solution.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(len(y))
+    equal = solution.rows(solution.objective <= least)
+    predicted = np.broadcast_to(points.at(equal.theta).value, (len(equal.theta), len(y)))
+    if len(equal.theta) == 1 or np.ptp(np.log(predicted), axis=0).max() < NARROW:
+        return FittedLaw(points, y, options, solution, solution.rows(np.arange(0)))
+    # Of laws that fit equally well, the one with the least squares leads.
+    squares = np.full(len(solution.theta), np.inf)
+    squares[: len(equal.theta)] = objective(replace(problem, delta=np.inf), equal.theta)
+    return FittedLaw(points, y, options, solution.rows(np.argsort(squares, kind="stable")), equal)
 
 
 def joint_fit(
@@ -186,15 +204,14 @@ def joint_fit(
     law: Law,
     options: AnalysisOptions,
     weights: Sequence[FloatArray | None] = (None,),
-    per_arm: Sequence[str] | None = None,
 ) -> FittedLaw:
-    """Fit all arms at once; each keeps ``per_arm`` (by default :func:`coefficients`) for itself.
+    """Fit all arms at once; each keeps the law's ``per_arm``. ``weights`` are of each arm's points.
 
-    ``weights`` are of each arm's points. Raises :class:`DataError` if not identified.
+    Raises :class:`DataError` if not identified.
     """
-    points = joint_points(arms, law, weights, per_arm)
+    points = joint_points(arms, law, weights)
     # What leaves a parameter free says more than a number of points, where both are so.
-    require_identifiable(replace(points, groups=None, per_arm=()), "all", options.x)
+    require_identifiable(replace(points, groups=None), "all", options.x)
     if points.n_points < len(points.free):
         n_free = len(points.free)
         raise DataError(f"{points.n_points} points for {n_free} parameters of a joint {law.name} fit")
@@ -202,18 +219,93 @@ def joint_fit(
 
 
 def joint_points(
-    arms: Sequence[PointsOfArm],
-    law: Law,
-    weights: Sequence[FloatArray | None] = (None,),
-    per_arm: Sequence[str] | None = None,
+    arms: Sequence[PointsOfArm], law: Law, weights: Sequence[FloatArray | None] = (None,)
 ) -> Points:
     """Return the points of :func:`joint_fit`. Raises :class:`DataError` for fewer than two arms."""
     if len(arms) < 2:
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
-    names = arms[0][0].keys()
-    variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in names}
+    variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in arms[0][0]}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
     given = [of_arm for of_arm in weights if of_arm is not None]
-    separate = coefficients(law) if per_arm is None else tuple(per_arm)
-    pooled = points_of(law, variables, np.concatenate(given) if given else None)
-    return replace(pooled, groups=groups, per_arm=separate)
+    return replace(points_of(law, variables, np.concatenate(given) if given else None), groups=groups)
+
+
+def scaled(points: Points, y: FloatArray, options: AnalysisOptions) -> Points:
+    """Return the same points with starts for ``y`` [points] and theta in units of the best of them.
+
+    Raises :class:`DataError` where the law is no number above zero at any parameters that are tried.
+    """
+    values = searched(points, y)
+    at = objective(points.problem(y, None, options), points.theta(values))
+    if not np.isfinite(at).any():
+        raise points.law.written.refuse(
+            "it is above zero and finite at all points for no parameters that were tried; give 'start'"
+        )
+    best = values[np.argsort(at, kind="stable")[:STARTS]]
+    of_best = zip(points.law.parameters, np.abs(best[0]), strict=True)
+    return replace(points, start_values=best, sizes={n: float(s) if s > 0 else 1.0 for n, s in of_best})
+
+
+def searched(points: Points, y: FloatArray) -> FloatArray:
+    """Values of the parameters [samples, parameters]: those that are linear are the best for the others."""
+    law = points.law
+    linear = [n for n in law.linear if n not in law.written.start and n not in law.written.bounds]
+    sought = [name for name in law.parameters if name not in linear]
+    rows = min(SAMPLES, FEWEST * 4 ** len(sought)) if sought else 1
+    values: dict[str, Any] = dict(zip(sought, _spread(law, sought, rows), strict=True))
+    names = dict(points.constants)
+    names |= {name: constant(of_name[:, None]) for name, of_name in values.items()}
+    names |= {name: parameter(name, np.zeros((rows, 1))) for name in linear}
+    full = (rows, points.n_points)
+    with np.errstate(all="ignore"):
+        at = evaluate(law.written.tree, names)
+        rest = 1.0 - np.broadcast_to(at.value, full) / y
+        parts = [np.broadcast_to(at.first[name], full) / y for name in linear]
+        if linear:
+            values |= dict(zip(linear, _projected(parts, rest, law, linear), strict=True))
+    return np.stack([np.broadcast_to(values[name], rows) for name in law.parameters], axis=1)
+
+
+def _spread(law: Law, names: Sequence[str], n_samples: int) -> list[FloatArray]:
+    """Values [samples] of each parameter, evenly spread by the additive recurrence of Roberts (2018)."""
+    ratio, result = 2.0, list[Any]()
+    for _ in range(60):
+        ratio = (1 + ratio) ** (1 / (len(names) + 1))
+    exponents = {term.exponent for term in law.written.terms if term.exponent}
+    for number, name in enumerate(names, 1):
+        share: Any = (0.5 + np.arange(n_samples) * ratio**-number) % 1.0
+        first, last = law.written.start.get(name, (0.0, 0.0))
+        low, high = law.ranges.get(name, (-np.inf, np.inf))
+        if first:
+            result.append(first * (last / first) ** share)
+        elif high - low < np.inf:
+            result.append(low * (high / low) ** share if low > 0 else low + (high - low) * share)
+        elif name in law.ranges:
+            end, side = (low, 1.0) if high == np.inf else (high, -1.0)
+            result.append(end + side * (abs(end) or 1.0) * WIDEST ** (2 * share - 1))
+        else:
+            least, most = EXPONENTS if name in exponents else (1 / WIDEST, WIDEST)
+            # With one exponent a rising loss is tried too.
+            both = share if name in exponents and len(exponents) > 1 else 4 * share - 2
+            result.append(np.where(both < 0, -1.0, 1.0) * least * (most / least) ** (np.abs(both) % 1))
+    return [np.asarray(values) for values in result]
+
+
+def _projected(parts: Sequence[FloatArray], rest: FloatArray, law: Law, names: Sequence[str]) -> FloatArray:
+    """The coefficients [names, samples] with which ``parts`` [samples, points] are nearest to ``rest``."""
+    sizes = np.stack([np.sqrt(np.mean(part**2, axis=1)) for part in parts], axis=1)
+    usable = np.all(np.isfinite(sizes) & (sizes > 0), axis=1) & np.all(np.isfinite(rest), axis=1)
+    columns = np.stack(parts, axis=1)[usable] / sizes[usable, :, None]
+    gram = columns @ columns.swapaxes(1, 2)
+    right = (columns @ rest[usable, :, None])[..., 0]
+    above = np.array([name in law.positive for name in names])
+    used, solved = np.ones(right.shape), right
+    for _ in names:
+        # What would fall below zero is left out, and the others are solved for again.
+        inside = used[:, :, None] * used[:, None]
+        ridge = (1 - used + RIDGE * rest.shape[1] * used)[..., None] * np.eye(len(names))
+        solved = np.linalg.solve(gram * inside + ridge, (right * used)[..., None])[..., 0]
+        used = used * (~above | (solved > 0))
+    result = np.full(sizes.shape, np.nan)
+    result[usable] = np.maximum(solved, np.where(above, SMALLEST_SHARE, -np.inf)) / sizes[usable]
+    return result.T

@@ -2,32 +2,30 @@
 
 theta is ln p of a parameter p that is above zero, a logistic coordinate between two bounds, and p in units of
 its size otherwise. The coefficient of a power term has its logarithm at the middle of the variable's range,
-so that it hardly depends on the exponent. What depends on the points (these units, the middles, fixed values)
-are names, so that the derivatives of a law are made once.
+so that it hardly depends on the exponent.
 """
 
-import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import FloatArray, mostly_repeated
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formula.formula import Builder, Range
-from scalevec.analysis.formula.steps import FormulaSteps
-from scalevec.analysis.laws import Law, computed
+from scalevec.analysis.formula.expressions import names_in, written
+from scalevec.analysis.formula.formula import Range
+from scalevec.analysis.formula.jets import Jet, add, constant, evaluate, exp, minus, parameter, sigmoid, times
+from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.newton import objective
-from scalevec.analysis.solver.objective import Derivatives, Problem
+from scalevec.analysis.solver.objective import Problem
 
 NEAR_BOUND = 1e-3
 """How near to a bound a search begins, as a share of the bound or of what lies between two."""
-MOST_STEPS = 1_500
-"""Steps that value and derivatives may take: more than any law, few enough for a fit within a second."""
+LEAST, MOST = 1e-304, 1e304
+"""Between what a coefficient is shown."""
 _COLLINEAR = 0.02
 """Smallest over largest singular value of centred ln N, ln D below which exponents are not told apart."""
 _SINGULAR = 1e-7
@@ -38,8 +36,8 @@ _SINGULAR = 1e-7
 class Points:
     """The points of a fit: ``variables`` name -> [points]; ``weights`` [points], equal without.
 
-    In a joint fit ``groups`` [points] numbers the arm of each point, and the parameters ``per_arm`` have a
-    value for each arm. ``start_values`` [starts, parameters] begin the fit, the best of them gives ``sizes``,
+    In a joint fit ``groups`` [points] numbers the arm of each point, and the law's ``per_arm`` have a value
+    for each arm. ``start_values`` [starts, parameters] begin the fit, the best of them gives ``sizes``,
     the units of theta.
     """
 
@@ -47,7 +45,6 @@ class Points:
     variables: Mapping[str, FloatArray]
     weights: FloatArray | None = None
     groups: npt.NDArray[np.intp] | None = None
-    per_arm: tuple[str, ...] = ()
     start_values: FloatArray | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)
 
@@ -57,14 +54,15 @@ class Points:
         return 1 if self.groups is None else int(self.groups.max()) + 1
 
     @property
-    def free(self) -> tuple[tuple[str, int], ...]:
-        """(name, arm) of each column of theta; arm 0 stands for all where the parameter is shared."""
-        return self.by_theta.names
+    def per_arm(self) -> tuple[str, ...]:
+        """The parameters of which each arm has its own."""
+        return () if self.groups is None else self.law.per_arm
 
     @cached_property
-    def by_theta(self) -> Derivatives:
-        """The law by theta."""
-        return derivatives(self.law, self.per_arm, self.n_arms)
+    def free(self) -> tuple[tuple[str, int], ...]:
+        """(name, arm) of each column of theta; arm 0 stands for all where the parameter is shared."""
+        arms = {name: range(self.n_arms if name in self.per_arm else 1) for name in self.law.parameters}
+        return tuple((name, arm) for name, of_name in arms.items() for arm in of_name)
 
     @property
     def n_points(self) -> int:
@@ -86,37 +84,29 @@ class Points:
         return mostly_repeated(self.cells)
 
     @cached_property
-    def middles(self) -> dict[str, float]:
-        """Mean of the logarithm of each variable over the points."""
-        with np.errstate(all="ignore"):
-            return {name: float(np.mean(np.log(self.variables[name]))) for name in self.law.variables}
-
-    @cached_property
-    def _known(self) -> dict[int, Any]:
-        """The steps by theta that no parameter changes."""
-        names: dict[str, Any] = {**self.variables, **self.law.constants}
-        names |= {f"middle {name}": np.float64(value) for name, value in self.middles.items()}
-        names |= {f"size {name}": np.float64(self._size(name)) for name in self.law.parameters}
-        if self.groups is not None:
-            names |= {f"in arm {arm}": (self.groups == arm).astype(float) for arm in range(self.n_arms)}
-        by_theta, known = self.by_theta, dict[int, Any]()
-        moving = set(by_theta.places)
-        for index in by_theta.of_all:
-            operation, first, second = by_theta.steps.steps[index]
-            if operation not in ("number", "name") and {first, second} & moving:
-                moving.add(index)
-            elif index not in moving:
-                computed(by_theta.steps, [index], known, names)
-        return known
-
-    def _size(self, name: str) -> float:
-        return self.sizes.get(name, 1.0)
+    def constants(self) -> dict[str, Jet]:
+        """What no fit changes: the variables, and the parameters that are not fitted."""
+        return {name: constant(value) for name, value in {**self.law.fixed, **self.variables}.items()}
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
-        values, weighed = np.atleast_2d(y), self.weighed(weights)
-        log = options.residual == "log"
-        return Problem(self.by_theta, self._known, values, weighed, solver_delta(options), log)
+        of_arm = [
+            (name, (self.groups == arm).astype(float) if name in self.per_arm else None)
+            for name, arm in self.free
+        ]
+        log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
+        values = np.atleast_2d(np.log(y) if log else y)
+        return Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
+
+    def at(self, theta: FloatArray) -> Jet:
+        """The law at the points, for ``theta`` [rows, parameters]."""
+
+        def of_points(name: str) -> Jet:
+            first = self.free.index((name, 0))
+            columns = first + self.groups if name in self.per_arm else slice(first, first + 1)
+            return parameter(name, theta[:, columns])
+
+        return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
 
     def weighed(self, copies: FloatArray | None) -> FloatArray:
         """The weights [1 or rows, points] of ``copies`` of each point: those of the points times them."""
@@ -128,107 +118,65 @@ class Points:
 
     def parameters(self, theta: FloatArray, arm: int = 0) -> dict[str, FloatArray]:
         """Name -> values [rows] of the parameters of an arm, from theta [rows, parameters]."""
-        rows, values = np.atleast_2d(theta), dict[str, FloatArray]()
-        for name in self._exponents_first():
-            column = rows[:, self.free.index((name, arm if name in self.per_arm else 0))]
-            values[name] = self._of_theta(name, column + self._shift(name, values))
-        return {name: values[name] for name in self.law.parameters}
+        rows = np.atleast_2d(theta)
+
+        def of_arm(name: str) -> Jet:
+            return constant(rows[:, self.free.index((name, arm if name in self.per_arm else 0))])
+
+        with np.errstate(over="ignore"):
+            values = {name: np.asarray(jet.value) for name, jet in self._parameters(of_arm).items()}
+        above = {name for name, (low, _) in self.law.ranges.items() if low == 0}
+        return {n: np.clip(values[n], LEAST, MOST) if n in above else values[n] for n in self.law.parameters}
 
     def theta(self, values: FloatArray) -> FloatArray:
         """theta [rows, parameters] of the parameters' ``values`` [rows, parameters], alike in all arms."""
-        by_name, ranges = dict(zip(self.law.parameters, values.T, strict=True)), self.law.ranges
+        by_name = dict(zip(self.law.parameters, values.T, strict=True))
+        known = {**self.constants, **{name: constant(of_name) for name, of_name in by_name.items()}}
         with np.errstate(all="ignore"):
             columns = {
-                name: _theta_of(of_name, self._size(name), ranges.get(name)) - self._shift(name, by_name)
+                name: _theta_of(of_name, self.sizes.get(name, 1.0), self.law.ranges.get(name))
+                - self._shift(name, known).value
                 for name, of_name in by_name.items()
             }
         return np.stack([columns[name] for name, _ in self.free], axis=1)
 
-    def _exponents_first(self) -> list[str]:
-        coefficients = [term.coefficient for term in self.law.written.terms]
-        return sorted(self.law.parameters, key=lambda name: name in coefficients)
+    def _parameters(self, theta_of: Callable[[str], Jet]) -> dict[str, Jet]:
+        """Each parameter from the theta of its name."""
+        known = dict(self.constants)
+        # An exponent comes before the coefficient that is centred by it.
+        for name in sorted(self.law.parameters, key=lambda name: name in self._centred):
+            theta = add(theta_of(name), self._shift(name, known))
+            known[name] = _bounded(theta, self.sizes.get(name, 1.0), self.law.ranges.get(name))
+        return {name: known[name] for name in self.law.parameters}
 
-    def _shift(self, name: str, values: Mapping[str, FloatArray]) -> FloatArray | float:
+    @cached_property
+    def _centred(self) -> dict[str, tuple[float, str]]:
+        """Of each coefficient above zero the middle of its variable, signed, and the exponent of that."""
+        terms = [term for term in self.law.written.terms if term.variable]
+        with np.errstate(all="ignore"):
+            middles = {name: float(np.mean(np.log(values))) for name, values in self.variables.items()}
+        return {
+            term.coefficient: (middles[term.variable] * (-1 if term.rising else 1), term.exponent)
+            for term in terms
+            if self.law.ranges.get(term.coefficient) == (0.0, np.inf)
+        }
+
+    def _shift(self, name: str, known: Mapping[str, Jet]) -> Jet:
         """How far ln of a coefficient lies above its theta, which is that at the middle of the variable."""
-        term = next((t for t in self.law.written.terms if t.coefficient == name and t.variable), None)
-        if term is None or name not in self.law.positive or name in self.law.written.bounds:
-            return 0.0
-        known: dict[str, Any] = {**self.law.fixed, **values}
-        exponent = known[term.exponent] if term.exponent else 1.0
-        return (-1.0 if term.rising else 1.0) * self.middles[term.variable] * exponent
-
-    def _of_theta(self, name: str, theta: FloatArray) -> FloatArray:
-        steps, known, ends = FormulaSteps(), dict[int, Any](), self.law.ranges.get(name)
-        value = bounded(steps, steps.name("theta"), "size", ends)
-        # exp overflows float64 above 709.
-        inside = np.clip(theta, -700, 700) if ends else theta
-        computed(steps, steps.needed(value), known, {"theta": inside, "size": np.float64(self._size(name))})
-        return np.asarray(known[value])
-
-    def starts(self, problem: Problem) -> FloatArray:
-        """The best few starts [starts, parameters]."""
-        if self.start_values is None:
-            raise DataError("points are scaled before they are fitted")
-        theta = self.theta(self.start_values)
-        return theta[np.isfinite(objective(problem, theta))]
+        middle, exponent = self._centred.get(name, (0.0, ""))
+        return times(constant(middle), known[exponent]) if exponent else constant(middle)
 
 
-def derivatives(law: Law, per_arm: Sequence[str] = (), n_arms: int = 1) -> Derivatives:
-    """The derivatives of ``law``; in a joint fit ``per_arm`` have a value for each of ``n_arms``.
-
-    Raises :class:`DataError` where they take more than :data:`MOST_STEPS`.
-    """
-    given = tuple((name, 0.0) for name in law.fixed)  # their values are names, as all that may differ
-    return _derivatives(replace(law, name="", given=given), tuple(per_arm), n_arms)
-
-
-@functools.lru_cache(maxsize=128)
-def _derivatives(law: Law, per_arm: tuple[str, ...], n_arms: int) -> Derivatives:
-    steps, parameters = FormulaSteps(), law.parameters
-    names = [(n, arm) for n in parameters for arm in range(n_arms if n in per_arm else 1)]
-    thetas = {column: steps.name(f"theta {column[0]} {column[1]}") for column in names}
-    values: dict[str, int] = {}
-    middles = {term.coefficient: term for term in law.written.terms if term.coefficient in law.positive}
-    # An exponent comes before the coefficient that is centred by it.
-    for parameter in sorted(parameters, key=lambda n: n in middles):
-        theta = thetas[parameter, 0]
-        if parameter in per_arm:
-            arms = range(n_arms)
-            parts = [steps.times(steps.name(f"in arm {arm}"), thetas[parameter, arm]) for arm in arms]
-            theta = functools.reduce(steps.add, parts)
-        term = middles.get(parameter)
-        if term and term.variable and parameter not in law.written.bounds:
-            exponent = steps.number(1.0)
-            if term.exponent:
-                exponent = values.get(term.exponent, steps.name(term.exponent))
-            shift = steps.times(steps.name(f"middle {term.variable}"), exponent)
-            theta = steps.add(theta, steps.minus(shift) if term.rising else shift)
-        values[parameter] = bounded(steps, theta, f"size {parameter}", law.ranges.get(parameter))
-    value = Builder(law.written.expression, steps, values).step(law.written.expression.tree)
-    first, second = [], {}
-    for i, (name_i, arm_i) in enumerate(names):
-        first.append(steps.derivative(value, f"theta {name_i} {arm_i}"))
-        for j, (name_j, arm_j) in enumerate(names[: i + 1]):
-            # A point belongs to one arm: what two arms have of their own never meets.
-            apart = name_i in per_arm and name_j in per_arm and arm_i != arm_j
-            index = steps.number(0.0) if apart else steps.derivative(first[i], f"theta {name_j} {arm_j}")
-            if not steps.is_zero(index):
-                second[i, j] = index
-            if len(steps.steps) > MOST_STEPS * n_arms:
-                raise law.written.refuse(0, "it is too complex: its derivatives take too many steps")
-    return Derivatives(steps, tuple(names), tuple(thetas.values()), value, tuple(first), second)
-
-
-def bounded(steps: FormulaSteps, theta: int, size: str, ends: Range | None) -> int:
-    """The parameter by its ``theta``; ``size`` names its unit where it has no bounds."""
+def _bounded(theta: Jet, size: float, ends: Range | None) -> Jet:
+    """The parameter by its ``theta``; ``size`` is its unit where it has no bounds."""
     if ends is None:
-        return steps.times(steps.name(size), theta)
+        return times(constant(size), theta)
     low, high = ends
-    if high == float("inf"):
-        return steps.add(steps.number(low), steps.exp(theta))
-    if low == -float("inf"):
-        return steps.add(steps.number(high), steps.minus(steps.exp(theta)))
-    return steps.add(steps.number(low), steps.times(steps.number(high - low), steps.call("sigmoid", theta)))
+    if high == np.inf:
+        return add(constant(low), exp(theta))
+    if low == -np.inf:
+        return add(constant(high), minus(exp(theta)))
+    return add(constant(low), times(constant(high - low), sigmoid(theta)))
 
 
 def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray | None = None) -> Points:
@@ -236,28 +184,22 @@ def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray
 
     Raises :class:`DataError` where the formula divides by zero at a point, or leaves what a function allows.
     """
-    steps, known = FormulaSteps(), dict[int, Any]()
-    builder = Builder(law.written.expression, steps, {})
-    root, moving = builder.step(law.written.expression.tree), set[int]()
-    for index in steps.needed(root):
-        operation, first, second = steps.steps[index]
-        is_name = operation == "name"
-        if (is_name and first in law.parameters) or (operation != "number" and {first, second} & moving):
-            moving.add(index)
+    points = Points(law, variables, weights)
+    for node in reversed(list(ast.walk(law.written.tree))):
+        # A power of parameters needs the logarithm of its base.
+        of_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+        part = ast.Call(ast.Name("log"), [node.left], []) if of_power else node
+        if not isinstance(part, ast.BinOp | ast.Call) or {*names_in(part)} & {*law.parameters}:
             continue
-        computed(steps, [index], known, {**variables, **law.constants})
-        bad = ~np.isfinite(np.atleast_1d(known[index]))
+        with np.errstate(all="ignore"):
+            bad = ~np.isfinite(np.atleast_1d(evaluate(part, points.constants).value))
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             at = ", ".join(f"{name} = {values[row]:g}" for name, values in variables.items())
-            position = builder.marks.get(index, 0)
-            raise law.written.refuse(position, f"no finite number at the data (point {row + 1}: {at})")
-    return Points(law, variables, weights)
-
-
-def solver_delta(options: AnalysisOptions) -> float:
-    """Return Huber's delta as the solver takes it: infinite is least squares, zero L1."""
-    return {"huber": options.delta, "l1": 0.0, "l2": np.inf}[options.with_loss().loss]
+            raise law.written.refuse(
+                f"{written(part)} is no finite number at the data (point {row + 1}: {at})"
+            )
+    return points
 
 
 def _theta_of(values: FloatArray, size: float, ends: Range | None) -> FloatArray:
@@ -285,8 +227,8 @@ def require_identifiable(points: Points, arm: str, x: str) -> None:
     logs = np.stack([np.log(points.variables[name]) for name in law.variables])
     distinct = np.unique(np.round(logs, 9), axis=1).shape[1]
     for name, values in zip(law.variables, logs, strict=True):
-        free, both = law.touched_by(name), {"N", "D"} <= set(law.variables)
-        if np.ptp(values) < 1e-9 and free and ((both and name in ("N", "D")) or _is_singular(points)):
+        free = law.touched_by(name)
+        if np.ptp(values) < 1e-9 and free and _is_singular(points):
             shown = x if name == "x" else name
             raise DataError(
                 f"arm {arm!r}: all points have one value of {shown}, which leaves {', '.join(free)} free"
@@ -311,14 +253,13 @@ def _are_proportional(logs: FloatArray, law: Law) -> bool:
 
 def _is_singular(points: Points) -> bool:
     """Whether parameters can move together without a change of the law at any of the points."""
-    law = points.law
-    (steps, root), known = law.steps, dict[int, Any]()
-    slopes = [steps.derivative(root, name) for name in law.parameters]
     # At parameters of no meaning: what is free there is free everywhere, but for coincidences.
-    values = {name: np.float64(0.31 + 0.17 * number) for number, name in enumerate(law.parameters)}
-    scaled = {name: column / column.mean() for name, column in points.variables.items()}
-    computed(steps, steps.needed(root, *slopes), known, {**law.constants, **values, **scaled})
-    matrix = np.stack([np.broadcast_to(known[index], points.n_points) for index in slopes])
+    names = {name: constant(value) for name, value in points.law.fixed.items()}
+    names |= {name: constant(column / column.mean()) for name, column in points.variables.items()}
+    names |= {name: parameter(name, 0.31 + 0.17 * k) for k, name in enumerate(points.law.parameters)}
+    with np.errstate(all="ignore"):
+        slopes = evaluate(points.law.written.tree, names).first
+    matrix = np.stack([np.broadcast_to(slopes[name], points.n_points) for name in points.law.parameters])
     if not np.isfinite(matrix).all():
         return False
     size = np.linalg.norm(matrix, axis=1)

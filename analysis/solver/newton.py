@@ -1,12 +1,12 @@
 """Batched damped Newton for the fit of a law: many starts or replicates at once.
 
 The loss of a residual is Huber's (r^2/2 inside ``delta``, delta (|r| - delta/2) outside); least squares is
-Huber with delta infinite, L1 its limit at small delta. Few residuals lie inside a small delta, so the
+Huber with delta infinite. Few residuals lie inside a small delta, so the
 Hessian is nearly singular there: it is damped with the IRLS majoriser ``sum w delta/max(|r|, delta) g g^T``,
 and optimality is judged by the undamped decrement ``g^T M^-1 g`` with that majoriser M.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.solver.objective import (
-    Block,
     Problem,
     Rows,
     State,
@@ -23,14 +22,11 @@ from scalevec.analysis.solver.objective import (
     newton_system,
 )
 
-__all__ = ["Problem", "Solution", "flat_directions", "newton", "objective", "rounding", "solve"]
-
 DECREMENT_TOLERANCE = 1e-9
 """A solution is optimal when its decrement is below this fraction of its objective."""
 TARGET = 1e-12
 """The fraction at which a row leaves the batch: steps are quadratic by then, and cost little."""
 FIRST_DAMPING, LESS_DAMPING, MORE_DAMPING, LARGEST_DAMPING = 1.0, 0.1, 8.0, 1e14
-L1_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 FLAT = 1e-10
 """Smallest over largest eigenvalue of the scaled curvature below which a direction is flat."""
 _ROUNDING = 1e-17
@@ -58,10 +54,6 @@ class Solution:
         parts = self.theta[which], self.objective[which], self.decrement[which], self.optimal[which]
         return Solution(*parts)
 
-    def led_by(self, best: "Solution") -> "Solution":
-        """These rows with the one of ``best`` in place of the first."""
-        return Solution.joined([best, self.rows(np.arange(1, len(self.theta)))])
-
     @classmethod
     def joined(cls, parts: "list[Solution]") -> "Solution":
         """The rows of all ``parts``, in their order."""
@@ -82,19 +74,14 @@ def objective(problem: Problem, theta: FloatArray) -> FloatArray:
     """The weighted sum over points of the loss of the residuals [rows]; infinite where it overflows."""
     # Only the objective is kept: the states of a whole grid of starts would be rows x points again.
     blocks = _blocks(problem, len(theta))
-    return np.concatenate([evaluate(Block.of(problem, rows), theta[rows]).objective for rows in blocks])
-
-
-def _ridge(majoriser: FloatArray) -> FloatArray:
-    """A hair of the identity, so that flat directions stay solvable [rows, k, k]."""
-    k = majoriser.shape[-1]
-    size = np.trace(majoriser, axis1=1, axis2=2) / k
-    return np.asarray((1e-13 * size + 1e-300)[:, None, None] * np.eye(k))
+    return np.concatenate([evaluate(problem.rows(rows), theta[rows]).objective for rows in blocks])
 
 
 def solved(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     """Solve each row's system; one that is singular to rounding gets its least-norm solution."""
-    matrix = matrix + _ridge(matrix)
+    # A hair of the identity, so that flat directions stay solvable.
+    size = np.trace(matrix, axis1=1, axis2=2) / matrix.shape[-1]
+    matrix = matrix + (1e-13 * size + 1e-300)[:, None, None] * np.eye(matrix.shape[-1])
     try:
         solution = np.linalg.solve(matrix, vector[..., None])
     except np.linalg.LinAlgError:
@@ -102,14 +89,10 @@ def solved(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     return np.asarray(solution[..., 0], dtype=np.float64)
 
 
-def decrement(block: Block, state: State) -> FloatArray:
+def decrement(problem: Problem, state: State) -> FloatArray:
     """The undamped decrement of each row."""
-    gradient, majoriser = majorised_system(block, state)
-    return _slope(gradient, solved(majoriser, gradient))
-
-
-def _slope(gradient: FloatArray, step: FloatArray) -> FloatArray:
-    return np.asarray(np.einsum("bk,bk->b", gradient, step))
+    gradient, majoriser = majorised_system(problem, state)
+    return np.asarray(np.einsum("bk,bk->b", gradient, solved(majoriser, gradient)))
 
 
 def newton(problem: Problem, starts: FloatArray, iterations: int = 400) -> Solution:
@@ -120,68 +103,54 @@ def newton(problem: Problem, starts: FloatArray, iterations: int = 400) -> Solut
     """
     theta = starts.astype(float).copy()
     for rows in _blocks(problem, len(theta)):
-        theta[rows] = _minimised(Block.of(problem, rows), theta[rows], iterations)
+        theta[rows] = _minimised(problem.rows(rows), theta[rows], iterations)
     return measured(problem, theta)
 
 
 def measured(problem: Problem, theta: FloatArray) -> Solution:
-    """The objective at ``theta`` [rows, k], and whether it is an optimum; of L1 it is sum w |r|."""
-    narrow = problem.delta or L1_DELTAS[-1]
-    smooth = replace(problem, delta=narrow)
-    total, least, slope = np.empty((3, len(theta)))
-    for rows in _blocks(smooth, len(theta)):
-        block = Block.of(smooth, rows)
-        state = evaluate(block, theta[rows])
-        total[rows], slope[rows] = state.objective, np.abs(decrement(block, state))
-        least[rows] = np.sum(block.weights * np.abs(state.residual), axis=1)
+    """The objective at ``theta`` [rows, k], and whether it is an optimum."""
+    total, slope = np.empty((2, len(theta)))
+    for rows in _blocks(problem, len(theta)):
+        here = problem.rows(rows)
+        state = evaluate(here, theta[rows])
+        total[rows], slope[rows] = state.objective, np.abs(decrement(here, state))
     optimal = slope <= DECREMENT_TOLERANCE * (total + rounding(problem.size[0]))
-    if problem.delta:
-        return Solution(theta, total, slope, optimal)
-    # Huber's loss is delta (|r| - delta/2) but for the few points inside, and its decrement delta times L1's.
-    return Solution(theta, least, slope / narrow, optimal)
+    return Solution(theta, total, slope, optimal)
 
 
-def _minimised(block: Block, theta: FloatArray, iterations: int) -> FloatArray:
-    """theta [rows, k] of a block after damped Newton steps."""
-    state = evaluate(block, theta)
+def _minimised(problem: Problem, theta: FloatArray, iterations: int) -> FloatArray:
+    """theta [rows, k] of a few rows after damped Newton steps."""
+    state = evaluate(problem, theta)
     result = theta.copy()
     left = np.arange(len(theta))
     damping = np.full(len(theta), FIRST_DAMPING)
-    small = rounding(block.problem.size[0])
+    small = rounding(problem.size[0])
     for _ in range(iterations):
-        gradient, matrix = newton_system(block, state, damping)
+        gradient, matrix = newton_system(problem, state, damping)
         # A step of 5 is a factor of 148 in a coefficient: beyond it the quadratic model says nothing.
         step = np.clip(-solved(matrix, gradient), -5.0, 5.0)
-        slope = _slope(gradient, step)
+        slope = np.einsum("bk,bk->b", gradient, step)
         done = damping > LARGEST_DAMPING
         # The damped slope alone would stop falsely; where it is small the undamped decrement decides.
         near = np.abs(slope) <= TARGET * (state.objective + small)
         if near.any():
-            done |= near & (np.abs(decrement(block, state)) <= TARGET * (state.objective + small))
-        trial = evaluate(block, state.theta + step)
+            done |= near & (np.abs(decrement(problem, state)) <= TARGET * (state.objective + small))
+        trial = evaluate(problem, state.theta + step)
         # Armijo's condition with the usual 1e-4 (Nocedal & Wright, Numerical Optimization, section 3.1).
         accept = (slope < 0) & (trial.objective <= state.objective + 1e-4 * slope)
-        state = trial if accept.all() else state.replaced(trial, accept, block.problem)
+        if not accept.all():
+            trial = evaluate(problem, np.where(accept[:, None], trial.theta, state.theta))
+        state = trial
         damping = np.where(accept, np.maximum(damping * LESS_DAMPING, 1e-12), damping * MORE_DAMPING)
         if done.any():
             # A row that is done has taken this last step too, which costs nothing more.
             result[left[done]] = state.theta[done]
-            left, damping, state = left[~done], damping[~done], state.kept(~done, block.problem)
-            block.keep(~done)
+            left, damping, problem = left[~done], damping[~done], problem.rows(~done)
             if not len(left):
                 return result
+            state = evaluate(problem, state.theta[~done])
     result[left] = state.theta
     return result
-
-
-def solve(problem: Problem, starts: FloatArray) -> Solution:
-    """Minimise from each row of ``starts`` [rows, k]; L1 by Huber at ever smaller delta."""
-    if problem.delta:
-        return newton(problem, starts)
-    theta = starts
-    for delta in L1_DELTAS:
-        theta = newton(replace(problem, delta=delta), theta).theta
-    return measured(problem, theta)
 
 
 def flat_directions(problem: Problem, theta: FloatArray) -> tuple[float, list[FloatArray]]:
@@ -189,12 +158,8 @@ def flat_directions(problem: Problem, theta: FloatArray) -> tuple[float, list[Fl
 
     The curvature is scaled to a unit diagonal first, so that units do not count.
     """
-    # L1 has no curvature of its own; the widest delta of its path stands in.
-    delta = problem.delta if problem.delta > 0 else L1_DELTAS[0]
-    block = Block.of(replace(problem, delta=delta), np.arange(1))
-    majoriser = majorised_system(block, evaluate(block, theta[None]))[1][0]
+    majoriser = majorised_system(problem, evaluate(problem, theta[None]))[1][0]
     scale = np.sqrt(np.maximum(np.diag(majoriser), 1e-300))
     values, vectors = np.linalg.eigh(majoriser / np.outer(scale, scale))
     condition = float(values[-1] / max(values[0], 1e-300))
-    flat = [vectors[:, i] for i, value in enumerate(values) if value < FLAT * values[-1]]
-    return condition, flat
+    return condition, list(vectors[:, values < FLAT * values[-1]].T)

@@ -1,104 +1,46 @@
 """Objective, gradient and curvature of a fit, for many parameter vectors at once.
 
-What is fitted is a formula whose logarithm is compared with that of y. Its value and derivatives are those of
-its steps, each an array [rows, points], so no loop runs over replicates or points.
+What is fitted is a formula whose logarithm is compared with that of y. Its value and derivatives are arrays
+[rows, points], so no loop runs over replicates or points.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.formula.steps import FormulaSteps
-from scalevec.analysis.laws import computed
+from scalevec.analysis.formula.jets import Jet
 
 Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Pull:
-    """``strength/2 (quantity(theta) - target)^2``, added to the objective to walk along a profile.
-
-    ``quantity`` maps theta [rows, k] to values [rows] and gradients [rows, k]; target, strength [rows].
-    """
-
-    quantity: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    target: FloatArray
-    strength: FloatArray
-
-    def rows(self, which: Rows | BoolArray) -> "Pull":
-        """The rows ``which`` alone."""
-        return Pull(self.quantity, self.target[which], self.strength[which])
-
-
-@dataclass(frozen=True, eq=False)
-class Derivatives:
-    """The steps of f by theta: its value, its first and its nonzero second derivatives.
-
-    ``names`` are (parameter, arm) of the columns of theta, ``places`` their steps.
-    """
-
-    steps: FormulaSteps
-    names: tuple[tuple[str, int], ...]
-    places: tuple[int, ...]
-    value: int
-    first: tuple[int, ...]
-    second: Mapping[tuple[int, int], int]
-
-    @cached_property
-    def of_value(self) -> list[int]:
-        """The steps of the value."""
-        return self.steps.needed(self.value)
-
-    @cached_property
-    def of_first(self) -> list[int]:
-        """The steps of the value and the first derivatives."""
-        return self.steps.needed(self.value, *self.first)
-
-    @cached_property
-    def of_all(self) -> list[int]:
-        """The steps of the value and all derivatives."""
-        return self.steps.needed(self.value, *self.first, *self.second.values())
-
-
-@dataclass(frozen=True)
 class Problem:
-    """What is fitted: ``by_theta`` is the law by theta, ``known`` its steps of columns alone.
+    """What is fitted: ``law`` gives f [rows, points] at theta [rows, k].
 
-    y [1 or rows, points]; weights [1 or rows, points] count copies. ``log`` says whether residuals are of
-    ln y or of y. ``delta`` is Huber's: infinite is least squares, 0 is L1; ``ridge/2 r^2`` is added to the
-    loss of each residual.
+    ``columns`` of theta have a parameter, and which points it is of: all (None), or those of one arm
+    [points]. y [1 or rows, points]; weights [1 or rows, points] count copies. ``log`` says whether residuals
+    are of ln y or of y, and y is its logarithm then. ``delta`` is Huber's: infinite is least squares.
     """
 
-    by_theta: Derivatives
-    known: Mapping[int, Any]
+    law: Callable[[FloatArray], Jet]
+    columns: Sequence[tuple[str, FloatArray | None]]
     y: FloatArray
     weights: FloatArray
     delta: float
     log: bool = True
-    ridge: float = 0.0
-    pull: Pull | None = None
 
     @property
     def size(self) -> tuple[int, int]:
         """Points and parameters."""
-        return self.y.shape[1], len(self.by_theta.names)
+        return self.y.shape[1], len(self.columns)
 
-    def steps_at(self, theta: FloatArray) -> dict[int, Any]:
-        """The steps that are known at ``theta`` [rows, k] before any is computed."""
-        columns = zip(self.by_theta.places, theta.T[:, :, None], strict=True)
-        return {**self.known, **dict(columns)}
-
-    def prediction(self, steps: dict[int, Any]) -> FloatArray:
-        """ln f [rows, points], computed into ``steps``; nan where f is not above zero."""
-        by_theta = self.by_theta
-        computed(by_theta.steps, by_theta.of_value, steps, {})
-        with np.errstate(all="ignore"):
-            return np.asarray(np.log(steps[by_theta.value]))
+    def rows(self, which: Rows | BoolArray) -> "Problem":
+        """The rows ``which`` alone."""
+        y, weights = (part if len(part) == 1 else part[which] for part in (self.y, self.weights))
+        return replace(self, y=y, weights=weights)
 
     def system(
         self, state: "State", first: FloatArray, outer: FloatArray, second: FloatArray | None
@@ -107,171 +49,92 @@ class Problem:
 
         ``first`` x d [rows, k]; ``outer`` x d d^T + ``second`` x d2 [rows, k, k], where None is none.
         """
-        by_theta, steps = self.by_theta, state.steps
-        computed(by_theta.steps, by_theta.of_first if second is None else by_theta.of_all, steps, {})
         n, k = self.size
         slopes = np.empty((len(state.theta), k, n))
         with np.errstate(all="ignore"):
-            inverse = 1.0 / steps[by_theta.value]
-            for column, index in enumerate(by_theta.first):
-                np.multiply(steps[index], inverse, out=slopes[:, column])
+            inverse = 1.0 / state.f.value
+            for number, (name, points) in enumerate(self.columns):
+                slope = state.f.first.get(name, 0.0)
+                np.multiply(slope if points is None else slope * points, inverse, out=slopes[:, number])
             gradient = (slopes @ first[..., None])[..., 0]
             # d2 ln f = d2 f / f - (d ln f)(d ln f)^T.
             weight = outer if second is None else outer - second
             matrix = (slopes * weight[:, None]) @ slopes.swapaxes(1, 2)
             if second is not None:
-                linear = second * inverse
-                for (i, j), index in by_theta.second.items():
-                    values = steps[index]
-                    # A step of parameters alone [rows, 1], or of columns alone, is not spread out first.
-                    part = np.einsum("bn,bn->b", linear, np.broadcast_to(values, linear.shape))
-                    matrix[:, i, j] += part
-                    if i != j:
-                        matrix[:, j, i] += part
+                self._add_bends(state.f, second * inverse, matrix)
         # A row that overflows has a gradient that is no number, and so no step: any matrix will do.
         matrix[~np.isfinite(matrix).all(axis=(1, 2))] = np.eye(k)
         return gradient, matrix
 
-
-@dataclass
-class Block:
-    """A few rows of a problem with their data; y is on the scale of the residual (its logarithm if log)."""
-
-    problem: Problem
-    y: FloatArray
-    weights: FloatArray
-    pull: Pull | None
-
-    @classmethod
-    def of(cls, problem: Problem, rows: Rows) -> "Block":
-        """The rows ``rows`` of ``problem``."""
-        y = problem.y if len(problem.y) == 1 else problem.y[rows]
-        weights = problem.weights if len(problem.weights) == 1 else problem.weights[rows]
-        pull = problem.pull and problem.pull.rows(rows)
-        return cls(problem, np.log(y) if problem.log else y, weights, pull)
-
-    def keep(self, rows: BoolArray) -> None:
-        """Drop the other rows."""
-        self.y = self.y if len(self.y) == 1 else self.y[rows]
-        self.weights = self.weights if len(self.weights) == 1 else self.weights[rows]
-        self.pull = self.pull and self.pull.rows(rows)
-
-
-@dataclass
-class State:
-    """What is known at theta [rows, k]: ln f and residual [rows, points], and the objective [rows].
-
-    ``steps`` are those of the law that were computed for all rows.
-    """
-
-    theta: FloatArray
-    log_f: FloatArray
-    residual: FloatArray
-    objective: FloatArray
-    steps: dict[int, Any] = field(default_factory=dict)
-
-    def replaced(self, other: "State", rows: BoolArray, problem: Problem) -> "State":
-        """This state with ``rows`` from ``other``."""
-        for name in ("theta", "log_f", "residual", "objective"):
-            getattr(self, name)[rows] = getattr(other, name)[rows]
-        self.steps = problem.steps_at(self.theta)
-        return self
-
-    def kept(self, rows: BoolArray, problem: Problem) -> "State":
-        """The rows ``rows`` alone."""
-        theta = self.theta[rows]
-        return State(
-            theta, self.log_f[rows], self.residual[rows], self.objective[rows], problem.steps_at(theta)
-        )
-
-
-def huber(residual: FloatArray, delta: float) -> FloatArray:
-    """Huber's loss of each residual; least squares at infinite ``delta``."""
-    if np.isinf(delta):
-        return 0.5 * residual**2
-    size = np.abs(residual)
-    inside = np.minimum(size, delta)
-    # Both branches at once: r^2/2 up to delta, delta (|r| - delta/2) beyond.
-    return inside * (size - 0.5 * inside)
-
-
-def evaluate(block: Block, theta: FloatArray) -> State:
-    """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
-    problem = block.problem
-    with np.errstate(over="ignore", invalid="ignore"):
-        steps = problem.steps_at(theta)
-        log_f = np.array(np.broadcast_to(problem.prediction(steps), (len(theta), problem.size[0])))
-        residual = (log_f if problem.log else np.exp(log_f)) - block.y
-        loss = huber(residual, problem.delta)
-        if problem.ridge:
-            loss = loss + 0.5 * problem.ridge * residual**2
-        value = np.einsum("bn,bn->b", np.broadcast_to(block.weights, loss.shape), loss)
-        if block.pull is not None:
-            distance = block.pull.quantity(theta)[0] - block.pull.target
-            value = value + 0.5 * block.pull.strength * distance**2
-    return State(theta.copy(), log_f, residual, np.where(np.isfinite(value), value, np.inf), steps)
+    def _add_bends(self, f: Jet, weight: FloatArray, matrix: FloatArray) -> None:
+        for i, (name_i, of_i) in enumerate(self.columns):
+            for j, (name_j, of_j) in enumerate(self.columns[: i + 1]):
+                values = f.second.get((min(name_i, name_j), max(name_i, name_j)))
+                # A point belongs to one arm: what two arms have of their own never meets.
+                if values is None or (of_i is not None and of_j is not None and not np.any(of_i * of_j)):
+                    continue
+                points = of_j if of_i is None else of_i
+                part = (weight * (values if points is None else values * points)).sum(axis=1)
+                matrix[:, i, j] += part
+                if i != j:
+                    matrix[:, j, i] += part
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """What weighs each point [rows, points] in the sums over d ln f and d2 ln f."""
+class State:
+    """What is known at theta [rows, k]: f and residual [rows, points], and the objective [rows]."""
 
-    first: FloatArray
-    """Gradient, and d2 ln f."""
-    outer: FloatArray
-    """The product of d ln f with itself, in the Hessian."""
-    major: FloatArray
-    """The same in the IRLS majoriser."""
+    theta: FloatArray
+    f: Jet
+    residual: FloatArray
+    objective: FloatArray
 
 
-def _weights(block: Block, state: State, edge: float = 0.0) -> _Weights:
-    """``edge``: residuals within this fraction of delta count as beyond it in the Hessian."""
-    residual, delta, ridge = state.residual, block.problem.delta, block.problem.ridge
+def evaluate(problem: Problem, theta: FloatArray) -> State:
+    """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
+    with np.errstate(all="ignore"):
+        f = problem.law(theta)
+        # Of what is not above zero there is no logarithm.
+        log_f = np.broadcast_to(np.log(f.value), (len(theta), problem.size[0]))
+        residual = (log_f if problem.log else np.exp(log_f)) - problem.y
+        size = np.abs(residual)
+        inside = np.minimum(size, problem.delta)
+        # Huber's loss at once: r^2/2 up to delta, delta (|r| - delta/2) beyond.
+        loss = inside * (size - 0.5 * inside)
+        value = (problem.weights * loss).sum(axis=1)
+    return State(theta, f, residual, np.where(np.isfinite(value), value, np.inf))
+
+
+def _weights(problem: Problem, state: State) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What weighs each point [rows, points] in the sums over d ln f and d2 ln f.
+
+    The first is of the gradient and of d2 ln f, the others of d ln f times itself, in the Hessian and in the
+    IRLS majoriser.
+    """
+    residual, delta = state.residual, problem.delta
     if np.isinf(delta):
-        first = block.weights * residual
-        outer = major = np.broadcast_to(block.weights, residual.shape)
+        first = problem.weights * residual
+        outer = major = np.broadcast_to(problem.weights, residual.shape)
     else:
         size = np.abs(residual)
-        first = block.weights * np.clip(residual, -delta, delta)
-        outer = block.weights * (size <= delta * (1 - edge))
-        major = block.weights * (delta / np.maximum(size, delta))
-        if ridge:
-            first = first + block.weights * ridge * residual
-            outer, major = outer + block.weights * ridge, major + block.weights * ridge
-    if not block.problem.log:
-        f = np.exp(state.log_f)
+        first = problem.weights * np.clip(residual, -delta, delta)
+        outer = problem.weights * (size <= delta)
+        major = problem.weights * (delta / np.maximum(size, delta))
+    if not problem.log:
+        f = state.f.value
         first = first * f
         # d2 f = f (d2 ln f + d ln f d ln f^T): the residual weighs the outer product too.
         outer, major = outer * f * f + first, major * f * f
-    return _Weights(first, outer, major)
+    return first, outer, major
 
 
-def newton_system(block: Block, state: State, damping: FloatArray) -> tuple[FloatArray, FloatArray]:
+def newton_system(problem: Problem, state: State, damping: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Gradient [rows, k], and Hessian plus ``damping`` [rows] times the majoriser [rows, k, k]."""
-    weights = _weights(block, state)
-    damped = weights.outer + damping[:, None] * weights.major
-    return _pulled(block, state, *block.problem.system(state, weights.first, damped, weights.first))
+    first, outer, major = _weights(problem, state)
+    return problem.system(state, first, outer + damping[:, None] * major, first)
 
 
-def curvature(block: Block, state: State, edge: float) -> FloatArray:
-    """Hessian [rows, k, k] in which residuals within ``edge`` of delta (a fraction) count as beyond it."""
-    weights = _weights(block, state, edge)
-    return block.problem.system(state, weights.first, weights.outer, weights.first)[1]
-
-
-def majorised_system(block: Block, state: State) -> tuple[FloatArray, FloatArray]:
+def majorised_system(problem: Problem, state: State) -> tuple[FloatArray, FloatArray]:
     """Gradient [rows, k] and the undamped IRLS majoriser [rows, k, k]."""
-    weights = _weights(block, state)
-    return _pulled(block, state, *block.problem.system(state, weights.first, weights.major, None))
-
-
-def _pulled(
-    block: Block, state: State, gradient: FloatArray, matrix: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """With the derivatives of the pull added (its quantity taken as linear)."""
-    if block.pull is None:
-        return gradient, matrix
-    value, slope = block.pull.quantity(state.theta)
-    strength = block.pull.strength
-    matrix = matrix + strength[:, None, None] * slope[:, :, None] * slope[:, None, :]
-    return gradient + (strength * (value - block.pull.target))[:, None] * slope, matrix
+    first, _, major = _weights(problem, state)
+    return problem.system(state, first, major, None)

@@ -140,8 +140,7 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
 
 def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
     """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
-    law = law_named("power-floor")
-    law = law if floor is None else law.holding(E=floor)
+    law = law_named("power-floor" if floor is None else f"power-floor; fix E = {floor!r}")
     # The solver's objective is half the sum of squares.
     least = 2.0 * fit_points(points_of(law, {"x": x}), loss, AnalysisOptions(loss="l2")).objective
     return least if floor is not None else min(least, _squares(x, loss, 0.0))

@@ -21,7 +21,6 @@ def test_the_examples_of_the_page_on_analysis_run():
         "scalevec.analysis.fits.fit",
         "scalevec.analysis.fits.result",
         "scalevec.analysis.power.detectable",
-        "scalevec.analysis.fits.profile_likelihood",
     ],
 )
 def test_the_examples_of_the_documentation_run(name: str):

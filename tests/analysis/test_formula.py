@@ -6,21 +6,17 @@ import pytest
 from tests.formulas import COLUMNS, garbled, written
 
 from scalevec import analysis
-from scalevec.analysis import laws
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formula.expressions import LONGEST_FORMULA
-from scalevec.analysis.laws import computed, law_named
+from scalevec.analysis.formula.formula import LONGEST_FORMULA
+from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver import law_points, objective, starts
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.solver.objective import Block, evaluate, newton_system
+from scalevec.analysis.solver.objective import evaluate, newton_system
 
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(17, 22, 24)), np.exp(RNG.uniform(21, 26, 24))
 TABLE = pd.DataFrame({"n_params": N, "n_tokens": D, "width": N**0.3, "cluster": np.arange(24).astype(str)})
 TABLE["loss"] = (1.69 + 406.4 / N**0.34 + 410.7 / D**0.28) * np.exp(RNG.normal(0, 1e-3, 24))
-MOST_COMPUTED = 1.5e8
-"""Numbers that the steps of a formula may compute in a fit: about a second of a processor."""
 ALL_POSITIVE = "; positive E, A, alpha, B, beta"
 
 
@@ -73,36 +69,35 @@ def test_a_start_leads_to_parameters_far_from_one():
 
 
 @pytest.mark.parametrize(
-    ("text", "why", "under"),
+    ("text", "why"),
     [
-        ("E + A/ /N", "is no part of a formula|allowed: |expected a number", "/"),
-        ("E + A/log(N/N)^a", "no finite number at the data", "^a"),
-        ("E + 1/0", "division by zero", "/0"),
-        ("E + A/widht^a", "no column 'widht'; nearest: 'width'", "widht"),
-        ("E + A/height^a; columns height", "no column 'height'", ""),
-        ("E + abs(N)", "no function 'abs'", "abs"),
-        ("__import__('os')", "no function '__import__'", "__import__"),
-        ("E + N.x", "is an operator missing", "N.x"),
-        ("E + A", "it has no column", "E"),
-        ("E + (A/N", r"'\(' was never closed", "(A"),
-        ("E + A/N # fast", "'#' is not allowed", "#"),
-        ("exp(" * 50 + "N" + ")" * 50, "nested more than 30 deep", "exp"),
-        ("-" * 100 + "N*E", "nested more than 30 deep", "-"),
-        ("E + " * 200 + "N", f"allowed: {LONGEST_FORMULA}", ""),
-        ("+".join(f"p{i}*N" for i in range(13)), "it has 13 parameters", "p0"),
-        ("E*N; positive N", "N is a column", "positive"),
-        ("E*N; start E = x", "expected a finite number", "x"),
-        ("E*N; start E = 2:1", "LOW:HIGH", "2"),
-        ("E*N; positive E; start E = -1", "starts at zero or below", "start"),
-        ("E*N; range E", "expected one of columns, positive, start, fix, bounds", "range"),
+        ("E + A/ /N", "expected a number"),
+        ("E + A/log(N/N)^a", r"log\(log\(N / N\)\) is no finite number at the data \(point 1"),
+        ("E + A/log(N - N)", r"log\(N - N\) is no finite number at the data \(point 1"),
+        ("E + 1/0", "division by zero"),
+        ("E + A/widht^a", "no column 'widht'; nearest: 'width'"),
+        ("E + A/height^a; columns height", "no column 'height'"),
+        ("E + abs(N)", "no function 'abs' of 1; allowed: exp of 1, "),
+        ("E + max(N)", "no function 'max' of 1; allowed: exp of 1, "),
+        ("__import__('os')", "no function '__import__'"),
+        ("E + N.x", "'N.x' is no part of a formula"),
+        ("E + A", "it has no column"),
+        ("E + (A/N", r"'\(' was never closed"),
+        ("E + A/N # fast", "'#' is not allowed"),
+        ("exp(" * 50 + "N" + ")" * 50, "nested more than 30 deep"),
+        ("-" * 100 + "N*E", "nested more than 30 deep"),
+        ("E + " * 200 + "N", f"allowed: {LONGEST_FORMULA}"),
+        ("+".join(f"p{i}*N" for i in range(13)), "it has 13 parameters"),
+        ("E*N; positive N", "positive: N is a column"),
+        ("E*N; start E = x", "start 'E = x': expected a finite number"),
+        ("E*N; start E = 2:1", "start 'E = 2:1': expected '=' and LOW:HIGH"),
+        ("E*N; positive E; start E = -1", "starts at zero or below"),
+        ("E*N; range E", "'range': expected one of columns, positive, start, fix, bounds"),
     ],
 )
-def test_what_is_no_law_is_refused_with_its_place(text: str, why: str, under: str):
-    with pytest.raises(DataError, match=why) as error:
+def test_what_is_no_law_is_refused(text: str, why: str):
+    with pytest.raises(DataError, match=why):
         fitted(text)
-    if under:
-        _, shown, caret = str(error.value).split("\n")
-        assert shown[caret.index("^") :].startswith(under)
 
 
 def test_more_parameters_than_points_are_refused():
@@ -126,14 +121,14 @@ def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
             stated, theta = problem(written(draw))
         except DataError:
             continue
-        block, k = Block.of(stated, np.arange(1)), theta.shape[1]
-        state = evaluate(block, theta)
-        gradient, hessian = newton_system(block, state, np.zeros(1))
+        k = theta.shape[1]
+        state = evaluate(stated, theta)
+        gradient, hessian = newton_system(stated, state, np.zeros(1))
         aside = theta + 1e-5 * np.concatenate([np.eye(k), -np.eye(k)])
         slopes = np.stack(
-            [newton_system(block, evaluate(block, row[None]), np.zeros(1))[0][0] for row in aside]
+            [newton_system(stated, evaluate(stated, row[None]), np.zeros(1))[0][0] for row in aside]
         )
-        values = np.array([evaluate(block, row[None]).objective[0] for row in aside])
+        values = np.array([evaluate(stated, row[None]).objective[0] for row in aside])
         if not np.isfinite(values).all() or max(np.abs(hessian).max(), np.abs(gradient).max()) > 1e3:
             continue
         size = 1 + np.abs(hessian).max() + state.objective[0]
@@ -143,29 +138,14 @@ def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
 
 
 @pytest.mark.parametrize("n_texts", [150, pytest.param(5_000, marks=pytest.mark.nightly)])
-def test_any_text_is_fitted_or_refused_in_few_steps(n_texts: int, monkeypatch):
-    done = [0.0]
-
-    def counted(steps, places, known, names):
-        computed(steps, places, known, names)
-        done[0] += sum(np.size(known[index]) for index in places)
-
-    for module in (laws, objective, law_points, starts):
-        monkeypatch.setattr(module, "computed", counted)
+def test_any_text_is_fitted_or_refused(n_texts: int):
     draw = random.Random(1)
     for _ in range(n_texts):
         text = garbled(draw) if draw.random() < 0.6 else written(draw, 5)
-        done[0] = 0.0
         try:
             fitted(text, hold_out="none")
         except DataError as error:
             assert len(str(error)) < 1_100  # noqa: PT017
-        assert done[0] < MOST_COMPUTED, text
-
-
-def test_equal_parts_of_a_formula_are_computed_once():
-    steps, _ = law_named("A/N^alpha + B/N^alpha").steps
-    assert len([step for step in steps.steps if step[0] == "log"]) == 1
 
 
 def test_names_that_python_keeps_for_itself_are_parameters_too():

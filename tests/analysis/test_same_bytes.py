@@ -76,7 +76,6 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "laws_table": lambda t, _: analysis.laws_table(by_laws(t)),
     "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], OPTIONS)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
-    "profiles": lambda t, _: analysis.profiles(t).to_csv(),
     "read_table": lambda t, path: analysis.read_table(saved(t, path)).to_csv(),
     "render": lambda t, _: analysis.render(
         analysis.table(t, "scaling", reference="baseline", **BOOTSTRAP), "csv"

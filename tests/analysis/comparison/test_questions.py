@@ -18,7 +18,7 @@ from scalevec.analysis import DataError, compare, comparison_text
         ({"reference": "baseline", "where": "arm == 'baseline'"}, "the only arm"),
         ({"reference": "baseline", "settings": ["optimiser"]}, "no column 'optimiser'"),
         ({"reference": "baseline", "law": "cubic"}, "law is 'cubic'"),
-        ({"reference": "baseline", "interval": "profile"}, "a comparison chooses its own"),
+        ({"reference": "baseline", "interval": "seed-t"}, "a comparison chooses its own"),
         ({"reference": "baseline", "cluster": "run"}, "no column 'run'"),
         ({"reference": "baseline", "y": "loss_valid"}, "no column 'loss_valid'"),
     ],

@@ -7,12 +7,9 @@ import pytest
 
 from scalevec.analysis import DataError, fit
 from scalevec.analysis.fits import intervals
-from scalevec.analysis.fits.intervals import choose
-from scalevec.analysis.fits.profile_likelihood import profile, profiles
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import fit_points, joint_fit
-from scalevec.analysis.solver.law_points import points_of
+from scalevec.analysis.solver.best_fit import joint_fit
 from support import CHECKOUT
 
 TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
@@ -29,20 +26,14 @@ def points(noise: float = 0.003, random_seed: int = 0, seeds: int = 1, **changes
 
 
 @pytest.mark.parametrize(
-    ("n_points", "n_clusters", "cells", "method"),
-    [
-        (10, 10, np.repeat(range(5), 2), "seed-t"),
-        (12, 12, np.arange(12), "residual-t"),
-        (240, 240, np.arange(240), "residual-t"),
-        (120, 15, np.arange(120), "cluster-t"),
-    ],
+    ("seeds", "rows_per_run", "method"),
+    [(2, 1, "seed-t"), (1, 1, "residual-t"), (1, 2, "cluster-t")],
 )
-def test_the_method_follows_from_what_the_design_can_carry(n_points, n_clusters, cells, method: str):
-    assert choose(n_points, cells, n_clusters) == method
-
-
-def test_clusters_that_repeat_each_other_are_taken_like_seeds():
-    assert choose(40, np.arange(40), 8, repeated=True) == "seed-t"
+def test_the_method_follows_from_what_the_design_can_carry(seeds: int, rows_per_run: int, method: str):
+    table = points(seeds=seeds)
+    run = np.arange(len(table)) // rows_per_run
+    fitted = fit(table.assign(run=run), law="chinchilla", cluster="run", bootstrap=20, hold_out="none").only
+    assert fitted.interval_method == method
 
 
 def test_a_design_that_carries_no_interval_says_so():
@@ -86,88 +77,6 @@ def test_a_method_that_the_design_cannot_carry_is_not_replaced_silently(method: 
     (fitted,) = fit(table.assign(loss=lambda t: 10 * t.n_params**-0.1), interval=method).values()
     assert fitted.interval_method == "none"
     assert fitted.interval_note.startswith("no interval: ")
-
-
-def test_the_profile_of_a_linear_law_is_the_t_interval():
-    x = np.geomspace(1e9, 1e11, 9)
-    y = 30 * x**-0.1 * np.exp(np.random.default_rng(0).normal(0, 0.01, 9))
-    profiled = profile(fit_points(points_of(law_named("power"), {"x": x}), y, L2), "alpha")
-    logs = np.log(x) - np.log(x).mean()
-    slope = -float(logs @ np.log(y) / (logs @ logs))
-    residual = np.log(y) - np.log(y).mean() + slope * logs
-    error = np.sqrt(residual @ residual / 7 / (logs @ logs))
-    assert profiled.interval == pytest.approx((slope - 2.364624 * error, slope + 2.364624 * error), rel=1e-3)
-
-
-@pytest.mark.parametrize("name", ["E", "A", "alpha", "B", "beta"])
-def test_every_parameter_has_a_profile(name: str):
-    table = points()
-    variables = {"N": table["n_params"].to_numpy(), "D": table["n_tokens"].to_numpy()}
-    best = fit_points(points_of(law_named("chinchilla"), variables), table["loss"].to_numpy(), L2)
-    shown = profile(best, name)
-    assert shown.low < TRUTH[name] < shown.high
-    assert shown.low < shown.estimate < shown.high
-
-
-def test_least_absolute_deviations_have_no_profile():
-    with pytest.raises(DataError, match="allowed: huber, l2"):
-        fit(points(), law="chinchilla", loss="l1", interval="profile")
-
-
-def test_the_profile_of_a_joint_law_gives_each_arm_its_own_interval():
-    table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=300.0).assign(arm="b")])
-    first, second = fit(table, law="chinchilla-shared", loss="l2", interval="profile").values()
-    assert first.interval_method == second.interval_method == "profile"
-    assert first.intervals["alpha"] == pytest.approx(second.intervals["alpha"])
-    assert first.intervals["A"][0] < 406.4 < first.intervals["A"][1]
-    assert second.intervals["A"][0] < 300.0 < second.intervals["A"][1] < first.intervals["A"][1]
-
-
-def test_a_profile_is_what_the_prediction_has_too():
-    fitted = fit(points(), law="chinchilla", loss="l2", interval="profile").only
-    [at] = fitted.predict().iloc[:1].to_dict("records")
-    truth = law_named("chinchilla").predict(TRUTH, {name: np.array([at[name]]) for name in ("N", "D")})[0]
-    assert at["low"] < truth < at["high"]
-    assert fitted.n_bootstrap == 0
-
-
-def test_checkpoints_of_a_run_have_no_profile():
-    table = points().assign(run=np.repeat(np.arange(10), 2))
-    (fitted,) = fit(table, law="chinchilla", loss="l2", interval="profile", cluster="run").values()
-    assert (fitted.interval_method, fitted.intervals) == ("none", {})
-    assert fitted.predict()["low"].isna().all()
-    assert "10 runs hold 20 points, which are not independent" in fitted.interval_note
-
-
-@pytest.mark.parametrize("law", ["chinchilla", pytest.param("chinchilla-shared", marks=pytest.mark.nightly)])
-def test_the_curves_of_the_profiles_end_where_the_intervals_of_the_fits_do(law: str):
-    table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=300.0).assign(arm="b")])
-    curves = profiles(table, law=law, loss="l2")
-    for fitted in fit(table, law=law, loss="l2", interval="profile", hold_out="none").values():
-        for name in ("E", "A", "alpha", "B", "beta"):
-            curve = curves[(curves.arm == fitted.arm) & (curves.parameter == name)]
-            assert (curve.low.iloc[0], curve.high.iloc[0]) == pytest.approx(fitted.intervals[name])
-            assert (np.diff(curve.value) >= 0).all()
-            inside = (curve.value > curve.low) & (curve.value < curve.high)
-            assert curve.t[inside].max() < curve.t[~inside].min()
-
-
-def test_curves_of_profiles_refuse_what_carries_none():
-    with pytest.raises(DataError, match="allowed: huber, l2"):
-        profiles(points(), law="chinchilla", loss="l1")
-    with pytest.raises(DataError, match="10 runs hold 20 points"):
-        profiles(points().assign(run=np.repeat(np.arange(10), 2)), law="chinchilla", loss="l2", cluster="run")
-
-
-@pytest.mark.parametrize("name", ["Nc", "aN", "Dc", "aD"])
-def test_parameters_that_are_no_coordinates_of_the_solver_have_a_profile_too(name: str):
-    table = points()
-    truth = {"Nc": 1e14, "aN": 0.08, "Dc": 5e13, "aD": 0.1}
-    variables = {"N": table["n_params"].to_numpy(), "D": table["n_tokens"].to_numpy()}
-    loss = law_named("kaplan").predict(truth, variables)
-    loss = loss * np.exp(np.random.default_rng(0).normal(0, 1e-3, len(loss)))
-    shown = profile(fit_points(points_of(law_named("kaplan"), variables), loss, L2), name)
-    assert shown.low < truth[name] < shown.high
 
 
 def two_arms(noise: float = 0.003, random_seed: int = 0, **changes: float) -> list:

@@ -43,44 +43,9 @@ def test_the_largest_budget_is_held_out():
     assert abs(fitted.hold_out["relative_error"]) < 0.02
 
 
-def test_a_column_of_budgets_names_the_cells():
-    table = isoflops().assign(budget=lambda t: np.repeat(range(5), 9))
-    table["n_tokens"] *= np.exp(np.random.default_rng(0).normal(0, 0.1, len(table)))
-    (fitted,) = fit(table, law="isoflop", bootstrap=0).values()
-    assert [optimum.n_points for optimum in fitted.optima] == [9] * 5
-
-
 def test_one_budget_is_refused():
     with pytest.raises(DataError, match="needs two budgets"):
         fit(isoflops().iloc[:9], law="isoflop")
-
-
-def curves() -> pd.DataFrame:
-    """Training curves of eleven sizes on Hoffmann's law."""
-    parts = []
-    for run, n in enumerate(np.geomspace(1e7, 1e10, 11)):
-        d = np.geomspace(1e8, 1e13, 200)
-        loss = law_named("chinchilla").predict(TRUTH, {"N": np.full(200, n), "D": d})
-        parts.append(pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "cluster": str(run)}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def test_the_envelope_of_training_curves_has_the_exponent_of_the_law():
-    (fitted,) = fit(curves(), law="envelope").values()
-    assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.01)
-
-
-def test_the_smallest_and_largest_size_of_an_envelope_are_censored():
-    (fitted,) = fit(curves(), law="envelope", bootstrap=0).values()
-    censored = " ".join(optimum.censored for optimum in fitted.optima)
-    assert "N 1e+07 is at the edge" in censored
-    assert "N 1e+10 is at the edge" in censored
-    assert any("schedule" in warning for warning in fitted.warnings)
-
-
-def test_rows_that_are_no_curves_have_no_envelope():
-    with pytest.raises(DataError, match="training curves"):
-        fit(isoflops(), law="envelope")
 
 
 def test_budgets_of_the_column_flops_are_the_lines_of_a_table():

@@ -6,11 +6,7 @@ import pytest
 from scipy.optimize import minimize
 
 from scalevec.analysis import DataError, fit
-from scalevec.analysis.fits.profile_likelihood import profile
 from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.law_points import points_of
 from support import CHECKOUT
 
 DATA = CHECKOUT.parent / "shared" / "data" / "scaling_laws"
@@ -104,16 +100,6 @@ def grid(n_sizes: int, n_budgets: int, noise: float = 0.003) -> pd.DataFrame:
 def test_6_a_design_that_cannot_identify_the_law_is_refused(law: str, table: pd.DataFrame, message: str):
     with pytest.raises(DataError, match=message):
         fit(table, law=law)
-
-
-def test_6_a_profile_shows_what_the_points_leave_free():
-    x = np.geomspace(1e9, 1e11, 6)
-    rng = np.random.default_rng(0)
-    points = points_of(law_named("power-floor"), {"x": x})
-    best = fit_points(points, 40 * x**-0.1 * np.exp(rng.normal(0, 0.01, 6)), AnalysisOptions(loss="l2"))
-    shown = profile(best, "E")
-    assert shown.interval is None
-    assert "leave E free" in shown.note
 
 
 def test_7_checkpoints_of_one_run_count_as_one_run():

@@ -76,7 +76,7 @@ def test_the_resolved_section_says_the_same_options():
         ("{law: {formula: E*N, start: {E: x}}}", "law: formula, character 16: expected a finite number"),
         ("{law: {positive: [E]}}", "law.formula: nothing; allowed: a formula"),
         ("{x: flop}", "x: 'flop': unknown x; did you mean flops? (allowed: N, D, C"),
-        ("{los: l1}", "los: unknown key; did you mean loss?"),
+        ("{los: l2}", "los: unknown key; did you mean loss?"),
         ("{interval: seed-t}", "interval: unknown key"),
         ("{level: 2}", "level: 2.0; allowed: a number between 0 and 1"),
         ("{level: x}", "level: 'x'; allowed: a number"),
