@@ -84,8 +84,6 @@ if TYPE_CHECKING:
     from scalevec.analysis.registry import TABLES as TABLES
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
-    from scalevec.analysis.report.text import laws_comparison_text as laws_comparison_text
-    from scalevec.analysis.report.text import laws_table as laws_table
     from scalevec.analysis.report.text import predictions_text as predictions_text
     from scalevec.analysis.tables import table as table
     from scalevec.analysis.tables.render import Table as Table
@@ -107,7 +105,7 @@ _NAMES_BY_MODULE = {
     "power.noise_figure": "NoiseFigure pilot_noise",
     "registry": "FIGURES LAWS TABLES",
     "report.html": "write_report",
-    "report.text": "comparison_text laws_comparison_text laws_table predictions_text",
+    "report.text": "comparison_text predictions_text",
     "tables": "table",
     "tables.render": "Table render",
 }

@@ -42,7 +42,7 @@ def build(trials: ComparedTrials) -> Table:
         notes=(
             *(f"{c.sentence} With scale: {c.with_scale.text}." for c in comparisons),
             *notes.loss_notes(trials, len(comparisons) + trials.n_arms_left_out),
-            "Bold: the lowest mean of a cell among arms of which no trial diverged there; a rank, no finding.",
+            "Bold: the lowest mean of a cell, among arms without a diverged trial there; a rank, no finding.",
             *([notes.multiplier_note(trials, "by the laws of both")] if "multiplier" in columns else []),
             *notes.remark_notes(cells.remarks),
             *notes.convention_notes(trials),

@@ -103,9 +103,9 @@ def _line(
         record |= {f"{key}_median": median, f"{key}_ratio": ratio}
         record |= {f"{key}_ratio_least": low, f"{key}_ratio_largest": high}
     if counts:
-        total, vectors = (rows[name + suffix].max() for name in counts)
-        share = vectors / total
-        texts += [count(total), f"{vectors:,.0f}", f"{share:.2e}"]
+        total, vectors = (int(rows[name + suffix].fillna(0).max()) for name in counts)
+        share = vectors / total if total else 0.0
+        texts += [count(total), f"{vectors:,}", f"{share:.3g}"]
         record |= {**dict(zip(counts, (total, vectors), strict=True)), "scale_vector_share": share}
     return tuple(texts), record
 

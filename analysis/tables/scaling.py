@@ -102,8 +102,8 @@ def _law_note(trials: ComparedTrials, fits: list[Fit]) -> str:
     minimised = criterion(fits[0].options.loss, options.delta, options.residual)
     methods = ", ".join(sorted({fitted.interval_method for fitted in fits}))
     return (
-        f"Law: {formula_of(options)} ({law.source}), {minimised}. Brackets: {percent(options.level)} intervals "
-        f"({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other rungs at "
+        f"Law: {formula_of(options)} ({law.source}), {minimised}. Brackets: {percent(options.level)} "
+        f"intervals ({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other rungs at "
         "the largest one, predicted over seen less one."
     )
 
@@ -126,7 +126,7 @@ def _multipliers(part: ComparedTrials, arm: str) -> tuple[_Multipliers, str]:
 def multipliers_at(
     part: ComparedTrials, arm: str, points: Mapping[_Point, float]
 ) -> tuple[dict[_Point, Multiplier], str]:
-    """The multiplier of ``arm`` at each of ``points`` (their C, FLOPs); and why there is none, or a remark."""
+    """The multiplier of ``arm`` at each of ``points`` (their C, FLOPs); or why there is none."""
     of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
     if of_arm.laws is None:
         return {}, of_arm.reason
