@@ -30,10 +30,11 @@ def build(trials: ComparedTrials) -> Table:
             rows.append((*names, arm, *cells.texts(arm, cell.key)[: len(shown) + 1]))
             names = ("",) * len(names)  # what is the same as in the row above is left blank
     starts.append(len(rows))
-    blank = ("",) * len(trials.varying_settings)
+    names = (*[""] * len(trials.varying_settings), _MEAN, "", "")
     for comparison in comparisons:
         mean = notes.difference(comparison.loss_difference)
-        rows.append((*blank, _MEAN, "", "", comparison.arm, "", "", mean, *[""] * (len(shown) - 2)))
+        rows.append((*names, comparison.arm, "", "", mean, *[""] * (len(shown) - 2)))
+        names = ("",) * len(names)
     return Table(
         title=f"Comparison with {trials.reference}",
         columns=columns,

@@ -103,8 +103,8 @@ def _law_note(trials: ComparedTrials, fits: list[Fit]) -> str:
     methods = ", ".join(sorted({fitted.interval_method for fitted in fits}))
     return (
         f"Law: {formula_of(options)} ({law.source}), {minimised}. Brackets: {percent(options.level)} "
-        f"intervals ({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other rungs at "
-        "the largest one, predicted over seen less one."
+        f"intervals ({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other "
+        "rungs at the largest one, predicted over seen less one."
     )
 
 
