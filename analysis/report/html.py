@@ -118,7 +118,7 @@ def _of_trials(figures: FigureInput, table: pd.DataFrame) -> dict[str, Any]:
     trials, options = figures.trials, figures.trials.options
     laws, unfitted = None, ""
     try:
-        laws = scaling.build(trials)
+        laws = scaling.build(trials, table)
     except DataError as error:
         unfitted = str(error)
     return {

@@ -36,7 +36,7 @@ def plan_state(
             told.append(f"{arm}: pairs were added after its verdict; their mean is exploratory.")
     return [
         *told,
-        *(["Compared by laws, without pairs: " + few([c.arm for c in by_laws])] if by_laws else []),
+        *([f"Compared by laws, without pairs: {few([c.arm for c in by_laws])}."] if by_laws else []),
     ]
 
 

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import pandas as pd
+
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import laws_to_show, points_along
 from scalevec.analysis.comparison.scale import extrapolation_remark, noted
@@ -23,16 +25,19 @@ _Point = TypeVar("_Point")
 _Multipliers = Mapping[str, Multiplier]
 
 
-def build(trials: ComparedTrials) -> Table:
-    """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted."""
+def build(trials: ComparedTrials, rows_of_all: pd.DataFrame | None = None) -> Table:
+    """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted.
+
+    A page has one law for each arm, fitted to all rows of the source (``rows_of_all``), as ``fit`` does.
+    """
     fits: list[Fit] = []
     rows: list[dict[str, str]] = []
     records: list[dict[str, Any]] = []
     remarks: list[tuple[str, str]] = []
     problems: list[str] = []
     settings = []
-    for setting, part in trials.law_parts() or [({}, trials)]:
-        of_part, unfitted = _fits_of(part)
+    for setting, part in trials.law_parts() if rows_of_all is None else [({}, trials)]:
+        of_part, unfitted = _fits_of(part, part.rows if rows_of_all is None else rows_of_all)
         fits += of_part
         problems += unfitted
         for fitted in of_part:
@@ -135,12 +140,12 @@ def multipliers_at(
     return dict(zip(points, noted(shown, of_arm.held), strict=True)), remark
 
 
-def _fits_of(part: ComparedTrials) -> tuple[list[Fit], list[str]]:
+def _fits_of(part: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:
     """The law of each arm, the reference first, and why others have none."""
     fits: list[Fit] = []
     problems: list[str] = []
     # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
-    options, rows = dataclasses.replace(part.options, where=None), part.rows
+    options = dataclasses.replace(part.options, where=None)
     for arms in [part.arms] if law_named(options.law).per_arm else [[arm] for arm in part.arms]:
         try:
             of_arms = fit(rows[rows["arm"].isin(arms)], options).values()

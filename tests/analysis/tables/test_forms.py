@@ -36,7 +36,7 @@ def test_a_row_of_latex_that_begins_with_a_bracket_is_no_argument():
 
 def test_a_name_in_a_csv_file_is_no_formula():
     item = analysis.Table("t", ("arm", "=loss"), (("=1+1", "−0.5"), ("@b", "1")), (False, True))
-    assert render(item, "csv") == "arm,'=loss\n'=1+1,-0.5\n'@b,1\n"
+    assert render(item, "csv") == "arm,'=loss\n'=1+1,−0.5\n'@b,1\n"
 
 
 def columns_of_latex(line: str) -> int:
