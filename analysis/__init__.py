@@ -37,10 +37,10 @@ True
 Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`tables`):
 
 >>> table = analysis.table(results, "comparison", reference="baseline", bootstrap=200)
->>> table.columns[-3:], len(table.rows), table.best == {(row, 5) for row in range(5)}
-(('loss', 'difference', 'multiplier'), 6, True)
+>>> table.columns[-3:], len(table.rows), len(table.best)
+(('loss', 'difference', 'multiplier'), 11, 5)
 >>> print(analysis.render(table, "latex").splitlines()[0])
-% needs \\usepackage{adjustbox,booktabs,siunitx,threeparttable}
+% needs \\usepackage{adjustbox,booktabs,threeparttable}
 
 Before spending: what a design can detect (see :mod:`power`):
 
@@ -83,11 +83,9 @@ if TYPE_CHECKING:
     from scalevec.analysis.registry import TABLES as TABLES
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
-    from scalevec.analysis.report.text import laws_comparison_text as laws_comparison_text
-    from scalevec.analysis.report.text import laws_table as laws_table
     from scalevec.analysis.report.text import predictions_text as predictions_text
     from scalevec.analysis.tables import table as table
-    from scalevec.analysis.tables.content import Table as Table
+    from scalevec.analysis.tables.render import Table as Table
     from scalevec.analysis.tables.render import render as render
 
 _NAMES_BY_MODULE = {
@@ -104,10 +102,9 @@ _NAMES_BY_MODULE = {
     "power.detectable": "NoiseFigure PlannedRung detectable pilot_noise",
     "registry": "FIGURES LAWS TABLES",
     "report.html": "write_report",
-    "report.text": "comparison_text laws_comparison_text laws_table predictions_text",
+    "report.text": "comparison_text predictions_text",
     "tables": "table",
-    "tables.content": "Table",
-    "tables.render": "render",
+    "tables.render": "Table render",
 }
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 __all__ = list(_MODULES)

@@ -112,7 +112,7 @@ TABLES: dict[str, RegistryEntry] = {
         ("comparison", "loss, difference and compute multiplier per rung and setting, with the verdicts"),
         ("ablation", "design choices of each arm and its differences to the reference"),
         ("factorial", "what each part changes over every combination of the others"),
-        ("scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
+        ("scaling", "fitted laws with intervals, errors on held-out rungs, multipliers"),
         ("overhead", "what each arm costs in time, memory and parameters"),
     )
 }

@@ -15,11 +15,8 @@ def shown(results: pd.DataFrame, name: str, **options) -> analysis.Table:
     return analysis.table(results, name, **{"reference": "baseline", "bootstrap": 20, **options})
 
 
-def column(table_shown: analysis.Table, name: str, group: str = "") -> list[str]:
-    headings = list(
-        zip(table_shown.groups or [""] * len(table_shown.columns), table_shown.columns, strict=True)
-    )
-    position = headings.index((group, name))
+def column(table_shown: analysis.Table, name: str) -> list[str]:
+    position = table_shown.columns.index(name)
     return [row[position] for row in table_shown.rows]
 
 

@@ -13,7 +13,7 @@ import findings
 import paper
 
 from scalevec import analysis
-from scalevec.analysis.report.theory import theory_text
+from scalevec.orchestrator.commands.analyse.theory import theory_text
 from scalevec.results.sweep_folder import SweepFolder
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"

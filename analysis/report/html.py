@@ -1,10 +1,9 @@
-"""One self-contained HTML page: verdict, table, figures, tuning, fits, and how it was done."""
+"""One self-contained HTML page: answers, figures, tuning, laws, trials, and how it was done."""
 
 import base64
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,10 +11,11 @@ import pandas as pd
 
 from scalevec.analysis.data.tidy import checked
 from scalevec.analysis.data.where import select
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
-from scalevec.analysis.formatting import footnotes, named_with_unit, percent, shortened_in, signed, span
+from scalevec.analysis.formatting import footnotes, named_with_unit, shortened_in
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -25,35 +25,16 @@ from scalevec.analysis.options import (
     chosen_options,
 )
 from scalevec.analysis.report import sections
-from scalevec.analysis.report.markup import with_whole_names
-from scalevec.analysis.tables import comparison
-from scalevec.analysis.tables.content import Table
-from scalevec.analysis.tables.render import render
-from scalevec.analysis.tables.scaling import fits_of, laws_table
+from scalevec.analysis.report.text import details, lines_of
+from scalevec.analysis.tables import scaling
+from scalevec.analysis.tables.render import Table, render
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).resolve().parent / "page"
 FIGURES_SHOWN = ("differences", "loss", "curves", "multipliers", "tuning")
-"""The figures of a page; the last two stand in sections of their own."""
-
-
-@dataclass(frozen=True, eq=False)
-class ReportInput:
-    """What a page is about, read and checked once: ``table`` holds all chosen trials, those of tuning too."""
-
-    name: str
-    table: pd.DataFrame
-    figures: FigureInput
-    remarks: Sequence[str]
-    """Which rows were chosen, and which options differ from the sweep file's."""
-    facts: Mapping[str, object]
-
-    @property
-    def reference(self) -> str:
-        """The arm that the others are compared with."""
-        return self.figures.trials.reference
+"""The figures of a page; the last stands in a section of its own."""
 
 
 def write_report(
@@ -91,10 +72,13 @@ def write_report(
     """
     chosen = chosen_options(options, changes)
     figures = figure_input(results, reference, chosen, choices, curves, may_be_alone=True)
-    remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
     table = shortened_in(checked(select(results, chosen.where), cluster=chosen.cluster), figures.names)
     whole = {"names that are shortened": "\n".join(footnotes(figures.names))} if figures.names else {}
-    page = render_report(ReportInput(name, table, figures, remarks, {**(facts or {}), **whole}))
+    remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
+    context = _of_arms(figures) | _of_trials(figures, table)
+    context |= {"name": name, "remarks": remarks, "figures": page_figures(figures, FIGURES_SHOWN)}
+    context["facts"] = {str(key): str(value) for key, value in {**(facts or {}), **whole}.items()}
+    page = _environment().get_template("page.html.jinja").render(context)
     write_atomically(Path(path), page.encode())
 
 
@@ -110,49 +94,44 @@ def _deviations(options: AnalysisOptions, declared: AnalysisOptions | None) -> l
     ]
 
 
-def render_report(data: ReportInput) -> str:
-    """Return the page of :func:`write_report` as text."""
-    comparisons, by_laws = data.figures.comparisons, data.figures.by_laws
-    trials, choices, table = data.figures.trials, data.figures.choices, data.table
-    options = trials.options
-    fits, unfitted = fits_of(trials, table)
-    first = comparisons[0].warnings if comparisons else ()
-    shared = [warning for warning in first if all(warning in other.warnings for other in comparisons)]
-    page = (
-        _environment()
-        .get_template("page.html.jinja")
-        .render(
-            data=data,
-            comparisons=comparisons,
-            by_laws=by_laws,
-            state=sections.plan_state(comparisons, trials.interim(), by_laws),
-            warnings=shared,
-            arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
-            facts={str(key): str(value) for key, value in data.facts.items()},
-            figures=page_figures(data.figures, FIGURES_SHOWN),
-            predicted=sections.predicted_table(comparisons),
-            table=comparison.build(trials, comparisons) if comparisons else None,
-            line=sections.along_the_line(by_laws),
-            tuning=sections.tuning_rows(choices),
-            laws=laws_table(trials, fits, unfitted),
-            ahead=sections.ahead_table(fits),
-            trials=sections.trials_table(table, trials),
-            pairs=sections.pair_records(trials),
-            costs=sections.costs(table),
-            told=[
-                sections.comparison_trials(table),
-                *sections.seeds_by_stage(table),
-                *filter(None, [sections.repeated_data(table)]),
-            ],
-            options=options,
-            law=law_named(options.law),
-            formula=formula_of(options),
-            loss_name=named_with_unit(options.y, options.unit),
-            n_words=N_CONVENTIONS[options.n_convention],
-            c_words=C_CONVENTIONS[options.c_convention],
-        )
-    )
-    return with_whole_names(page, data.figures.names)
+def _of_arms(figures: FigureInput) -> dict[str, Any]:
+    """What the page says of the arms: the plan, answers with their caveats, those of all arms apart."""
+    trials, comparisons, by_laws = figures.trials, figures.comparisons, figures.by_laws
+    every = [*comparisons, *by_laws]
+    shared = [text for text in every[0].warnings if all(text in c.warnings for c in every)] if every else []
+    return {
+        "reference": trials.reference,
+        "state": sections.plan_state(comparisons, trials.interim(), by_laws),
+        "is_interim": bool(trials.interim()),
+        "comparisons": every,
+        "glance": [sections.answers(family) for family in (comparisons, by_laws) if family],
+        "lines": {comparison.arm: lines_of(comparison) for comparison in every},
+        "details": {comparison.arm: details(comparison) for comparison in every},
+        "shared": shared,
+        "loss_name": named_with_unit(trials.options.y, trials.options.unit),
+    }
+
+
+def _of_trials(figures: FigureInput, table: pd.DataFrame) -> dict[str, Any]:
+    """What the page says of tuning, laws, trials and costs, and by which conventions."""
+    trials, options = figures.trials, figures.trials.options
+    laws, unfitted = None, ""
+    try:
+        laws = scaling.build(trials, table)
+    except DataError as error:
+        unfitted = str(error)
+    return {
+        "tuning": sections.tuning_rows(figures.choices),
+        "laws": laws,
+        "unfitted": unfitted,
+        "formula_text": formula_of(options),
+        "law": law_named(options.law),
+        "trials": sections.trials_table(table, trials),
+        "costs": sections.costs(table),
+        "told": sections.told_of_trials(table),
+        "n_words": N_CONVENTIONS[options.n_convention],
+        "c_words": C_CONVENTIONS[options.c_convention],
+    }
 
 
 def _environment() -> "Environment":
@@ -168,16 +147,15 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     words = markup.Words()
-    named = ("powers", "short", "formula", "anchor")
+    named = ("powers", "formula", "anchor")
     environment.filters.update({name: getattr(markup, name) for name in named})
-    environment.filters.update(signed=signed, span=span, percent=percent, csv=_csv, linked=words.linked)
+    environment.filters.update(csv=_csv, linked=words.linked)
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     # What a page's policy calls a script by, so that no other one runs.
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals.update(term=words.term, words=words, script=script, script_hash=script_hash)
+    environment.globals.update(words=words, script=script, script_hash=script_hash)
     return environment
 
 
-def _csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """The records as CSV with every digit."""
-    return render(Table("", (), (), (), records=tuple(records)), "csv")
+def _csv(table: Table) -> str:
+    return render(table, "csv")

@@ -1,4 +1,4 @@
-"""Comparisons and predictions as lines of text, each with the conventions that its numbers depend on."""
+"""Comparisons and predictions in sentences, for the terminal and the page."""
 
 import textwrap
 from collections import Counter
@@ -14,7 +14,6 @@ from scalevec.analysis.fits.result import Fit, held_out_lines, no_hold_out
 from scalevec.analysis.formatting import (
     aligned,
     chosen_rows,
-    count,
     criterion,
     footnotes,
     limits,
@@ -31,123 +30,152 @@ from scalevec.analysis.formatting import (
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
-MOST_CELLS = 13
-"""Cells that are listed one by one; with the line for the others they are at most 14."""
+AnyComparison = Comparison | LawComparison
+MOST_SIZES = 13
+"""Sizes that are listed one by one; with the line for the others they are at most 14."""
 _WIDTH, _LABEL = 100, 12
 _NONE = "-"
 
 
-def verdict_table(comparisons: Sequence[Comparison]) -> str:
-    """Return the four lines of each arm, and difference, interval, p, verdict and scope as one table.
+def verdict_table(comparisons: Sequence[AnyComparison]) -> str:
+    """Return the lines of each arm, and difference, interval, p, verdict and scope as one table.
 
     Args:
-        comparisons: what :func:`scalevec.analysis.compare` returned, at least one; their difference is arm
-            minus reference, in nats/token for a loss.
+        comparisons: What was compared in one way, at least one arm; the difference is arm minus reference,
+            in nats/token for a loss.
     """
     first = comparisons[0]
     names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    unit = f", {name}" if (name := unit_of(first.options.y, first.options.unit)) else ""
-    head = f"{first.options.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
-    header = ("arm", "difference", f"{percent(first.options.level)} interval", "p", "verdict", "scope")
-    rows = shortened_in([header, *map(_verdict_row, comparisons)], names)
-    answers = [line for comparison in comparisons for line in _answer(comparison, names)]
-    table = [*shortened_in([head], names), *aligned(rows, n_left=len(header))]
+    lines = [line for comparison in comparisons for line in _answer(comparison, names)]
+    rows = shortened_in(verdict_rows(comparisons), names)
+    after = [*_outcomes(comparisons), *footnotes(names)]
     more = "With --verbose: each size, multipliers, laws, what the figures rest on."
-    predicted = shortened_in(predictions_summary(comparisons), names)
-    return "\n".join([*answers, "", *table, *predicted, *footnotes(names), more])
+    head = shortened_in(heading(first), names)
+    return "\n".join([*lines, "", head, *aligned(rows, n_left=len(rows[0])), *after, more])
 
 
-def _answer(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
-    """The four lines of one arm, below its name."""
-    yield from shortened_in([comparison.arm], names)
-    for label, line in comparison.lines.items():
-        text = shortened_in(line.text, names)
+def heading(first: AnyComparison) -> str:
+    """What a table of verdicts shows, where ``first`` is one of them."""
+    options = first.options
+    unit = f", {name}" if (name := unit_of(options.y, options.unit)) else ""
+    how = f", by the law {options.law} of each, without pairs" if isinstance(first, LawComparison) else ""
+    return f"{options.y}: arm minus {first.reference}{unit}{how}; p by Holm over the arms"
+
+
+def lines_of(comparison: AnyComparison) -> dict[str, str]:
+    """The lines of an answer, by what each is about."""
+    if isinstance(comparison, LawComparison):
+        multiplier = multiplier_text(comparison.compute_multipliers[0])
+        return {"by laws": comparison.sentence, "multiplier": multiplier}
+    return {label: line.text for label, line in comparison.lines.items()}
+
+
+def _answer(comparison: AnyComparison, names: Mapping[str, str]) -> Iterator[str]:
+    """The lines of one arm, below its name."""
+    yield shortened_in(comparison.arm, names)
+    for label, text in shortened_in(lines_of(comparison), names).items():
         lead = f"  {label + ':':{_LABEL}}"
         yield from textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
-def _verdict_row(comparison: Comparison) -> tuple[str, ...]:
-    difference = comparison.loss_difference
-    p = difference.p_value if difference.p_holm is None else difference.p_holm
+def verdict_rows(comparisons: Sequence[AnyComparison]) -> list[tuple[str, ...]]:
+    """The verdicts at a glance: headings, and a row for each arm."""
+    level = percent(comparisons[0].options.level)
+    headings = ("arm", "difference", f"{level} interval", "p", "verdict", "scope")
+    return [headings, *map(_verdict_row, comparisons)]
+
+
+def _verdict_row(comparison: AnyComparison) -> tuple[str, ...]:
+    if isinstance(comparison, LawComparison):
+        verdict, scope = comparison.verdict, comparison.at_sizes.text
+        mean, interval, p = (comparison.loss_difference[name] for name in ("mean", "interval", "p_holm"))
+    else:
+        verdict, scope = comparison.interim or comparison.verdict, comparison.scope.text
+        of_mean = comparison.loss_difference
+        mean, interval, p = of_mean.mean, of_mean.interval, of_mean.p_holm
     return (
         comparison.arm,
-        _NONE if difference.mean is None else signed(difference.mean),
-        span(difference.interval) if difference.interval else _NONE,
+        _NONE if mean is None else signed(mean),
+        span(interval) if interval else _NONE,
         _NONE if p is None else p_value(p),
-        comparison.interim or comparison.verdict,
-        comparison.scope.text,
+        verdict,
+        scope,
     )
 
 
-def predictions_summary(comparisons: Sequence[Comparison]) -> list[str]:
+def _outcomes(comparisons: Sequence[AnyComparison]) -> list[str]:
     """How many predictions that stand came out how, as one line; none without any."""
-    outcomes = Counter(
-        prediction.outcome
-        for comparison in comparisons
-        for prediction in comparison.predictions
-        if prediction.stands
-    )
-    if not outcomes:
-        return []
+    of_pairs = (comparison for comparison in comparisons if isinstance(comparison, Comparison))
+    outcomes = Counter(p.outcome for comparison in of_pairs for p in comparison.predictions if p.stands)
     shown = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
-    return [f"{plural(outcomes.total(), 'prediction')}: {shown}."]
+    return [f"{plural(outcomes.total(), 'prediction')}: {shown}."] if outcomes else []
 
 
-def comparison_text(comparisons: Iterable[Comparison]) -> str:
-    """Each arm against the reference: the four lines, the sentence, sizes, multipliers, laws, warnings."""
-    return "\n".join("\n  ".join([c.sentence, *_comparison_lines(c)]) for c in comparisons)
+def comparison_text(comparisons: Iterable[AnyComparison]) -> str:
+    """Each arm against the reference: the sentence, its lines, the numbers behind them, warnings."""
+    texts = []
+    for comparison in comparisons:
+        lines = [f"{label}: {text}" for label, text in lines_of(comparison).items()]
+        warnings = [f"warning: {warning}" for warning in comparison.warnings]
+        texts.append("\n  ".join([comparison.sentence, *lines, *details(comparison), *warnings]))
+    return "\n".join(texts)
 
 
-def _comparison_lines(comparison: Comparison) -> Iterator[str]:
-    yield from (f"{label}: {line.text}" for label, line in comparison.lines.items())
+def details(comparison: AnyComparison) -> list[str]:
+    """The numbers behind an answer, a line each: sizes, multipliers, laws, conventions."""
+    by_laws = isinstance(comparison, LawComparison)
+    lines = _along_the_line(comparison) if by_laws else _of_pairs(comparison)
+    shown = (f"compute multiplier, {multiplier_text(m)}" for m in comparison.compute_multipliers)
+    return [*lines, *shown, *map(law_text, comparison.laws), _settings(comparison)]
+
+
+def _along_the_line(comparison: LawComparison) -> Iterator[str]:
+    for point in comparison.at:
+        at = f"at N {point.at['N']:.4g}, D {point.at['D']:.4g}"
+        yield f"{at}: {signed(point.estimate)}{_span(point.interval)}"
+    runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
+    yield f"independent runs by {comparison.options.cluster}: {runs}"
+
+
+def _of_pairs(comparison: Comparison) -> Iterator[str]:
     yield from _by_size(comparison)
     yield from (prediction.sentence for prediction in comparison.predictions)
-    yield from _by_rung(comparison)
-    for kind, multipliers in comparison.multipliers.items():
-        yield from (f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers)
-    yield from _trend(comparison.trend)
-    yield from _equivalence(comparison.equivalence)
-    held = comparison.hold_out
+    trend, test, held = comparison.trend, comparison.equivalence, comparison.hold_out
+    if trend["per_decade"] is not None:
+        yield f"trend per decade of C: {signed(trend['per_decade'])}{_span(trend['interval'])}"
+    if test["margin"] is not None:
+        within = f"equivalence within {test['margin']:g}"
+        if test["interval"] is None:
+            yield f"{within}: {test['note']}"
+        else:
+            interval = f"{percent(test['level'])} interval {span(test['interval'])}"
+            yield f"{within}: p {p_value(test['p_value'])}, {interval}"
     if "predicted" in held:
-        yield (
-            f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted "
-            f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
-        )
+        seen = f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
+        yield f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted {seen}"
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
-    yield from (*no_hold_out(held), *map(law_text, comparison.laws))
+    yield from no_hold_out(held)
     yield from ([f"multipliers withheld: {comparison.withheld}"] if comparison.withheld else [])
-    yield from (*comparison.facts, *_settings(comparison))
+    yield from comparison.facts
+    yield from chosen_rows(comparison.options.where, comparison.excluded.get("where", 0))
     if comparison.environments:
         counts = (f"{name} ({len(pairs)})" for name, pairs in comparison.environments.items())
         yield f"sides of a pair differ in (pairs): {', '.join(counts)}"
-    yield from (f"warning: {warning}" for warning in comparison.warnings)
 
 
 def _by_size(comparison: Comparison) -> Iterator[str]:
     """The difference at each size and in each setting, with its own interval and p."""
     parts = [("size", size) for size in comparison.sizes]
     parts += [("setting", setting) for setting in comparison.settings]
-    for kind, part in parts[:MOST_CELLS]:
+    for kind, part in parts[:MOST_SIZES]:
         interval = "one run" if part.one_run else span(part.interval) if part.interval else "no interval"
         known = part.p_value is not None
         p = f", p {p_value(part.p_value)}, Holm {p_value(part.p_holm)}" if known else ""
         bound = f", only a bound: {' and '.join(part.bound)}" if part.bound else ""
         facts = f"({interval}{p}{bound}), {plural(part.n_pairs, 'pair')}"
         yield f"{kind} {part.name}: {signed(part.mean)} {facts}"
-    if (more := len(parts) - MOST_CELLS) > 0:
+    if (more := len(parts) - MOST_SIZES) > 0:
         yield f"{more} more sizes and settings, in --json"
-
-
-def _by_rung(comparison: Comparison) -> Iterator[str]:
-    """The difference in each cell where a size has several, which is descriptive."""
-    if len(comparison.by_rung) <= len(comparison.sizes):
-        return
-    for cell in comparison.by_rung[:MOST_CELLS]:
-        name = ", ".join([cell.rung, *cell.setting.values()])
-        size = f"N {count(cell.n_params)}, {count(cell.n_tokens)} tokens"
-        yield f"by rung, {name} ({size}): {signed(cell.mean)}{_span(cell.interval)}, {plural(cell.n, 'pair')}"
-    if (more := len(comparison.by_rung) - MOST_CELLS) > 0:
-        yield f"by rung: {more} more cells, in --json"
 
 
 def law_text(law: Mapping[str, Any]) -> str:
@@ -159,156 +187,53 @@ def law_text(law: Mapping[str, Any]) -> str:
     )
 
 
-def _settings(comparison: Comparison) -> Iterator[str]:
+def _settings(comparison: AnyComparison) -> str:
     """What was compared, and by which conventions."""
     options = comparison.options
     x = f" in {options.x}" if "x" in law_named(options.law).variables else ""
-    yield from chosen_rows(options.where, comparison.excluded.get("where", 0))
-    minimised = criterion(options.loss, options.delta, options.residual)
-    yield (
-        f"compared: {options.y}; law {options.law}{x}; {minimised}; "
-        f"{options.bootstrap} bootstrap replicates, seed {options.seed}; independent by "
-        f"{options.cluster}; N: {N_CONVENTIONS[options.n_convention]}; "
-        f"C: {C_CONVENTIONS[options.c_convention]}"
+    return (
+        f"compared: {options.y}; law {options.law}{x}; "
+        f"{criterion(options.loss, options.delta, options.residual)}; "
+        f"{options.bootstrap} bootstrap replicates, seed {options.seed}; independent by {options.cluster}; "
+        f"N: {N_CONVENTIONS[options.n_convention]}; C: {C_CONVENTIONS[options.c_convention]}"
     )
-
-
-def _trend(trend: Mapping[str, Any]) -> Iterator[str]:
-    if trend["per_decade"] is not None:
-        shown = f" ({span(trend['interval'])})" if trend["interval"] else " (no interval)"
-        yield f"trend per decade of C: {signed(trend['per_decade'])}{shown}{_remark(trend['note'])}"
-    if change := trend["multiplier_per_decade"]:
-        shown = f" ({limits(change['interval'], '.3f')})" if change["interval"] else ""
-        factor = f"{change['estimate']:.3f} per decade of C{shown}{_remark(change['note'])}"
-        yield f"the compute multiplier changes by a factor of {factor}"
-
-
-def _equivalence(test: Mapping[str, Any]) -> Iterator[str]:
-    if test["margin"] is not None:
-        shown = test["note"]
-        if test["interval"] is not None:
-            shown = (
-                f"p {p_value(test['p_value'])}, {percent(test['level'])} interval {span(test['interval'])}"
-            )
-        yield f"equivalence within {test['margin']:g}: {shown}"
-
-
-def _remark(*notes: str) -> str:
-    shown = "; ".join(filter(None, notes))
-    return f" [{shown}]" if shown else ""
 
 
 def multiplier_text(multiplier: Multiplier) -> str:
     """One multiplier with its interval and what is to be said of it."""
     estimate = "none" if multiplier.estimate is None else f"{multiplier.estimate:.3f}"
     interval = f" ({limits(multiplier.interval, '.3f')})" if multiplier.interval else ""
-    remark = _remark("extrapolated" * multiplier.extrapolated, multiplier.note)
-    return f"{multiplier.at} (C {multiplier.at_flops:.3g}): {estimate}{interval}{remark}"
+    remarks = "; ".join(filter(None, ["extrapolated" * multiplier.extrapolated, multiplier.note]))
+    at = f"{multiplier.at} (C {multiplier.at_flops:.3g})"
+    return f"{at}: {estimate}{interval}{f' [{remarks}]' if remarks else ''}"
 
 
 def _span(interval: tuple[float, float] | None) -> str:
     return f" ({span(interval)})" if interval else ""
 
 
-def laws_table(comparisons: Sequence[LawComparison]) -> str:
-    """The comparisons by laws at a glance, one line per arm."""
-    first = comparisons[0]
-    header = (
-        "arm",
-        "mean difference",
-        f"{percent(first.options.level)} interval",
-        "p",
-        "compute multiplier",
-        f"{percent(first.options.level)} interval",
-        "verdict",
-    )
-    head = (
-        f"{first.options.y}: arm minus {first.reference}, by the law {first.options.law} of each, without "
-        f"pairs, along {first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
-        "multiplier is in the middle of the line"
-    )
-    notes = dict.fromkeys(c.loss_difference["note"] for c in comparisons if c.loss_difference["note"])
-    notes |= dict.fromkeys(c.sentence for c in comparisons if "The laws cross" in c.sentence)
-    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    rows = shortened_in([header, *map(_laws_row, comparisons)], names)
-    return "\n".join([*shortened_in([head, *aligned(rows, n_left=1), *notes], names), *footnotes(names)])
-
-
-def _laws_row(comparison: LawComparison) -> tuple[str, ...]:
-    of_mean, multiplier = comparison.loss_difference, comparison.compute_multipliers[0]
-    return (
-        comparison.arm,
-        signed(of_mean["mean"]),
-        span(of_mean["interval"]) if of_mean["interval"] else _NONE,
-        _NONE if of_mean["p_holm"] is None else p_value(of_mean["p_holm"]),
-        _NONE if multiplier.estimate is None else f"{multiplier.estimate:.3f}",
-        limits(multiplier.interval, ".3f") if multiplier.interval else _NONE,
-        comparison.verdict,
-    )
-
-
-def laws_comparison_text(comparisons: Sequence[LawComparison]) -> str:
-    """Each arm against the reference by their laws: points of the line, multipliers, caveats."""
-    return "\n".join(
-        "\n  ".join([comparison.sentence, *_laws_lines(comparison)]) for comparison in comparisons
-    )
-
-
-def _laws_lines(comparison: LawComparison) -> list[str]:
-    lines = [
-        f"at N {point.at['N']:.4g}, D {point.at['D']:.4g}: {signed(point.estimate)}{_span(point.interval)}"
-        for point in comparison.at
-    ]
-    for kind, multipliers in (
-        ("compute", comparison.compute_multipliers),
-        ("token", comparison.token_multipliers),
-    ):
-        lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
-    lines += [law_text(law) for law in comparison.laws]
-    runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
-    lines.append(
-        f"independent runs by {comparison.options.cluster}: {runs}; {comparison.options.bootstrap} replicates"
-    )
-    return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]
-
-
 def predictions_text(
     fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None = None
 ) -> str:
     """One arm: its law, hold-out, ``points`` (records of a fit) and budgets, conventions, warnings."""
-    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_prediction_lines(fit, points, budgets)])
-
-
-def _prediction_lines(
-    fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None
-) -> Iterator[str]:
-    yield from held_out_lines(fit.hold_out)
-    notes = [str(point["note"]) for point in points]
+    lines, notes = held_out_lines(fit.hold_out), [point["note"] for point in points]
+    level, y = percent(fit.options.level), named_with_unit(fit.options.y, fit.options.unit)
     if points:
-        yield from aligned([point_columns(fit), *map(point_cells, points)], 1)
+        value = "N*" if fit.optima else y
+        columns = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
+        lines += aligned([columns, *map(_point_cells, points)], 1)
     if budgets is not None and len(budgets):
-        y = named_with_unit(fit.options.y, fit.options.unit)
         columns = ("C", "N*", "D*", "tokens per parameter", y, "beyond the data")
-        yield from aligned([columns, *(_budget_cells(row) for row in budgets.to_dict("records"))], 1)
-        yield f"in parentheses: {percent(fit.options.level)} intervals"
-        notes += [str(note) for note in budgets["note"]]
-    yield from (f"note: {note}" for note in dict.fromkeys(filter(None, notes)) if note not in fit.warnings)
-    yield f"interval: {fit.interval_note}"
-    yield fit.conventions
-    yield from (f"warning: {warning}" for warning in fit.warnings)
+        lines += aligned([columns, *map(_budget_cells, budgets.to_dict("records"))], 1)
+        lines.append(f"in parentheses: {level} intervals")
+        notes += budgets["note"].tolist()
+    told = [f"note: {note}" for note in dict.fromkeys(notes) if note and note not in fit.warnings]
+    rest = [f"interval: {fit.interval_note}", fit.conventions]
+    warnings = [f"warning: {warning}" for warning in fit.warnings]
+    return "\n  ".join([f"{fit.arm}: {fit.formula}", *lines, *told, *rest, *warnings])
 
 
-def point_columns(fit: Fit) -> tuple[str, ...]:
-    """What is said of a prediction."""
-    level, y = (
-        percent(fit.options.level),
-        "N*" if fit.optima else named_with_unit(fit.options.y, fit.options.unit),
-    )
-    return ("at", y, f"{level} of the law", f"{level} of one run", "beyond the data")
-
-
-def point_cells(point: Mapping[str, Any]) -> tuple[str, ...]:
-    """One prediction in those columns."""
+def _point_cells(point: Mapping[str, Any]) -> tuple[str, ...]:
     at = ", ".join(f"{name} {value:.4g}" for name, value in point["at"].items())
     value = "withheld" if point["value"] is None else f"{point['value']:.5g}"
     spans = (_ends(point["low"], point["high"]), _ends(point["run_low"], point["run_high"]))
@@ -320,15 +245,12 @@ def _ends(low: float | None, high: float | None) -> str:
 
 
 def _budget_cells(best: Mapping[Any, Any]) -> tuple[str, ...]:
-    shown = (_estimate(best, name) for name in ("N", "D", "tokens_per_parameter", "value"))
+    shown = []
+    for name in ("N", "D", "tokens_per_parameter", "value"):
+        value, low, high = best[name], best[f"{name}_low"], best[f"{name}_high"]
+        interval = "" if low != low else f" ({limits((low, high), '.4g')})"
+        shown.append("" if value != value else f"{value:.4g}{interval}")
     return (f"{best['flops']:.4g}", *shown, _beyond(best))
-
-
-def _estimate(best: Mapping[Any, Any], name: str) -> str:
-    value, low, high = best[name], best[f"{name}_low"], best[f"{name}_high"]
-    if value != value:
-        return ""
-    return f"{value:.4g}" if low != low else f"{value:.4g} ({limits((low, high), '.4g')})"
 
 
 def _beyond(point: Mapping[Any, Any]) -> str:

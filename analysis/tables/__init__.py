@@ -11,7 +11,7 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.formatting import footnotes, shortened_in
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import TABLES, load
-from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.render import Table
 
 
 def table(
@@ -42,20 +42,12 @@ def table(
     if not (trials.rows["status"] == "completed").any():
         raise DataError(f"table {name!r} needs completed comparison trials; none of {len(trials.rows)} is")
     build: Callable[[ComparedTrials], Table] = load(TABLES[name].factory)
-    contents = _with_short_names(build(trials), trials)
-    remarks = (f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows())
-    contents = replace(contents, notes=(*contents.notes, *remarks))
-    if not (arms := trials.interim()):
-        return contents
-    progress = "; ".join(arms)
-    note = f"Interim: {progress}: no interval, no p-value."
-    return replace(contents, title=f"{contents.title} (interim: {progress})", notes=(note, *contents.notes))
-
-
-def _with_short_names(table: Table, trials: ComparedTrials) -> Table:
-    """``table`` with names that do not widen it, and the whole ones below; its records keep them."""
+    contents = build(trials)
+    interim = [f"Interim: {'; '.join(arms)}: no interval, no p-value."] if (arms := trials.interim()) else []
+    chosen = [f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows()]
+    contents = replace(contents, notes=(*interim, *contents.notes, *chosen))
+    # Long names would widen the table: the whole ones stand below, and in its records.
     names = trials.long_names
-    shown = shortened_in(
-        {name: getattr(table, name) for name in ("title", "columns", "rows", "groups")}, names
-    )
-    return replace(table, **shown, notes=(*shortened_in(table.notes, names), *footnotes(names)))
+    shown = {part: getattr(contents, part) for part in ("title", "columns", "rows", "notes")}
+    shown = shortened_in(shown, names)
+    return replace(contents, **shown | {"notes": (*shown["notes"], *footnotes(names))})

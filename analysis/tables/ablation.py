@@ -1,21 +1,14 @@
 """The ablation table: one row per arm with its design choices and its differences to the reference."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
-from scalevec.analysis.comparison.differences import (
-    CellMean,
-    LossDifference,
-    corrected_differences,
-    excludes_zero,
-)
-from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
+from scalevec.analysis.comparison.differences import corrected_differences
+from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import p_value
 from scalevec.analysis.tables import notes
-from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.render import Table
 
 FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "vector_decay")
 """The columns of the tidy table that hold an arm's scale-vector strategy."""
@@ -73,136 +66,49 @@ def by_choices(fields: Mapping[str, Fields], arms: Sequence[str]) -> list[str]:
     return sorted(arms, key=lambda arm: (numbers.get(arm, 0), arm))
 
 
-@dataclass(frozen=True)
-class _ArmMean:
-    """One arm's mean difference, and that of each cell."""
-
-    trials: ComparedTrials
-    arm: str
-    difference: LossDifference
-    cells: Mapping[Key, CellMean]
-
-    @property
-    def mean(self) -> float:
-        """The mean difference; infinite without a complete pair."""
-        return float("inf") if self.difference.mean is None else self.difference.mean
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the mean is over all cells of the reference, so that it may be ranked beside others."""
-        trials, pairs = self.trials, self.trials.pairs(self.arm)
-        # By the columns of the pairs: an arm and the reference may each have run one rate, and not the same.
-        cells_of_reference, cells = (
-            set(trials.keys(rows, pairs.cell_columns))
-            for rows in (trials.of_arm(trials.reference, "completed"), pairs.complete)
-        )
-        return bool(cells) and cells == cells_of_reference
-
-    def texts(self) -> tuple[str, str, str]:
-        """Difference, Holm's p (a word for trials that are the same; empty without one) and pairs."""
-        pairs = self.trials.pairs(self.arm)
-        p = "" if self.difference.p_holm is None else p_value(self.difference.p_holm)
-        p = "same trials" if pairs.same_trials else p
-        return notes.difference(self.difference), p, str(len(pairs.complete))
-
-
 def build(trials: ComparedTrials) -> Table:
-    """The reference first, then the arms by the number of their design choices and by name."""
+    """The reference first, then the arms by the number of their design choices and by name.
+
+    Raises :class:`DataError` where there is no pair at all.
+    """
     fields = strategies(trials)
-    rows = _rows(trials, by_choices(fields, trials.others))
-    cells = [cell for cell in trials.cells if any(cell.key in row.cells for row in rows)]
-    best = _lowest(rows)
-    before = ("arm", *((*CHOICES, "decay") if fields else ()))
-    after = (*(cell.name for cell in cells), "all", "Holm p", "pairs")
-    texts = {trials.reference: ("reference", *[""] * (len(after) - 1))}
-    texts |= {
-        row.arm: (*(notes.difference(row.cells.get(c.key)) for c in cells), *row.texts()) for row in rows
-    }
-    partial = [row.arm for row in rows if row.cells and not row.is_whole]
-    return Table(
-        title="Ablation",
-        columns=(*before, *after),
-        rows=tuple((arm, *(marks(fields[arm]) if fields else ()), *texts[arm]) for arm in texts),
-        numeric=(False,) * len(before) + (True,) * len(after),
-        notes=(
-            *notes.loss_notes(trials),
-            notes.mean_note(len(rows) + trials.n_arms_left_out, trials.options.level),
-            _lowest_note(best, rows),
-            CHOICES_NOTE if fields else "The source does not hold the strategies of its arms.",
-            *(
-                [f"Not over all cells, so not to be ranked beside the others: {', '.join(partial)}."]
-                * bool(partial)
-            ),
-            *notes.convention_notes(trials),
-        ),
-        groups=("",) * len(before) + ("difference",) * (len(cells) + 1) + ("", ""),
-        best=frozenset({(1 + rows.index(best), len(before) + len(cells))} if best else ()),
-        breaks=frozenset({1}),
-        records=tuple(
-            {"arm": row.arm, **_choices_record(fields.get(row.arm)), **record}
-            for row in rows
-            for record in _records(row, cells, is_best=best is row)
-        ),
-    )
-
-
-def _rows(trials: ComparedTrials, arms: Sequence[str]) -> list[_ArmMean]:
-    """A row for each of ``arms``. Raises :class:`DataError` where there is no pair at all."""
+    arms = by_choices(fields, trials.others)
     family = [trials.paired(arm) for arm in arms]
     if not any(paired.estimate for paired in family):
         raise DataError("no arm has a completed pair with the reference, so there is no difference to show")
-    differences = corrected_differences(family, trials.options.level, trials.n_arms_left_out)
-    return [
-        _ArmMean(trials, arm, difference, trials.differences(arm))
-        for arm, difference in zip(arms, differences, strict=True)
-    ]
-
-
-def _lowest(rows: Sequence[_ArmMean]) -> _ArmMean | None:
-    """The row with the lowest mean below zero, of those over all cells whose arm never diverged."""
-    kept = [row for row in rows if row.mean < 0 and row.is_whole and not row.trials.diverged(row.arm)]
-    return min(kept, key=lambda row: row.mean, default=None)
-
-
-def _lowest_note(best: _ArmMean | None, rows: Sequence[_ArmMean]) -> str:
-    """What bold means here, and whether the interval separates the best arm from the next."""
-    rule = "Bold: the lowest overall difference below zero, among arms without a diverged trial."
-    if best is None:
-        return f"{rule} No arm lies below the reference."
-    rivals = [row for row in rows if row is not best and row.is_whole]
-    if not rivals:
-        return rule
-    following = min(rivals, key=lambda row: row.mean)
-    between = best.trials.paired(best.arm, following.arm)
-    if between.estimate is None or not _in_shown_cells(best, following):
-        return rule
-    (difference,) = corrected_differences([between], best.trials.options.level)
-    words = "separated from" if excludes_zero(difference.interval) else "not separated from"
-    shown = notes.difference(difference)
-    return f"{rule} {best.arm} is {words} the next, {following.arm}: {shown} between them."
-
-
-def _in_shown_cells(*rows: _ArmMean) -> bool:
-    """Whether two rows are paired in cells that both show, not at a rate that one of them does not."""
-    return all(
-        row.trials.differences(row.arm, other.arm).keys() <= row.cells.keys()
-        for row, other in permutations(rows)
-    )
-
-
-def _choices_record(fields: Fields | None) -> dict[str, Any]:
-    """The fields and the choices that they make, as values."""
-    return {**fields, **{name: has(fields) for name, has in CHOICES.items()}} if fields else {}
-
-
-def _records(row: _ArmMean, cells: Sequence[Cell], *, is_best: bool) -> list[dict[str, Any]]:
-    """A record for each cell and one over all (cell ``all``)."""
+    means = corrected_differences(family, trials.options.level, trials.n_arms_left_out)
+    of_cells = {arm: trials.differences(arm) for arm in arms}
+    cells = [cell for cell in trials.cells if any(cell.key in of_arm for of_arm in of_cells.values())]
+    before = ("arm", *((*CHOICES, "decay") if fields else ()))
+    after = (*(cell.name for cell in cells), "all", "Holm p", "pairs")
+    choices = {arm: marks(of) for arm, of in fields.items()}
+    rows = [(trials.reference, *choices.get(trials.reference, ()), "reference", *[""] * (len(after) - 1))]
     records: list[dict[str, Any]] = []
-    for cell in cells:
-        mean = row.cells.get(cell.key)
-        size = {"cell": cell.name, "n_params": cell.n_params, "n_tokens": cell.n_tokens}
-        shown = {**size, **notes.of_mean("difference", mean), "p_holm": None, "pairs": mean.n if mean else 0}
-        records.append({**shown, "best": False})
-    whole = {"cell": "all", "n_params": None, "n_tokens": None, **notes.of_mean("difference", row.difference)}
-    pairs = len(row.trials.pairs(row.arm).complete)
-    return [*records, {**whole, "p_holm": row.difference.p_holm, "pairs": pairs, "best": is_best}]
+    for arm, mean in zip(arms, means, strict=True):
+        pairs = trials.pairs(arm)
+        p = "same trials" if pairs.same_trials else "" if mean.p_holm is None else p_value(mean.p_holm)
+        shown = [notes.difference(of_cells[arm].get(cell.key)) for cell in cells]
+        total = (notes.difference(mean), p, str(len(pairs.complete)))
+        rows.append((arm, *choices.get(arm, ()), *shown, *total))
+        has = {name: has(fields[arm]) for name, has in CHOICES.items()} if fields else {}
+        of_arm = {"arm": arm, **fields.get(arm, {}), **has}
+        for cell in cells:
+            of_cell = of_cells[arm].get(cell.key)
+            size = {"cell": cell.name, "n_params": cell.n_params, "n_tokens": cell.n_tokens}
+            figures = {**notes.of_mean("difference", of_cell), "pairs": of_cell.n if of_cell else 0}
+            records.append({**of_arm, **size, **figures})
+        whole = {**notes.of_mean("difference", mean), "p_holm": mean.p_holm}
+        records.append({**of_arm, "cell": "all", **whole, "pairs": len(pairs.complete)})
+    return Table(
+        title=f"Ablation: differences to {trials.reference}",
+        columns=(*before, *after),
+        rows=tuple(rows),
+        numeric=(False,) * len(before) + (True,) * len(after),
+        notes=(
+            *notes.loss_notes(trials, len(arms) + trials.n_arms_left_out),
+            CHOICES_NOTE if fields else "The source does not hold the strategies of its arms.",
+            *notes.convention_notes(trials),
+        ),
+        breaks=frozenset({1}),
+        records=tuple(records),
+    )

@@ -6,8 +6,9 @@ Experimenters, chapter 5).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, combinations, product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,62 +16,46 @@ import numpy as np
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import p_value, percent, plural, signed, span
-from scalevec.analysis.statistics.paired import Estimate, holm, overall
+from scalevec.analysis.statistics.paired import holm, overall
 from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, sample_of
 from scalevec.analysis.tables import notes
 from scalevec.analysis.tables.ablation import FIELDS, strategies
-from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.render import Table
 
 Levels = tuple[str, ...]
 MOST_DESIGNS = 100_000
-
-
-@dataclass(frozen=True)
-class _Factorial:
-    """The ``levels`` of each factor, and the arm of each combination of them."""
-
-    levels: Mapping[str, Levels]
-    arms: Mapping[Levels, str]
-
-    @property
-    def factors(self) -> list[str]:
-        """The factors with more than one level."""
-        return [name for name, levels in self.levels.items() if len(levels) > 1]
-
-
-@dataclass(frozen=True)
-class _Effect:
-    factor: str
-    level: str
-    base: str
-    estimate: Estimate
-    n_values: int
+COLUMNS = ("factor", "level", "against", "effect", "interval", "Holm p", "values")
 
 
 def build(trials: ComparedTrials) -> Table:
     """A row for each level but the first of each factor. Raises :class:`DataError` without a factorial."""
-    design = _largest_factorial(trials)
-    samples = _differences(trials, list(design.arms.values()))
-    effects = list(_effects(design, samples))
-    corrected = holm([effect.estimate.p_value() for effect in effects])
+    arms = _largest_factorial(trials)
+    samples = _differences(trials, list(arms.values()))
+    effects = [
+        (factor, level, base, _effect(arms, samples, at, level, base))
+        for at, factor in enumerate(FIELDS)
+        for base, *others in [list(dict.fromkeys(levels[at] for levels in arms))]
+        for level in others
+    ]
+    estimates = [overall(sample) for *_, sample in effects]
+    corrected = holm([estimate.p_value() for estimate in estimates])
     rows, records = [], []
-    for effect, p in zip(effects, corrected, strict=True):
-        interval = effect.estimate.interval(trials.options.level) if effect.estimate.has_noise else None
-        name = effect.factor.removeprefix("vector_")
-        texts = span(interval) if interval else "", "" if p is None else p_value(p), str(effect.n_values)
-        rows.append((name, effect.level, effect.base, signed(effect.estimate.value), *texts))
-        record = notes.bounds("effect", effect.estimate.value, interval)
-        shown = {"factor": effect.factor, "level": effect.level, "against": effect.base, **record}
-        records.append({**shown, "p_holm": p, "values": effect.n_values})
+    for (factor, level, base, sample), estimate, p in zip(effects, estimates, corrected, strict=True):
+        interval = estimate.interval(trials.options.level) if estimate.has_noise else None
+        texts = span(interval) if interval else "", "" if p is None else p_value(p), str(len(sample.values))
+        rows.append((factor.removeprefix("vector_"), level, base, signed(estimate.value), *texts))
+        bounds = notes.bounds("effect", estimate.value, interval)
+        shown: dict[str, Any] = {"factor": factor, "level": level, "against": base, **bounds}
+        records.append({**shown, "p_holm": p, "values": len(sample.values)})
     return Table(
         title="Main effects",
-        columns=("factor", "level", "against", "effect", "interval", "Holm p", "values"),
+        columns=COLUMNS,
         rows=tuple(rows),
         numeric=(False, False, False, True, True, True, True),
         notes=(
             f"Effect: mean {trials.options.y} with the level less that with the other one, over every "
             "combination of the other factors; negative is better. Values: one for each cell and seed in "
-            f"which all {plural(len(design.arms), 'arm')} completed: {', '.join(design.arms.values())}.",
+            f"which all {plural(len(arms), 'arm')} completed: {', '.join(arms.values())}.",
             f"Interval: {percent(trials.options.level)}, t; p: corrected by Holm over the effects.",
             *notes.convention_notes(trials),
         ),
@@ -78,8 +63,8 @@ def build(trials: ComparedTrials) -> Table:
     )
 
 
-def _largest_factorial(trials: ComparedTrials) -> _Factorial:
-    """The largest part of the arms that has every combination of at least two factors."""
+def _largest_factorial(trials: ComparedTrials) -> dict[Levels, str]:
+    """The arms by their levels: the largest part of them with every combination of two factors or more."""
     fields = strategies(trials)
     if not fields:
         raise DataError("table 'factorial' needs the strategies of the arms, which this source does not hold")
@@ -87,22 +72,14 @@ def _largest_factorial(trials: ComparedTrials) -> _Factorial:
     for arm in trials.arms:
         # An arm that differs from one above it in something else is no other combination.
         arms.setdefault(tuple(fields[arm].values()), arm)
-    levels = [tuple(dict.fromkeys(values)) for values in zip(*arms, strict=True)]
-    choices = [list(_subsets(of_factor)) for of_factor in levels]
-    best: tuple[Levels, ...] = ()
-    if np.prod([len(subsets) for subsets in choices]) > MOST_DESIGNS:
+    choices = [list(_subsets(tuple(dict.fromkeys(levels)))) for levels in zip(*arms, strict=True)]
+    if prod(map(len, choices)) > MOST_DESIGNS:
         raise DataError("too many strategies for table 'factorial'; choose arms with --where")
-    for chosen in product(*choices):
-        several = sum(len(subset) > 1 for subset in chosen)
-        size, most = (np.prod([len(subset) for subset in part]) for part in (chosen, best or ((),)))
-        if several > 1 and size > most and all(combination in arms for combination in product(*chosen)):
-            best = chosen
-    if not best:
-        raise DataError("no arms have every combination of two factors, such as a, b, a+b and neither")
-    return _Factorial(
-        dict(zip(FIELDS, best, strict=True)),
-        {combination: arms[combination] for combination in product(*best)},
-    )
+    designs = [chosen for chosen in product(*choices) if sum(len(levels) > 1 for levels in chosen) > 1]
+    for chosen in sorted(designs, key=lambda chosen: -prod(map(len, chosen))):
+        if all(combination in arms for combination in product(*chosen)):
+            return {combination: arms[combination] for combination in product(*chosen)}
+    raise DataError("no arms have every combination of two factors, such as a, b, a+b and neither")
 
 
 def _subsets(levels: Levels) -> Iterator[Levels]:
@@ -112,45 +89,36 @@ def _subsets(levels: Levels) -> Iterator[Levels]:
 
 def _differences(trials: ComparedTrials, arms: list[str]) -> dict[str, PairedSample]:
     """The differences of each arm to the reference in those pairs that all ``arms`` have."""
-    others = [arm for arm in arms if arm != trials.reference]
-    keys = {arm: _keys(trials, arm) for arm in others}
+    keys: dict[str, list[tuple[Any, ...]]] = {}
+    for arm in (arm for arm in arms if arm != trials.reference):
+        complete = trials.pairs(arm).complete  # those of every arm stand in the same order
+        keys[arm] = list(zip(trials.keys(complete), complete["seed"].tolist(), strict=True))
     common = set.intersection(*map(set, keys.values()))
     if not common:
         raise DataError("no cell and seed in which all arms of the factorial completed")
-    samples = {arm: sample_of(trials.pairs(arm)) for arm in others}
-    return {arm: samples[arm].kept(np.array([key in common for key in keys[arm]])) for arm in others}
+    return {
+        arm: sample_of(trials.pairs(arm)).kept(np.array([key in common for key in of_arm]))
+        for arm, of_arm in keys.items()
+    }
 
 
-def _keys(trials: ComparedTrials, arm: str) -> list[tuple[Any, ...]]:
-    """What tells the complete pairs of ``arm`` apart; those of every arm stand in the same order."""
-    complete = trials.pairs(arm).complete
-    seeds = complete["seed"].tolist()
-    return [(*cell, seed) for cell, seed in zip(trials.keys(complete), seeds, strict=True)]
+def _effect(
+    arms: Mapping[Levels, str], samples: Mapping[str, PairedSample], at: int, level: str, base: str
+) -> PairedSample:
+    """The mean of the arms with ``level`` of a factor less that of those with ``base``, pair by pair.
 
-
-def _effects(design: _Factorial, samples: Mapping[str, PairedSample]) -> Iterator[_Effect]:
-    for name in design.factors:
-        position = list(design.levels).index(name)
-        base, *others = design.levels[name]
-        for level in others:
-            shares = {
-                arm: (levels[position] == level) - float(levels[position] == base)
-                for levels, arm in design.arms.items()
-            }
-            half = sum(share > 0 for share in shares.values())
-            sample = _combined(samples, {arm: share / half for arm, share in shares.items()})
-            yield _Effect(name, level, base, overall(sample), len(sample.values))
-
-
-def _combined(samples: Mapping[str, PairedSample], shares: Mapping[str, float]) -> PairedSample:
-    """The sum of the arms' differences with these ``shares``, which sum to zero: the reference cancels."""
+    The differences to the reference are summed with shares that sum to zero, so that it cancels.
+    """
+    half = sum(levels[at] == level for levels in arms)
+    shares = {arm: ((levels[at] == level) - float(levels[at] == base)) / half for levels, arm in arms.items()}
     first = next(iter(samples.values()))
-    parts = [(shares[arm], sample) for arm, sample in samples.items()]
-    values = sum((share * sample.values for share, sample in parts), np.zeros(len(first.values)))
-    if any(sample.split is None for sample in samples.values()):
-        return replace(first, values=values, split=None)
-    blocks = sum(share * sample.split.differences for share, sample in parts if sample.split is not None)
-    split = (
-        SplitLosses(np.stack([np.zeros_like(blocks), blocks]), first.split.tokens) if first.split else None
+    values = sum(
+        (shares[arm] * sample.values for arm, sample in samples.items()), np.zeros(len(first.values))
     )
-    return replace(first, values=values, split=split)
+    splits = {arm: sample.split for arm, sample in samples.items() if sample.split is not None}
+    if first.split is None or len(splits) < len(samples):
+        return replace(first, values=values, split=None)
+    blocks = np.sum([shares[arm] * split.differences for arm, split in splits.items()], axis=0)
+    return replace(
+        first, values=values, split=SplitLosses(np.stack([0 * blocks, blocks]), first.split.tokens)
+    )

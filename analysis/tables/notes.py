@@ -1,11 +1,8 @@
 """What the cells and the notes of tables say, in the same words everywhere."""
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, LossDifference
 from scalevec.analysis.comparison.line_laws import Multiplier
@@ -15,12 +12,11 @@ from scalevec.analysis.data.tidy import simulation_warnings
 from scalevec.analysis.formatting import few, joined, loss_words, percent, plural, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
-SEPARATED, CENSORED, EXTRAPOLATED = "*", "†", "‡"
+CENSORED, EXTRAPOLATED = "†", "‡"
 _MARKS = {
     CENSORED: "learning rate censored at the edge of its grid: the loss is only an upper bound",
     EXTRAPOLATED: "extrapolated: the reference would need compute at which it was not run",
 }
-_NO_VECTORS = "no vectors"
 
 
 def loss(mean: CellMean) -> str:
@@ -41,9 +37,8 @@ def multiplier(shown: Multiplier | None) -> str:
     """A multiplier with its interval, marked where it is extrapolated."""
     if shown is None or shown.estimate is None:
         return ""
-    mark = EXTRAPOLATED if shown.extrapolated else ""
     interval = "" if shown.interval is None else f" [{shown.interval[0]:.2f}, {shown.interval[1]:.2f}]"
-    return f"{shown.estimate:.2f}{interval}{mark}"
+    return f"{shown.estimate:.2f}{interval}{EXTRAPOLATED if shown.extrapolated else ''}"
 
 
 def bounds(name: str, value: float | None, interval: tuple[float, float] | None) -> dict[str, float | None]:
@@ -67,154 +62,68 @@ def of_multiplier(name: str, shown: Multiplier | None) -> dict[str, Any]:
     }
 
 
-def loss_notes(trials: ComparedTrials) -> list[str]:
-    """How means and differences are to be read."""
+def loss_notes(trials: ComparedTrials, n_arms: int) -> list[str]:
+    """How differences, their mean and its p-value are to be read; ``n_arms`` are those of Holm's family."""
     options, reference = trials.options, trials.reference
     notes = [
-        f"Loss: {', '.join(loss_words(options.y, options.unit))}, mean over seeds. Difference: arm minus "
-        f"{reference}, paired by seed; negative is better. ±: half the {percent(options.level)} interval "
-        "(t, noise between the seeds of its rung); no ± where no seed repeats."
+        f"Difference: {', '.join(loss_words(options.y, options.unit))}, arm minus {reference}, paired by "
+        f"seed; negative is better. ±: half the {percent(options.level)} interval; none where no seed "
+        "repeats. Mean: every cell has the same weight, rungs of one run are left out. p: two-sided t test, "
+        f"by Holm over {plural(n_arms, 'arm')}."
     ]
-    if any(trials.pairs(arm).dependent for arm in trials.others):
-        notes.append(
-            "Some trials are not independent (they share a trunk or cluster): the interval of a cell is from "
-            "its own seeds alone, that over all cells from whole clusters, if there are enough."
-        )
     # A column names cells as soon as one arm ran a grid of it; another arm may have run one other value.
     for column in trials.cell_columns:
         if arms := [arm for arm in trials.others if differs(trials.pairs(arm), column).any()]:
-            notes.append(
-                f"Differences of {joined(arms)}: to {reference} at another {column.replace('_', ' ')}, shown "
-                "in the cells of the arm."
-            )
+            notes.append(f"{joined(arms)}: compared with {reference} at another {column.replace('_', ' ')}.")
     return notes
 
 
-def mean_note(n_arms: int, level: float) -> str:
-    """What the mean over cells and its p-value are."""
+def multiplier_note(trials: ComparedTrials, where: str) -> str:
+    """What a multiplier is."""
     return (
-        "Mean: over the cells, with the same weight for each, without rungs of one run; its interval is at "
-        f"{percent(level)}. p: two-sided t test against zero, by Holm over {plural(n_arms, 'arm')}."
-    )
-
-
-def best_note(trials: ComparedTrials, what: str) -> str:
-    """What bold and the star mean."""
-    return (
-        f"Bold: the lowest mean {what}, among arms of which no trial diverged; {SEPARATED}: the "
-        f"{percent(trials.options.level)} interval of its paired difference to the next lowest excludes "
-        "zero (not corrected for several comparisons). Bold without it is a rank, not a finding."
+        f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, {where}; above "
+        "one the arm saves; interval in brackets."
     )
 
 
 def convention_notes(trials: ComparedTrials) -> list[str]:
-    """N, C, decay, learning rates, simulated results, and pairs without a difference."""
+    """N, C, learning rates, simulated results, and pairs without a difference."""
     options = trials.options
     counted = N_CONVENTIONS[options.n_convention]
     if not trials.has("n_params_scale_vectors"):  # a source without them is not told that N is
         counted = re.sub(",? without scale vectors", "", counted)
     return [
         f"N: {counted}; C: {C_CONVENTIONS[options.c_convention]}.",
-        *_decay_notes(trials),
         _rate_note(trials),
-        *_fraction_notes(trials),
         *_absence_notes(trials),
         *simulation_warnings(trials.rows),
     ]
-
-
-def _decay_notes(trials: ComparedTrials) -> list[str]:
-    """Which vectors of which arm decay, and how strongly matrices do; nothing where no column tells."""
-    by_policy = _arms_by(_decay_of, trials) if trials.has("vector_decay") else {}
-    if set(by_policy) <= {_NO_VECTORS}:
-        return []
-    decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in by_policy.items())
-    strength = ""
-    if trials.has("matrix_decay"):
-        values = sorted(trials.rows["matrix_decay"].dropna().unique().tolist())
-        strength = f" {', '.join(f'{value:g}' for value in values)} on matrices;"
-    return [f"Weight decay:{strength} of the scale vectors decay: {decaying}."]
-
-
-def _decay_of(rows: pd.DataFrame) -> str:
-    """Which vectors of an arm decay, and whether to 1: where gains are stored by their distance from it."""
-    if "vector_branches" in rows and set(rows["vector_branches"]) == {"none"}:
-        placements = set(rows["vector_placement"]) if "vector_placement" in rows else {"input"}
-        if placements == {"input"}:
-            return _NO_VECTORS
-    policy = ", ".join(sorted({str(policy) for policy in rows["vector_decay"].dropna()})) or "not recorded"
-    gains = set(rows["vector_gain"].dropna()) if "vector_gain" in rows else set()
-    if policy == "none" or "1+w" not in gains:
-        return policy
-    return f"{policy} (towards 1)" if gains == {"1+w"} else f"{policy} (towards 0 or, with 1+w, 1)"
 
 
 def _rate_note(trials: ComparedTrials) -> str:
     """At which rungs each arm's learning rate was tuned, carried or censored."""
     if not trials.has("lr_status"):
         return "Learning rates: this source does not say whether they were tuned."
-    by_rates = _arms_by(_rates_of, trials)
-    if len(by_rates) == 1:
-        return f"Learning rate of every arm: {next(iter(by_rates))}."
-    return f"Learning rates: {'; '.join(f'{joined(arms)} {rates}' for rates, arms in by_rates.items())}."
-
-
-def _arms_by(describe: Callable[[pd.DataFrame], str], trials: ComparedTrials) -> dict[str, list[str]]:
-    """The arms of which ``describe`` says the same about their trials."""
-    arms: dict[str, list[str]] = {}
+    by_rates: dict[str, list[str]] = {}
     for arm in trials.arms:
-        arms.setdefault(describe(trials.of_arm(arm)), []).append(arm)
-    return arms
-
-
-def _rates_of(rows: pd.DataFrame) -> str:
-    statuses = rows.sort_values(["n_params", "lr_status"], kind="stable").groupby("lr_status", sort=False)
-    return ", ".join(
-        f"{str(status) or 'not recorded'} at {joined(list(rungs.unique()))}"
-        for status, rungs in statuses["rung"]
-    )
-
-
-def _fraction_notes(trials: ComparedTrials) -> list[str]:
-    """Which part of the full product of the settings was run, and which arms in a part of that."""
-    columns = trials.varying_settings
-    if not columns:
-        return []
-    # As text, so that a missing value equals itself.
-    texts = {arm: trials.of_arm(arm)[columns].map(str) for arm in trials.arms}
-    run = {arm: set(of_arm.itertuples(index=False, name=None)) for arm, of_arm in texts.items()}
-    n_run = len(set().union(*run.values()))
-    n_product = math.prod(trials.rows[name].nunique(dropna=False) for name in columns)
-    fewer = [f"{arm} in {len(of_arm)}" for arm, of_arm in run.items() if len(of_arm) < n_run]
-    if n_run == n_product and not fewer:
-        return []
-    of_them = f"; {joined(fewer)} of them" if fewer else ""
-    return [f"Fractional design: {n_run} of {n_product} combinations of {joined(columns)} were run{of_them}."]
+        rows = trials.of_arm(arm).sort_values(["n_params", "lr_status"], kind="stable")
+        rungs = rows.groupby("lr_status", sort=False)["rung"].unique()
+        rates = (f"{status or 'not recorded'} at {joined(list(names))}" for status, names in rungs.items())
+        by_rates.setdefault(", ".join(rates), []).append(arm)
+    return f"Learning rates: {'; '.join(f'{joined(arms)} {rates}' for rates, arms in by_rates.items())}."
 
 
 def _absence_notes(trials: ComparedTrials) -> list[str]:
     """A sentence for each arm with pairs that have no difference, so that no diverged trial goes unseen."""
-    kinds = (
-        "diverged",
-        f"{trials.reference} diverged",
-        "both diverged",
-        "no result yet",
-        "failed or cancelled",
-        "run on one side only",
-    )
     notes = []
     for arm in trials.others:
-        absences = zip(kinds, trials.pairs(arm).absences.values(), strict=True)
-        if parts := [f"{kind} at {few(names)}" for kind, names in absences if names]:
-            notes.append(f"Without a difference, {arm}: {' and '.join(parts)}.")
-    for arm in trials.others:
         paired = trials.paired(arm)
-        judged, beyond = (
-            paired.pairs.names(PairKind.COMPLETE),
-            paired.beyond.names(PairKind.COMPLETE) if paired.beyond else (),
-        )
+        parts = [f"{kind} at {few(names)}" for kind, names in paired.pairs.absences.items() if names]
+        judged = paired.pairs.names(PairKind.COMPLETE)
+        beyond = paired.beyond.names(PairKind.COMPLETE) if paired.beyond else []
         if later := [name for name in beyond if name not in judged]:
-            notes.append(f"Not in the differences of {arm}, as they came after its verdict: {few(later)}.")
+            parts.append(f"after its verdict at {few(later)}")
+        notes += [f"Without a difference, {arm}: {' and '.join(parts)}."] if parts else []
     return notes
 
 

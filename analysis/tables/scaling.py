@@ -1,9 +1,8 @@
-"""The scaling table: the law fitted to each arm, its errors on held-out rungs, the compute multipliers."""
+"""The scaling table: the law fitted to each arm, its error on the held-out rung, the compute multipliers."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -17,129 +16,100 @@ from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import criterion, percent
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import notes
-from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.render import Table
 
 POINTS = {"geometric middle": "middle", "largest": "largest"}
 """The points of a multiplier that the table shows, and their names in a record."""
-
 _OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_agreeing", "n_starts")
+_Point = TypeVar("_Point")
+_Multipliers = Mapping[str, Multiplier]
 
 
-@dataclass(frozen=True)
-class _FittedRow:
-    setting: dict[str, str]
-    fit: Fit
-    multipliers: dict[str, Multiplier]
-    next_rungs: list[dict[str, Any]]
-    """The rolling hold-outs: each next rung predicted by the law of the smaller ones."""
-    reason: str
-    """Why there is no multiplier, or none that is extrapolated; empty for the reference."""
+def build(trials: ComparedTrials, rows_of_all: pd.DataFrame | None = None) -> Table:
+    """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted.
 
-    @property
-    def name(self) -> str:
-        """The arm, and the setting where the table has several."""
-        return notes.arm_at(self.setting, self.fit.arm)
-
-    def texts(self, reference: str) -> tuple[str, ...]:
-        """The cells of the row."""
-        held = self.fit.hold_out.get("relative_error")
-        errors = [step["relative_error"] for step in self.next_rungs if "relative_error" in step]
-        shown = [
-            "1" if self.fit.arm == reference else notes.multiplier(self.multipliers.get(at)) for at in POINTS
-        ]
-        return (
-            *self.setting.values(),
-            self.fit.arm,
-            *map(self._parameter, self.fit.parameters),
-            str(self.fit.n_points),
-            _percentages([] if held is None else [held]),
-            _percentages(errors),
-            *shown,
-        )
-
-    def _parameter(self, name: str) -> str:
-        """Six digits, which give the objective back; bounds need fewer."""
-        text = f"{self.fit.parameters[name]:.6g}"
-        if name not in self.fit.intervals:
-            return text
-        low, high = self.fit.intervals[name]
-        return f"{text} [{low:.3g}, {high:.3g}]"
-
-    def record(self) -> dict[str, Any]:
-        """The same with every digit."""
-        fitted = self.fit
-        record: dict[str, Any] = {
-            **self.setting,
-            "arm": fitted.arm,
-            "law": fitted.options.law,
-            "formula": fitted.formula,
-        }
-        for name, value in fitted.parameters.items():
-            record |= notes.bounds(name, value, fitted.intervals.get(name))
-        errors = {f"error_of_the_law_of_{s['rungs']}_rungs": s.get("relative_error") for s in self.next_rungs}
-        record |= {
-            **{name: getattr(fitted, name) for name in _OPTIMUM},
-            "hold_out_relative_error": fitted.hold_out.get("relative_error"),
-            **errors,
-        }
-        for at, point in POINTS.items():
-            record |= notes.of_multiplier(f"multiplier_{point}", self.multipliers.get(at))
-        return {
-            **record,
-            "n_convention": fitted.options.n_convention,
-            "c_convention": fitted.options.c_convention,
-        }
-
-
-def build(trials: ComparedTrials) -> Table:
-    """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted."""
-    rows: list[_FittedRow] = []
+    A page has one law for each arm, fitted to all rows of the source (``rows_of_all``), as ``fit`` does.
+    """
+    fits: list[Fit] = []
+    rows: list[dict[str, str]] = []
+    records: list[dict[str, Any]] = []
+    remarks: list[tuple[str, str]] = []
     problems: list[str] = []
-    for setting, part in trials.law_parts():
-        steps = next_rungs(part)
-        fits, unfitted = fits_of(part, part.rows)
+    settings = []
+    for setting, part in trials.law_parts() if rows_of_all is None else [({}, trials)]:
+        of_part, unfitted = _fits_of(part, part.rows if rows_of_all is None else rows_of_all)
+        fits += of_part
         problems += unfitted
-        for fitted in fits:
-            at, reason = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
-            of_arm = [step for step in steps if step["arm"] == fitted.arm]
-            rows.append(_FittedRow(setting, fitted, at, of_arm, reason))
-    if not rows:
+        for fitted in of_part:
+            at, remark = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
+            rows.append({**setting, "arm": fitted.arm, **_texts(fitted, at)})
+            records.append({**setting, "arm": fitted.arm, **_record(fitted, at)})
+            settings.append(setting)
+            name = notes.arm_at(setting, fitted.arm)
+            remarks += [(text, name) for text in (remark, *fitted.warnings) if text]
+    if not fits:
         raise DataError(f"table 'scaling' has no law to show: {'; '.join(dict.fromkeys(problems))}")
-    table = _of_rows(trials, rows, problems)
-    remarks = notes.convention_notes(trials)
-    return dataclasses.replace(table, notes=(*table.notes, *remarks, *notes.mark_notes(table.rows)))
-
-
-def laws_table(trials: ComparedTrials, fits: Sequence[Fit], problems: Sequence[str]) -> Table:
-    """A row for each of ``fits`` with its law and hold-out, and why the others could not be fitted."""
-    return _of_rows(trials, [_FittedRow({}, fitted, {}, [], "") for fitted in fits], problems)
-
-
-def _of_rows(trials: ComparedTrials, rows: Sequence[_FittedRow], problems: Sequence[str]) -> Table:
-    """The table without the conventions of its source; columns that are blank everywhere are left out."""
-    parameters = law_named(trials.options.law).parameters
-    labels = (*(rows[0].setting if rows else ()), "arm")
-    numbers = (*parameters, "points", "hold-out", "next rungs", "at the middle C", "at the largest C")
-    others = [row for row in rows if row.fit.arm != trials.reference] or rows
-    blank = {
-        "hold-out": not any("relative_error" in row.fit.hold_out for row in rows),
-        "next rungs": not any("relative_error" in step for row in rows for step in row.next_rungs),
-        **dict.fromkeys(numbers[-2:], not any(row.multipliers for row in others)),
-    }
-    columns = (*labels, *numbers)
-    kept = [at for at, name in enumerate(columns) if not blank.get(name)]
-    groups = (*("",) * len(labels), *(formula_of(trials.options),) * len(parameters), "", "", "")
-    groups = (*groups, "multiplier", "multiplier")
-    texts = [row.texts(trials.reference) for row in rows]
+    labels = (*settings[0], "arm")
+    columns = [name for name in rows[0] if name in labels or any(row[name] for row in rows)]
+    texts = tuple(tuple(row[name] for name in columns) for row in rows)
     return Table(
         title="Scaling laws",
-        columns=tuple(columns[at] for at in kept),
-        rows=tuple(tuple(row[at] for at in kept) for row in texts),
-        numeric=tuple(at >= len(labels) for at in kept),
-        notes=(*_notes(trials, rows, blank), *(f"Not fitted: {why}." for why in dict.fromkeys(problems))),
-        groups=tuple(groups[at] for at in kept),
-        breaks=notes.breaks([row.setting for row in rows]),
-        records=tuple(row.record() for row in rows),
+        columns=tuple(columns),
+        rows=texts,
+        numeric=tuple(name not in labels for name in columns),
+        notes=(
+            _law_note(trials, fits),
+            *(
+                [notes.multiplier_note(trials, "at that C of the range")]
+                if "at the largest C" in columns
+                else ()
+            ),
+            *notes.remark_notes(remarks),
+            *(f"Not fitted: {why}." for why in dict.fromkeys(problems)),
+            *notes.convention_notes(trials),
+            *notes.mark_notes(texts),
+        ),
+        breaks=notes.breaks(settings),
+        records=tuple(records),
+    )
+
+
+def _texts(fitted: Fit, multipliers: _Multipliers) -> dict[str, str]:
+    """The cells beside setting and arm, by the names of their columns."""
+    shown = {}
+    for name, value in fitted.parameters.items():
+        interval = fitted.intervals.get(name)
+        shown[name] = f"{value:.4g}" + (f" [{interval[0]:.3g}, {interval[1]:.3g}]" if interval else "")
+    error = fitted.hold_out.get("relative_error")
+    return {
+        **shown,
+        "points": str(fitted.n_points),
+        "hold-out": "" if error is None else f"{100 * error:+.2f} %".replace("-", "−"),
+        "at the middle C": notes.multiplier(multipliers.get("geometric middle")),
+        "at the largest C": notes.multiplier(multipliers.get("largest")),
+    }
+
+
+def _record(fitted: Fit, multipliers: _Multipliers) -> dict[str, Any]:
+    """The same with every digit."""
+    record: dict[str, Any] = {"law": fitted.options.law, "formula": fitted.formula}
+    for name, value in fitted.parameters.items():
+        record |= notes.bounds(name, value, fitted.intervals.get(name))
+    record |= {name: getattr(fitted, name) for name in _OPTIMUM}
+    record["hold_out_relative_error"] = fitted.hold_out.get("relative_error")
+    for at, point in POINTS.items():
+        record |= notes.of_multiplier(f"multiplier_{point}", multipliers.get(at))
+    return record | {name: getattr(fitted.options, name) for name in ("n_convention", "c_convention")}
+
+
+def _law_note(trials: ComparedTrials, fits: list[Fit]) -> str:
+    options, law = trials.options, law_named(trials.options.law)
+    minimised = criterion(fits[0].options.loss, options.delta, options.residual)
+    methods = ", ".join(sorted({fitted.interval_method for fitted in fits}))
+    return (
+        f"Law: {formula_of(options)} ({law.source}), {minimised}. Brackets: {percent(options.level)} "
+        f"intervals ({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other "
+        "rungs at the largest one, predicted over seen less one."
     )
 
 
@@ -150,62 +120,37 @@ def next_rungs(part: ComparedTrials) -> list[dict[str, Any]]:
     return rolling(part.rows, dataclasses.replace(part.options, where=None))
 
 
-def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier], str]:
-    """The multipliers of ``arm`` by the point of the range, or none and why."""
+def _multipliers(part: ComparedTrials, arm: str) -> tuple[_Multipliers, str]:
+    """The multipliers of ``arm`` by the point of the range, and what is to be said of them."""
+    points = {}
+    if not part.pairs(arm).complete.empty:
+        points = {name: compute for name, compute, _ in points_along(part.pairs(arm).complete)}
+    return multipliers_at(part, arm, points)
+
+
+def multipliers_at(
+    part: ComparedTrials, arm: str, points: Mapping[_Point, float]
+) -> tuple[dict[_Point, Multiplier], str]:
+    """The multiplier of ``arm`` at each of ``points`` (their C, FLOPs); or why there is none."""
     of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
     if of_arm.laws is None:
         return {}, of_arm.reason
-    points = points_along(part.pairs(arm).complete)
-    shown = [of_arm.laws.multiplier(name, compute, compute) for name, compute, _ in points]
+    shown = [of_arm.laws.multiplier("chosen", c, c) for c in points.values()]
     remark = extrapolation_remark(shown, of_arm.held)
-    reason = remark and f"beyond the range of {part.reference} {remark}"
-    return {multiplier.at: multiplier for multiplier in noted(shown, of_arm.held)}, reason
+    return dict(zip(points, noted(shown, of_arm.held), strict=True)), remark
 
 
-def fits_of(trials: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:
-    """The law of each arm of ``trials`` in their ``rows``, the reference first, and why others have none."""
+def _fits_of(part: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:
+    """The law of each arm, the reference first, and why others have none."""
     fits: list[Fit] = []
     problems: list[str] = []
     # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
-    options = dataclasses.replace(trials.options, where=None)
-    for arms in [trials.arms] if law_named(options.law).per_arm else [[arm] for arm in trials.arms]:
+    options = dataclasses.replace(part.options, where=None)
+    for arms in [part.arms] if law_named(options.law).per_arm else [[arm] for arm in part.arms]:
         try:
             of_arms = fit(rows[rows["arm"].isin(arms)], options).values()
         except DataError as error:
             problems.append(str(error))
         else:
-            fits += sorted(of_arms, key=lambda fitted: trials.arms.index(fitted.arm))
+            fits += sorted(of_arms, key=lambda fitted: part.arms.index(fitted.arm))
     return fits, problems
-
-
-def _percentages(errors: list[float]) -> str:
-    shown = ", ".join(f"{100 * error:+.2f}" for error in errors).replace("-", "−")
-    return f"{shown} %" if shown else ""
-
-
-def _notes(trials: ComparedTrials, rows: Sequence[_FittedRow], blank: Mapping[str, bool]) -> list[str]:
-    if not rows:
-        return []
-    options = trials.options
-    methods = sorted({row.fit.interval_method for row in rows})
-    minimised = criterion(rows[0].fit.options.loss, options.delta, options.residual)
-    sentences = [
-        f"Law: {formula_of(options)} ({law_named(options.law).source}), {minimised}. Brackets: "
-        f"{percent(options.level)} intervals ({', '.join(methods)}), which do not cover a law of the wrong "
-        "form; none where the design carries none."
-    ]
-    if not blank["at the largest C"]:
-        sentences.append(
-            f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, at the "
-            "geometric middle and the largest C that both were run at; above one the arm saves."
-        )
-    if not blank["hold-out"]:
-        sentences.append(
-            "Hold-out: the law of the other rungs at the largest one, predicted over seen less one."
-        )
-    if not blank["next rungs"]:
-        sentences.append(
-            "Next rungs: the same error of the law of the k smallest rungs at the next, for each k."
-        )
-    sentences += notes.remark_notes((row.reason, row.name) for row in rows if row.reason)
-    return sentences + notes.remark_notes((warning, row.name) for row in rows for warning in row.fit.warnings)

@@ -24,7 +24,7 @@ rows = pd.DataFrame(
 """
 TABLE = '''
 """How many trials each arm has."""
-from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.render import Table
 
 def build(trials):
     """Return arm and number of trials."""

@@ -47,27 +47,20 @@ def compare(
     )
 
     def text() -> str:
-        shown = [_of_pairs(comparisons, verbose=verbose)] if comparisons else []
-        return "\n\n".join([*shown, *([_by_laws(of_laws, verbose=verbose)] if of_laws else [])])
+        families = (family for family in (comparisons, of_laws) if family)
+        return "\n\n".join(_text(family, verbose=verbose) for family in families)
 
     records = [*(pairs.to_dict() for pairs in comparisons), *(laws.to_dict() for laws in of_laws)]
     return Result(records, text, output=output)
 
 
-def _of_pairs(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
-    """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
+def _text(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]", *, verbose: bool) -> str:
+    """The lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
     from scalevec.analysis.report.text import verdict_table
 
     if verbose:
         return f"{analysis.comparison_text(comparisons)}\n\n{verdict_table(comparisons)}"
     return "\n".join([verdict_table(comparisons), *_caveats(comparisons)])
-
-
-def _by_laws(of_laws: Sequence["analysis.LawComparison"], *, verbose: bool) -> str:
-    """The same of arms that are compared by their laws."""
-    if verbose:
-        return f"{analysis.laws_comparison_text(of_laws)}\n\n{analysis.laws_table(of_laws)}"
-    return "\n".join([analysis.laws_table(of_laws), *_caveats(of_laws)])
 
 
 def _caveats(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]") -> list[str]:

@@ -32,9 +32,6 @@ def table(
         str | None,
         typer.Option(metavar="NAMES", help="Headings of the columns to show, in this order, as N,loss."),
     ] = None,
-    digits: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=4, help="Decimals of losses and differences.")
-    ] = None,
     output: Output = None,
 ) -> Result:
     """Print a table of a paper: Markdown, LaTeX or CSV with every digit.
@@ -46,5 +43,5 @@ def table(
     shown = {part: getattr(contents, part) for part in ("title", "columns", "rows", "notes")}
     record = shown | {"records": [dict(row) for row in contents.records]}
     names = [name.strip() for name in columns.split(",")] if columns else None
-    text = analysis.render(contents, form, columns=names, digits=digits)
+    text = analysis.render(contents, form, columns=names)
     return Result(record, text, output=output)

@@ -122,7 +122,7 @@ def test_every_table_is_stamped(sweep, name):
         vector_branches="all", vector_placement="input", vector_reparameterization="none", vector_decay="all"
     )
     shown = analysis.table(table, name, reference="baseline", bootstrap=50)
-    assert "(interim: unified 5 of 8 pairs)" in shown.title
+    assert "Interim: unified 5 of 8 pairs" in shown.notes[0]
     ends = [value for row in shown.records for key, value in row.items() if key.startswith("difference_")]
     assert set(ends) <= {None}
 
@@ -135,8 +135,8 @@ def test_the_terminal_and_the_page_are_stamped(sweep, tmp_path):
     page = (tmp_path / "r.html").read_text()
     stamp = re.search('<h1>n</h1>\n<p class="state interim">(.*)</p>', page)
     assert stamp
-    assert re.sub("<.*?>", "", stamp[1]).startswith("Interim: unified 1 of 8 pairs have a result.")
-    assert "95 %" not in page.split("<h2>")[0]
+    assert re.sub("<.*?>", "", stamp[1]).startswith("Interim: unified 1 of 8 pairs have a result;")
+    assert "95 % interval −" not in page
 
 
 def test_a_sweep_without_any_result_is_incomplete(sweep):

@@ -63,18 +63,8 @@ def page(path: Path, table: pd.DataFrame, **options) -> Page:
 
 def test_the_verdict_comes_first_with_its_four_lines(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep(), margin=0.005).text
-    places = [text.index(words) for words in ("At these sizes", "With scale", "Fair?", "By rung", "Figures")]
+    places = [text.index(words) for words in ("verdict scope", "At sizes", "With scale", "Fair", "Figures")]
     assert places == sorted(places)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_each_law_is_predicted_to_ten_times_the_largest_compute_with_its_distance_from_the_data(
-    tmp_path, sweep
-):
-    text = page(tmp_path / "r.html", sweep(), bootstrap=100).text
-    assert text.count("at ten times the largest C") == 2
-    assert text.count("+1.00 decades of C") == 2
-    assert "95 % of one run" in text
 
 
 def test_arms_without_a_pair_are_judged_by_their_laws_with_the_figures_that_need_no_pair(tmp_path, sweep):
@@ -84,8 +74,7 @@ def test_arms_without_a_pair_are_judged_by_their_laws_with_the_figures_that_need
     text = page(tmp_path / "r.html", table, bootstrap=100).text
     assert "No pairs: the arms are compared by the laws fitted to them." in text
     assert "unified is better than baseline, by their laws: mean difference −0.2" in text
-    assert text.index("by their laws") < text.index("Along the line") < text.index("Figure 1.")
-    assert "By rung" not in text
+    assert text.index("by their laws") < text.index("Figure 1.")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -179,7 +168,7 @@ def test_a_sweep_that_has_just_begun_has_a_page(tmp_path, sweep):
     later = table["rung"] != "25k"
     table.loc[later, ["status", "loss"]] = ["pending", np.nan]
     text = page(tmp_path / "r.html", table).text
-    assert "Not fitted: arm 'baseline': all points have one value of C" in text
+    assert "no law to show: arm 'baseline': all points have one value of C" in text
 
 
 def test_a_sweep_without_a_finished_trial_has_a_page(tmp_path, sweep):
@@ -191,14 +180,13 @@ def test_one_arm_alone_has_a_page_with_its_law_and_no_verdict(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep({"baseline": 0.0}), bootstrap=20).text
     assert "One arm: nothing is compared with it." in text
     assert "Fitted laws L = A C α (Kaplan" in text
-    assert "Not fitted" not in text
-    assert "What would change it" not in text
+    assert "no law to show" not in text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_diverged_trial_is_on_the_page(tmp_path, sweep, diverge):
     text = page(tmp_path / "r.html", diverge(sweep(), "unified", "55k", 1)).text
-    assert "; diverged at 55k (1 of 2)" in text
+    assert "diverged at 55k (1 of 2)" in text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -238,13 +226,6 @@ def test_the_page_shows_what_compare_with_its_options_computes(tmp_path, sweep):
     options = {"law": "power-floor", "where": "n_params > 3e4", "bootstrap": 20}
     comparison = compare(sweep(), reference="baseline", **options).only
     assert comparison.sentence in page(tmp_path / "r.html", sweep(), **options).text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_mean_over_rungs_is_set_as_a_total_and_no_rung_is(tmp_path, sweep):
-    page(tmp_path / "r.html", sweep({"baseline": 0.0, "all (mean)": 0.04}))
-    text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert text.count('<tr class="total">') == 1
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -289,14 +270,14 @@ def sizes_and_budgets(names: tuple[str, str]) -> pd.DataFrame:
 def test_a_law_that_arms_share_is_fitted_to_all_of_them_at_once(tmp_path):
     table = sizes_and_budgets(("baseline", "unified"))
     text = page(tmp_path / "r.html", table, law="chinchilla-shared", bootstrap=20).text
-    assert "Not fitted" not in text
+    assert "no law to show" not in text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_where_compares_numeric_rungs_before_a_law_that_arms_share_is_fitted(tmp_path):
     table = sizes_and_budgets(("baseline", "unified")).assign(rung=lambda rows: rows["n_params"])
     text = page(tmp_path / "r.html", table, law="chinchilla-shared", where="rung >= 1e5", bootstrap=20).text
-    assert "Not fitted" not in text
+    assert "no law to show" not in text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -310,11 +291,11 @@ def test_the_laws_of_a_joint_fit_begin_with_the_reference(tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_costs_where_there_are_any_and_no_section_that_is_empty(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep()).text
-    assert not [name for name in ("Cost", "Multipliers", "Predicted and seen") if f" {name} " in text]
+    assert " Cost " not in text
     assert "Comparison trials: 16 completed." in text
     timed = sweep().assign(wall_s=3600.0, planned_s=1800.0)
     text = page(tmp_path / "r.html", timed).text
-    assert "Cost of with a result spent, h device-hours spent / planned 25k 4 of 4 4 4 2.00" in text
+    assert "Cost of with a result spent, h 25k 4 of 4 4" in text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from scalevec.analysis import DataError, table
 
 def test_a_source_without_time_and_memory_has_no_table_of_overhead(source):
     rows = source(FEW).drop(columns=["steps", "tokens_per_s", "peak_memory_bytes"])
-    with pytest.raises(DataError, match="'overhead' needs wall_s and steps; or tokens_per_s"):
+    with pytest.raises(DataError, match="'overhead' needs wall_s and steps; or allocated_bytes"):
         shown(rows, "overhead")
 
 

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from scalevec.analysis.report.theory import theory_summary, theory_text
+from scalevec.orchestrator.commands.analyse.theory import theory_summary, theory_text
 
 
 def long_table(**changes) -> pd.DataFrame:
