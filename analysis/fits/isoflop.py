@@ -78,7 +78,7 @@ class _Line:
 
     @cached_property
     def _inverse(self) -> FloatArray:
-        return np.linalg.pinv(self._design)
+        return np.asarray(np.linalg.pinv(self._design), float)
 
     @property
     def fitted(self) -> FloatArray:
