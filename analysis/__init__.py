@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.fit import rolling as rolling
     from scalevec.analysis.fits.result import Fit as Fit
     from scalevec.analysis.fits.result import Fits as Fits
-    from scalevec.analysis.fits.result import fit_text as fit_text
     from scalevec.analysis.fits.result import laws_text as laws_text
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
@@ -96,7 +95,7 @@ _NAMES_BY_MODULE = {
     "errors": "DataError",
     "figures.drawing": "draw write_figures",
     "fits.fit": "fit fits_of_laws rolling",
-    "fits.result": "Fit Fits fit_text laws_text",
+    "fits.result": "Fit Fits laws_text",
     "laws": "Law",
     "options": "AnalysisOptions",
     "power.detectable": "NoiseFigure PlannedRung detectable pilot_noise",

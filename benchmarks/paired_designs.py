@@ -15,7 +15,9 @@ from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.data.pairs import paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.fits.hold_out import lack_of_fit
+from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.noise import t_quantile
@@ -214,7 +216,7 @@ def wrong_law(bend: float, n_rungs: int = 4, n_seeds: int = 3) -> Simulate:
         compute = np.repeat(np.geomspace(1e11, 1e13, n_rungs), n_seeds)
         away = np.log(compute / 1e12)
         loss = np.exp(1.2 - 0.09 * away + bend * away**2 + LOG_NOISE * rng.standard_normal(len(compute)))
-        test = lack_of_fit("power", {"x": compute}, loss)
+        test = lack_of_fit(points_of(law_named("power"), {"x": compute}), loss)
         return {"called a lack of fit": test is not None and test.p < 0.05}
 
     return simulate

@@ -17,8 +17,8 @@ from scalevec.analysis.comparison.scale import hold_out_problem, noted, predicti
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit_warnings import hold_out_warning
-from scalevec.analysis.fits.hold_out import held_rows, hold_out, lack_of_fit, lack_of_fit_at
+from scalevec.analysis.fits.fit import hold_out_warning
+from scalevec.analysis.fits.hold_out import held_rows, hold_out, lack_of_fit
 from scalevec.analysis.formatting import joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -121,9 +121,9 @@ def _missed(pairs: Pairs, options: AnalysisOptions) -> list[str]:
     law, sides = law_named(options.law), _data(pairs, dataclasses.replace(options, x="C"))
     if law.per_arm:
         points, losses = joint_points(sides, law), np.concatenate([loss for _, loss in sides])
-        test = lack_of_fit_at(points, losses)
+        test = lack_of_fit(points, losses)
         return list(SIDES) if test is not None and test.p < 2 * REFUTED else []
-    tests = [lack_of_fit(options.law, *of_side) for of_side in sides]
+    tests = [lack_of_fit(points_of(law, variables), loss) for variables, loss in sides]
     return [side for side, test in zip(SIDES, tests, strict=True) if test is not None and test.p < REFUTED]
 
 

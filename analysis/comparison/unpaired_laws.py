@@ -17,7 +17,7 @@ from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, parameters_of, require_column
 from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
-from scalevec.analysis.fits.fit_warnings import fit_warnings
+from scalevec.analysis.fits.fit import fit_warnings
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out, shifted
 from scalevec.analysis.formatting import count, is_loss, joined
 from scalevec.analysis.laws import law_named

@@ -14,24 +14,17 @@ from scalevec.analysis.solver.best_fit import fit_points, joint_fit
 from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.statistics.noise import FEWEST_SIZES, floor_profile, pooled_noise, t_quantile
 
-Line = tuple[FloatArray, FloatArray]
-"""x and y of one arm's points, each [points]."""
-
 
 def needed_columns(options: AnalysisOptions) -> list[str]:
     """Return the columns that a fit with ``options`` reads."""
     law = law_named(options.law)
     names = {options.x if name == "x" else name for name in law.variables}
-    if law.method != "points":
-        names |= {"N"}
-    given = options.c_convention == "given"
-    columns = [options.y]
-    if "N" in names or ("C" in names and not given):
-        columns.append("n_params")
-    if "D" in names or ("C" in names and not given):
-        columns.append("n_tokens")
-    under_own_names = sorted((names | {options.weights or options.y}) - {*VARIABLES, *columns})
-    return [*columns, *(["flops"] if "C" in names and given else []), *under_own_names]
+    names |= set() if law.method == "points" else {"N"}
+    of_compute = ["flops"] if options.c_convention == "given" else ["n_params", "n_tokens"]
+    read = {"N": ["n_params"], "D": ["n_tokens"], "C": of_compute}
+    ordered = [*filter(names.__contains__, VARIABLES), *sorted(names - VARIABLES.keys())]
+    columns = [column for name in ordered for column in read.get(name, [name])]
+    return list(dict.fromkeys([options.y, *columns, options.weights or options.y]))
 
 
 def with_given_compute(options: AnalysisOptions, table: pd.DataFrame) -> AnalysisOptions:
@@ -85,8 +78,8 @@ def with_default_law(options: AnalysisOptions, rows: pd.DataFrame) -> AnalysisOp
     return dataclasses.replace(options, law=law)
 
 
-def _has_shared_floor(arms: Sequence[Line]) -> bool:
-    """Whether one floor for all arms fits better than none, by more than the noise."""
+def _has_shared_floor(arms: Sequence[tuple[FloatArray, FloatArray]]) -> bool:
+    """Whether one floor for all ``arms``, each its x and y, fits better than none, by more than the noise."""
     if min(len(np.unique(x)) for x, _ in arms) < FEWEST_SIZES - 1:
         return False
     squares, points = AnalysisOptions(loss="l2"), [({"x": x}, y) for x, y in arms]

@@ -1,6 +1,6 @@
 """The compute-optimal size of a budget: that at which a law in N and D is lowest, or N*(C) of isoFLOPs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,12 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.intervals import MOST_FAILED
-from scalevec.analysis.fits.predicted_points import FittedArm, decades_beyond, farthest
+from scalevec.analysis.fits.predicted_points import FittedArm, decades_beyond, farthest, positive_numbers
 
 SIZES, ZOOMED, ZOOMS = 241, 41, 2
 """Sizes at which a law is compared along a budget, then between the neighbours of the best, so many times."""
 BLOCK = 4000
 """Replicates that are searched at once."""
-SMALLEST_BUDGET, LARGEST_BUDGET = 1e3, 1e60
 
 
 def best_of_budgets(fitted: FittedArm, budgets: Sequence[float]) -> pd.DataFrame:
@@ -30,12 +29,8 @@ def best_of_budgets(fitted: FittedArm, budgets: Sequence[float]) -> pd.DataFrame
         )
     if options.c_convention == "counted" or (law.method == "points" and options.c_convention != "6nd"):
         raise DataError(f"c_convention is {options.c_convention!r}; a budget is 6 N D: allowed is '6nd'")
-    for flops in budgets:
-        if not SMALLEST_BUDGET <= flops <= LARGEST_BUDGET:
-            raise DataError(
-                f"a budget is {flops:g}; allowed: FLOPs from {SMALLEST_BUDGET:g} to {LARGEST_BUDGET:g}"
-            )
-    return pd.DataFrame([_best(fitted, flops) for flops in budgets])
+    flops = positive_numbers(pd.DataFrame({"C": budgets}), "C")
+    return pd.DataFrame([_best(fitted, float(budget)) for budget in flops])
 
 
 def _best(fitted: FittedArm, flops: float) -> dict[str, Any]:
@@ -49,8 +44,8 @@ def _best(fitted: FittedArm, flops: float) -> dict[str, Any]:
         loss = np.full(len(n), np.nan)
     else:
         blocks = np.array_split(theta, -(-len(theta) // BLOCK))
-        logs = np.concatenate([_lowest(_along(fitted, block, flops), len(block), flops) for block in blocks])
-        n, loss = np.exp(logs), _along(fitted, theta, flops)(logs[:, None])[:, 0]
+        logs = np.concatenate([_lowest(fitted, block, flops) for block in blocks])
+        n, loss = np.exp(logs), _losses(fitted, theta, flops, logs[:, None])[:, 0]
     if not np.isfinite(n[0]):
         raise DataError(
             f"arm {fitted.data.arm!r}: along C = {flops:g} the fitted law falls to the end, one parameter or "
@@ -73,29 +68,25 @@ def _best(fitted: FittedArm, flops: float) -> dict[str, Any]:
     return row | {"decades": float(decades), "beyond": beyond, "note": silent or reason}
 
 
-def _along(fitted: FittedArm, theta: FloatArray, flops: float) -> Callable[[FloatArray], FloatArray]:
-    """The losses [rows, sizes] of the laws ``theta`` [rows, parameters] at ln N [rows, sizes] of a budget."""
-
-    def losses(logs: FloatArray) -> FloatArray:
-        n = np.exp(logs)
-        return fitted.values(theta, {"N": n, "D": flops / 6 / n, "C": np.full_like(n, flops)})
-
-    return losses
+def _losses(fitted: FittedArm, theta: FloatArray, flops: float, logs: FloatArray) -> FloatArray:
+    """The losses of the laws ``theta`` [rows, parameters] at ln N of a budget, both [rows, sizes]."""
+    n = np.exp(logs)
+    return fitted.values(theta, {"N": n, "D": flops / 6 / n, "C": np.full_like(n, flops)})
 
 
-def _lowest(losses: Callable[[FloatArray], FloatArray], n_rows: int, flops: float) -> FloatArray:
+def _lowest(fitted: FittedArm, theta: FloatArray, flops: float) -> FloatArray:
     """ln N [rows] of the lowest loss between one parameter and one token; nan where it lies at an end."""
-    logs = np.repeat(np.linspace(0.0, np.log(flops / 6), SIZES)[None], n_rows, axis=0)
-    rows, is_inside = np.arange(n_rows), np.ones(n_rows, bool)
+    logs = np.repeat(np.linspace(0.0, np.log(flops / 6), SIZES)[None], len(theta), axis=0)
+    rows, is_inside = np.arange(len(theta)), np.ones(len(theta), bool)
     for zoom in range(ZOOMS + 1):
-        values = losses(logs)
+        values = _losses(fitted, theta, flops, logs)
         best, step = np.argmin(np.where(np.isfinite(values), values, np.inf), axis=1), logs[0, 1] - logs[0, 0]
         if zoom == 0:
             is_inside = (best > 0) & (best < SIZES - 1)
         centre = logs[rows, best]
         logs = centre[:, None] + np.linspace(-step, step, ZOOMED if zoom < ZOOMS else 3)
     # Far closer than this the losses of neighbours differ by their rounding: a parabola ends the search.
-    left, middle, right = losses(logs).T
+    left, middle, right = _losses(fitted, theta, flops, logs).T
     bend = left - 2 * middle + right
     offset = step * (left - right) / (2 * np.where(bend > 0, bend, np.inf))
     return np.where(is_inside, centre + np.clip(offset, -step, step), np.nan)

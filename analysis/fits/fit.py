@@ -1,31 +1,37 @@
 """Fit a law to each arm: robust, from several starts, with its optimality verified and said."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.pairs import pooled_settings
+from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
 from scalevec.analysis.fits.columns import with_default_law
-from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs
 from scalevec.analysis.fits.intervals import Replicates, no_interval
 from scalevec.analysis.fits.isoflop import vertex_replicates
 from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.fits.result import Fit, Fits
-from scalevec.analysis.formatting import joined, unit_of
+from scalevec.analysis.formatting import equal_optima_warning, joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.solver.best_fit import FittedLaw
+from scalevec.analysis.statistics.noise import floor_profile
 
 OPTIMA_NOTE = (
     "how the optima were found (a parabola's form, the steps between curves) is not in it, and N* beyond the "
     "range is covered less often than it says"
 )
+
+NO_FLOOR = 1e-4
+"""An irreducible loss below this share of the lowest loss is the bound of zero (theta holds ln E)."""
+SHORT_SPAN = 3.0
+"""Over a shorter range of N or D a power law is a straight line, and its exponent a guess."""
 
 
 def fit(
@@ -148,6 +154,72 @@ def _intervals(fitted: FittedArm) -> tuple[dict[str, tuple[float, float]], str]:
     return {name: ends for name, ends in bounds.items() if name not in exponents}, note
 
 
+def fit_warnings(data: ArmData, fitted: FittedLaw, arm: int) -> list[str]:
+    """Caveats of the law ``fitted`` to ``data``; ``arm`` is its number in a joint fit."""
+    rows, law, parameters = data.rows, fitted.points.law, fitted.parameters(arm)
+    warnings = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
+    warnings += [*_epochs_warning(rows), *_span_warnings(fitted, data.options)]
+    if not fitted.optimal:
+        warnings.append("the best solution is not a verified optimum: read no digit of the parameters")
+    warnings += equal_optima_warning(fitted.equal_parameters(arm))
+    warnings += [
+        f"the points leave {names} free: they can move together without a worse fit"
+        for names in fitted.conditioning()[1]
+    ]
+    if law.variables == ("x",) and data.options.y == "loss":
+        profiled = floor_profile(fitted.points.variables["x"], fitted.y)
+        if not profiled.identified:
+            warnings.append(profiled.warning)
+    at_bounds = fitted.at_bounds(arm).items()
+    warnings += [f"{name} lies at its bound of {end:g}: the points ask for more" for name, end in at_bounds]
+    if law.floor in law.positive and parameters[law.floor] < NO_FLOOR * fitted.y.min():
+        warnings.append(f"the best fit has no irreducible loss: {law.floor} lies at its bound of zero")
+    return warnings + [f"C {o.budget:.3g}: censored, {o.censored}" for o in data.optima if o.censored]
+
+
+def hold_out_warning(held: Mapping[str, Any]) -> list[str]:
+    """What is said where the law that predicts the hold-out ``held`` is no verified optimum."""
+    optimal = held.get("optimal", True)
+    return [] if optimal else ["the law that predicts the hold-out is not a verified optimum"]
+
+
+def _epochs_warning(rows: pd.DataFrame) -> list[str]:
+    """Where data were repeated: no law here knows repeated data from fresh ones."""
+    epochs = rows["epochs"] if "epochs" in rows else pd.Series(dtype=float)
+    if not (n_repeated := int((epochs > 1).sum())):
+        return []
+    return [
+        f"{n_repeated} of {len(rows)} trials saw data more than once (up to {epochs.max():.4g} epochs): "
+        "the law takes repeated tokens for fresh ones; to leave them out: --where 'epochs <= 1'"
+    ]
+
+
+def _span_warnings(fitted: FittedLaw, options: AnalysisOptions) -> list[str]:
+    """Which variables span too little to tell an exponent."""
+    law, warnings = fitted.points.law, []
+    for name, values in fitted.points.variables.items():
+        span = float(values.max() / values.min())
+        free = law.touched_by(name)
+        if span < SHORT_SPAN and free and name not in law.own_columns:
+            shown = options.x if name == "x" else name
+            warnings.append(
+                f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "
+                f"{joined(free)} free, whatever its interval says"
+            )
+    return warnings
+
+
+def _rate_warning(rows: pd.DataFrame) -> list[str]:
+    """Where the learning rates were not tuned, or their optimum lies at the edge of its grid."""
+    meanings = {
+        "fixed": "fixed, not tuned",
+        "censored": "censored at the edge of the grid: losses are bounds",
+    }
+    counts = dict(rows["lr_status"].value_counts()) if "lr_status" in rows else {}
+    parts = [f"{counts[status]} {meaning}" for status, meaning in meanings.items() if status in counts]
+    return [f"learning rates of {len(rows)} trials: {'; '.join(parts)}"] if parts else []
+
+
 def rolling(results: pd.DataFrame, options: AnalysisOptions) -> list[dict[str, Any]]:
     """Return how the law of the k smallest rungs of each arm predicts the next, a record for each arm and k.
 
@@ -184,14 +256,10 @@ def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOp
         for chosen in of_laws
     ]
     common = sorted(set.intersection(*map(set, errors)))
-    return [
-        dataclasses.replace(fitted, rolling=_summary([of_law[step] for step in common if step[0] == arm]))
-        for chosen, of_law in zip(of_laws, errors, strict=True)
-        for arm, fitted in fit(results, chosen).items()
-    ]
-
-
-def _summary(sizes: Sequence[float]) -> dict[str, Any]:
-    if not sizes:
-        return {"steps": 0, "reason": "no rung is predicted by all of the laws"}
-    return {"steps": len(sizes), "mean_absolute_error": float(np.mean(sizes)), "largest": max(sizes)}
+    fits: list[Fit] = []
+    for chosen, of_law in zip(of_laws, errors, strict=True):
+        for arm, fitted in fit(results, chosen).items():
+            sizes = [of_law[step] for step in common if step[0] == arm]
+            mean = {"mean_absolute_error": float(np.mean(sizes))} if sizes else {}
+            fits.append(dataclasses.replace(fitted, rolling={"steps": len(sizes), **mean}))
+    return fits

@@ -18,10 +18,9 @@ from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
 from scalevec.analysis.fits.columns import rung_size, variable_of
 from scalevec.analysis.fits.intervals import Replicates, no_interval, replicates, values_of
 from scalevec.analysis.formatting import p_value
-from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
-from scalevec.analysis.solver.law_points import Points, points_of
+from scalevec.analysis.solver.law_points import Points
 from scalevec.analysis.statistics.noise import are_copies, pooled_noise
 
 SIGNIFICANT = 0.01
@@ -83,9 +82,9 @@ def rolling_hold_outs(arms: Sequence[ArmData], last: int | None = None) -> list[
     for k, following in steps if last is None else steps[-last:]:
         smaller = [of_arm <= following - 1e-6 for of_arm in sizes]
         held = [np.abs(of_arm - following) < 1e-6 for of_arm in sizes]
+        predicted = zip(arms, _predicted(arms, smaller, held, "the next rung"), strict=True)
         step = {"rungs": k, "size": float(np.exp(following))}
-        predicted = _predicted(arms, smaller, held, "the next rung")
-        records += [{"arm": data.arm, **step, **record} for data, record in zip(arms, predicted, strict=True)]
+        records += [{"arm": data.arm, **step, **record} for data, record in predicted]
     return [record for record in records if record["n_points"]]
 
 
@@ -144,7 +143,6 @@ def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[
         "interval": interval,
         "fails": interval is not None and not interval[0] <= seen <= interval[1],
         "relative_error": mean / seen - 1.0,
-        "mean_absolute_error": float(np.mean(np.abs(errors))),
         "largest_absolute_error": float(np.max(np.abs(errors))),
         "optimal": law.optimal,
     }
@@ -158,16 +156,12 @@ class LackOfFit(NamedTuple):
     p: float
 
 
-def lack_of_fit(law: str, variables: dict[str, FloatArray], loss: FloatArray) -> LackOfFit | None:
-    """The test for ``loss`` [points] at ``variables`` (each [points]), by least squares on log loss.
+def lack_of_fit(points: Points, loss: FloatArray) -> LackOfFit | None:
+    """The test for ``loss`` [points] at ``points`` of one arm, or of several fitted jointly.
 
-    None where no cell of equal variables repeats, or where there are no more cells than parameters.
+    By least squares on log loss. None where no cell of equal variables repeats, or where there are no more
+    cells than parameters.
     """
-    return lack_of_fit_at(points_of(law_named(law), variables), loss)
-
-
-def lack_of_fit_at(points: Points, loss: FloatArray) -> LackOfFit | None:
-    """:func:`lack_of_fit` for ``loss`` [points] at ``points`` of one arm, or of several fitted jointly."""
     from scipy.special import fdtrc
 
     cells, logs = points.cells, np.log(loss)
@@ -185,7 +179,7 @@ def lack_of_fit_at(points: Points, loss: FloatArray) -> LackOfFit | None:
 def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
     """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
     repeated = data.independent and data.repeats_by_seed and not data.options.weights
-    return lack_of_fit_at(fitted.points, fitted.y) if repeated and not data.optima else None
+    return lack_of_fit(fitted.points, fitted.y) if repeated and not data.optima else None
 
 
 def refutation(held: Mapping[str, Any], lack: LackOfFit | None) -> str:

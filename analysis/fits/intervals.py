@@ -117,8 +117,8 @@ def replicates(
         noise = _seed_noise(fit, blocks, rng)
     else:
         noise = _run_noise(fit, codes, rng) if method == "cluster-t" else _residual_noise(fit, rng)
-    sizes = _block_sizes(options.bootstrap, len(fit.y))
-    solution = Solution.joined([fit.redone(y=shifted(fit, noise.draw(rows))) for rows in sizes])
+    blocks_of_rows = _blocks(options.bootstrap, len(fit.y))
+    solution = Solution.joined([fit.redone(y=shifted(fit, noise.draw(len(rows)))) for rows in blocks_of_rows])
     failed, note = int(np.sum(~solution.optimal)), noise.note
     of_all = f"{failed} of the {options.bootstrap} bootstrap replicates"
     if failed > MOST_FAILED * options.bootstrap:
@@ -172,10 +172,10 @@ def values_of(
         return fit.points.law.predict(rows, variables)
 
 
-def _block_sizes(n_rows: int, n_points: int) -> list[int]:
-    """``n_rows`` in parts of at most :data:`BLOCK_ELEMENTS` elements (one row at least)."""
-    most = max(1, BLOCK_ELEMENTS // n_points)
-    return [min(most, n_rows - first) for first in range(0, n_rows, most)]
+def _blocks(n_rows: int, n_points: int) -> list[npt.NDArray[np.intp]]:
+    """The numbers of the rows in parts of at most :data:`BLOCK_ELEMENTS` elements (one row at least)."""
+    n_parts = min(n_rows, -(-n_rows * n_points // BLOCK_ELEMENTS))
+    return np.array_split(np.arange(n_rows), n_parts)
 
 
 def shifted(fit: FittedLaw, noise: FloatArray) -> FloatArray:
@@ -256,12 +256,11 @@ def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[Flo
     With how many of those fits are no verified optima, as the end of a sentence; empty where all are.
     """
     squares = _least_squares(fit)
-    n_runs, first, parts = int(codes.max()) + 1, 0, []
-    for rows in _block_sizes(n_runs, len(codes)):
-        runs = np.arange(first, first + rows)
-        parts.append(squares.redone(weights=(codes[None] != runs[:, None]).astype(float)))
-        first += rows
-    solution = Solution.joined(parts)
+    n_runs = int(codes.max()) + 1
+    blocks = _blocks(n_runs, len(codes))
+    solution = Solution.joined(
+        [squares.redone(weights=(codes[None] != runs[:, None]).astype(float)) for runs in blocks]
+    )
     result = np.empty(len(fit.y))
     for run, theta in enumerate(solution.theta):
         of_run = codes == run

@@ -26,7 +26,6 @@ SAME_BUDGET = 1.1
 """Where C is 6ND, points whose C is within this factor of the next lie on one budget."""
 WINDOW = 10.0
 """Sizes within this factor of the lowest enter the parabola: over more decades the loss is no parabola."""
-FEWEST_OPTIMA = 2
 IntArray = npt.NDArray[np.intp]
 
 
@@ -50,7 +49,7 @@ def optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
     """
     found = [line.optimum() for line in _lines(rows, options)]
     n_left = sum(not optimum.censored for optimum in found)
-    if n_left < FEWEST_OPTIMA:
+    if n_left < 2:
         reasons = "; ".join(f"C {o.budget:.3g}: {o.censored}" for o in found if o.censored)
         raise DataError(
             f"law {options.law} needs two budgets with an optimum inside their range, found {n_left}"
@@ -79,7 +78,7 @@ class _Line:
 
     @cached_property
     def _inverse(self) -> FloatArray:
-        return np.linalg.pinv(self._design)
+        return np.asarray(np.linalg.pinv(self._design), float)
 
     @property
     def fitted(self) -> FloatArray:
@@ -156,10 +155,8 @@ def vertex_replicates(law: FittedLaw, rows: pd.DataFrame, options: AnalysisOptio
     codes, runs = pd.factorize(rows[options.cluster].iloc[used])
     df = (len(used) - 3 * len(lines)) * len(runs) / len(used)
     if len(runs) < FEWEST_CLUSTERS or df < FEWEST_RESIDUAL_FREEDOM:
-        return no_interval(
-            law,
-            f"no interval: {len(runs)} independent runs for {len(lines)} parabolas leave no noise figure",
-        )
+        few = f"{len(runs)} independent runs for {len(lines)} parabolas"
+        return no_interval(law, f"no interval: {few} leave no noise figure")
     rng = np.random.default_rng(options.seed)
     fitted, loss, left = (
         np.concatenate(part) for part in zip(*((p.fitted, p.loss, p.left) for p in lines), strict=True)

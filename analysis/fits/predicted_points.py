@@ -15,7 +15,7 @@ import pandas as pd
 
 from scalevec.analysis.data.tidy import FloatArray, parameters_of
 from scalevec.analysis.data.values import SMALLEST_NUMBER
-from scalevec.analysis.errors import DataError, nearest, require_choice
+from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
 from scalevec.analysis.fits.hold_out import (
     DRAWS,
@@ -124,10 +124,9 @@ class FittedArm:
     def predict(self, points: PointTable | None = None, interval: Kind = "law") -> pd.DataFrame:
         """The law at each point; see :meth:`Fit.predict`."""
         require_choice("interval", interval, ("law", "run"))
-        table = self.line(FACTORS) if points is None else _table(points)
+        table = self.line(FACTORS) if points is None else _table(points).reset_index(drop=True)
         if points is None and table.empty:
             raise DataError(f"law {self.data.options.law} has no larger compute; give points")
-        table = table.reset_index(drop=True)
         columns = points_of_table(table, self.data.options)
         values = self.values(self.law.theta[None], columns)[0]
         if not np.all((values > 0) & (values < np.inf)):
@@ -198,10 +197,9 @@ class FittedArm:
     @cached_property
     def law_error(self) -> float | None:
         """The error of the law to a decade beyond its data, by its rolling hold-outs; None where unknown."""
-        records = rolling_hold_outs(self.arms, LAST_STEPS)
         errors = [
             np.log1p(record["relative_error"])
-            for record in records
+            for record in rolling_hold_outs(self.arms, LAST_STEPS)
             if record["arm"] == self.data.arm and record.get("relative_error", -1.0) > -1.0
         ]
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
@@ -210,11 +208,10 @@ class FittedArm:
     def others(self) -> list["FittedArm"]:
         """The other laws of the same variables that fit the arm, alone."""
         options, name = self.data.options, self.law.points.law.name
-        family = next((laws for laws in ALTERNATIVES if name in laws), ())
+        if self.refuted or options.law != name:
+            return []
         laws: list[FittedArm] = []
-        for law in family if not self.refuted and options.law == name else ():
-            if law == name:
-                continue
+        for law in (law for family in ALTERNATIVES if name in family for law in family if law != name):
             try:
                 data = data_of_rows(self.data.arm, self.data.rows, replace(options, law=law))
                 [fitted] = fitted_laws([data])
@@ -229,9 +226,7 @@ class FittedArm:
 
 
 def _table(points: PointTable) -> pd.DataFrame:
-    if isinstance(points, pd.DataFrame):
-        return points
-    if not isinstance(points, Mapping):
+    if not isinstance(points, pd.DataFrame | Mapping):
         raise DataError(f"points are {type(points).__name__}; allowed: a DataFrame or a dict")
     return pd.DataFrame({name: np.atleast_1d(np.asarray(values)) for name, values in points.items()})
 
@@ -255,7 +250,7 @@ def decades_beyond(seen: Mapping[str, FloatArray], at: pd.DataFrame) -> pd.DataF
 
 def farthest(beyond: pd.DataFrame) -> tuple[FloatArray, list[str]]:
     """The most decades of each row of :func:`decades_beyond`, and of which variable; "" within the range."""
-    column = np.argmax(np.abs(beyond), axis=1)
+    column = np.argmax(np.abs(beyond.to_numpy()), axis=1)
     decades = beyond.to_numpy()[np.arange(len(beyond)), column]
     return decades, [beyond.columns[at] if far else "" for at, far in zip(column, decades, strict=True)]
 
@@ -277,23 +272,21 @@ def points_of_table(table: pd.DataFrame, options: AnalysisOptions) -> dict[str, 
 
 def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
     if name in table:
-        return _numbers(table, name)
+        return positive_numbers(table, name)
     if COLUMNS.get(name) in table:
-        numbers = _numbers(table, COLUMNS[name])
+        numbers = positive_numbers(table, COLUMNS[name])
         return numbers if name != "N" else parameters_of(table.assign(n_params=numbers), options.n_convention)
     others = [other for other in VARIABLES if other != name]
     known = [other for other in others if other in table or COLUMNS[other] in table]
     if name in VARIABLES and len(known) == 2 and options.c_convention == "6nd":
         first, second = (_column(table, other, options) for other in others)
         return 6 * first * second if name == "C" else second / 6 / first
-    given = [str(column) for column in table.columns if column != "rung"]
-    raise DataError(
-        f"a point needs {name}, which law {options.law} reads; given: {joined(given) or 'nothing'}; "
-        f"{nearest(name, [*VARIABLES, *COLUMNS.values()]) if not given else f'add {name}=...'}"
-    )
+    given = joined([str(column) for column in table.columns if column != "rung"]) or "nothing"
+    raise DataError(f"a point needs {name}, which law {options.law} reads; given: {given}; add {name}=...")
 
 
-def _numbers(table: pd.DataFrame, name: str) -> FloatArray:
+def positive_numbers(table: pd.DataFrame, name: str) -> FloatArray:
+    """A column of points [rows]. Raises :class:`DataError` for what is no finite number above zero."""
     numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
     bad = ~((numbers >= SMALLEST_NUMBER) & (numbers <= 1 / SMALLEST_NUMBER))
     if bad.any():

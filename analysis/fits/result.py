@@ -131,16 +131,15 @@ class Fit:
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each parameter: arm, parameter, value, low, high, unit."""
-        nothing = (np.nan, np.nan)
         rows = [
-            (self.arm, name, value, *self.intervals.get(name, nothing), self.units[name])
+            (self.arm, name, value, *self.intervals.get(name, (np.nan, np.nan)), self.units[name])
             for name, value in self.parameters.items()
         ]
         return pd.DataFrame(rows, columns=["arm", "parameter", "value", "low", "high", "unit"])
 
     def summary(self) -> str:
         """The fit as lines of text: parameters, optimality, hold-out, conventions, caveats."""
-        return fit_text(self)
+        return "\n  ".join([f"{self.arm}: {self.formula}", *_fit_lines(self)])
 
     def __repr__(self) -> str:
         """The law with its parameters."""
@@ -205,18 +204,6 @@ class Fits(dict[str, Fit]):
     def summary(self) -> str:
         """The fits as lines of text."""
         return "\n".join(fitted.summary() for fitted in self.values())
-
-    def __repr__(self) -> str:
-        """A line for each arm."""
-        return "\n".join(map(repr, self.values()))
-
-    def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html(index=False, float_format="{:.4g}".format))
-
-
-def fit_text(fit: Fit) -> str:
-    """One fit: parameters with intervals, optimality, hold-out, prediction, conventions, warnings."""
-    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_fit_lines(fit)])
 
 
 def _fit_lines(fit: Fit) -> Iterator[str]:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import DataError, compare, fit, fit_text
+from scalevec.analysis import DataError, compare, fit
 from scalevec.analysis.statistics.paired import equivalence_p, overall
 from scalevec.analysis.statistics.sample import PairedSample
 
@@ -21,7 +21,7 @@ def test_rows_that_are_copies_are_left_out_and_said(sweep):
     (twice,) = fit(pd.concat([table, table]), bootstrap=20).values()
     assert twice.excluded == {"duplicate": len(table)}
     assert twice.intervals == once.intervals
-    assert f"left out: {len(table)} duplicate" in fit_text(twice)
+    assert f"left out: {len(table)} duplicate" in twice.summary()
 
 
 def test_rows_that_agree_in_all_but_a_name_are_no_copies(sweep):

@@ -23,7 +23,7 @@ def fitted(table: pd.DataFrame = TABLE, **options) -> analysis.Fit:
 def test_a_fixed_parameter_is_not_fitted_and_has_no_interval(law: str):
     fit = fitted(law=f"{law}; fix E = 1.6", bootstrap=40, hold_out="none")
     assert fit.parameters["E"] == 1.6
-    assert "fix E=1.6" in analysis.fit_text(fit)
+    assert "fix E=1.6" in fit.summary()
     assert sorted(fit.intervals) == ["A", "B", "alpha", "beta"]
     assert "20 degrees of freedom" in fit.interval_note  # 24 points, four parameters
     assert fit.optimality < 1e-9

@@ -137,8 +137,8 @@ def test_replicates_in_blocks_are_those_drawn_at_once(method: str, monkeypatch: 
 
 def test_no_block_of_replicates_is_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(intervals, "BLOCK_ELEMENTS", 100)
-    assert intervals._block_sizes(8, 33) == [3, 3, 2]
-    assert intervals._block_sizes(2, 1000) == [1, 1]
+    assert [len(rows) for rows in intervals._blocks(8, 33)] == [3, 3, 2]
+    assert [len(rows) for rows in intervals._blocks(2, 1000)] == [1, 1]
 
 
 QUANTITIES = ("mean difference", "log multiplier, middle", "prediction at 2 C")

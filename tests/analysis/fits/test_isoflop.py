@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import DataError, fit, fit_text
+from scalevec.analysis import DataError, fit
 from scalevec.analysis.laws import law_named
 
 TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
@@ -66,8 +66,8 @@ def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
     first = fitted.optima[0]
     assert first.d_star == pytest.approx(1e18 / 6 / first.n_star / (1 + 6e6 / first.n_star), rel=0.02)
     assert first.tokens_per_parameter == pytest.approx(first.d_star / first.n_star)
-    assert f"D* {first.d_star:.4g} ({first.tokens_per_parameter:.3g} tokens per parameter)" in fit_text(
-        fitted
+    assert (
+        f"D* {first.d_star:.4g} ({first.tokens_per_parameter:.3g} tokens per parameter)" in fitted.summary()
     )
 
 

@@ -207,8 +207,8 @@ def test_a_point_that_is_none_is_refused(at, message):
 @pytest.mark.parametrize(
     ("flops", "changes", "message"),
     [
-        (np.nan, {"law": "chinchilla"}, "a budget is nan"),
-        (-1e20, {"law": "chinchilla"}, "a budget is -1e\\+20"),
+        (np.nan, {"law": "chinchilla"}, "point 1: C is nan"),
+        (-1e20, {"law": "chinchilla"}, "point 1: C is -1e\\+20"),
         (1e22, {"law": "power"}, "needs a law in N and D; law power reads C"),
         (1e22, {"law": "E + A/(N*D)^a; positive E, A"}, "has no best size there"),
     ],

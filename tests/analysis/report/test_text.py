@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import Comparison, DataError, compare, comparison_text, fit, fit_text
+from scalevec.analysis import Comparison, DataError, compare, comparison_text, fit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.registry import LAWS
 from scalevec.analysis.report.text import verdict_table
@@ -35,7 +35,7 @@ def curved(law: str = "chinchilla") -> pd.DataFrame:
 @pytest.mark.parametrize("law", LAWS)
 def test_the_text_of_every_law_states_its_conventions(law: str):
     rows = curved(law if law in TRUTH else "chinchilla")
-    (text, _) = (fit_text(fitted) for fitted in fit(rows, law=law, bootstrap=0).values())
+    (text, _) = (fitted.summary() for fitted in fit(rows, law=law, bootstrap=0).values())
     assert "N: non-embedding matrix parameters without scale vectors; C: 6 x N x tokens" in text
     assert "objective" in text
     assert "starts agree" in text
@@ -45,7 +45,7 @@ def test_the_text_of_every_law_states_its_conventions(law: str):
 
 def test_parameters_have_the_digits_that_give_the_objective_back(sweep):
     (fitted,) = fit(sweep({"baseline": 0.0})).values()
-    assert f"alpha {fitted.parameters['alpha']:.6g}" in fit_text(fitted)
+    assert f"alpha {fitted.parameters['alpha']:.6g}" in fitted.summary()
 
 
 def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
@@ -58,7 +58,7 @@ def test_a_fit_says_which_rows_were_chosen_and_how_many_were_left_out(sweep):
     (fitted,) = fit(sweep({"baseline": 0.0}), where="seed < 1", bootstrap=0).values()
     assert fitted.options.where == "seed < 1"
     assert fitted.excluded == {"where": 4}
-    assert "rows: where seed < 1 (4 left out)" in fit_text(fitted)
+    assert "rows: where seed < 1 (4 left out)" in fitted.summary()
 
 
 def test_a_fit_states_the_units_of_its_parameters(sweep):
@@ -66,7 +66,7 @@ def test_a_fit_states_the_units_of_its_parameters(sweep):
     (fitted,) = fit(table, law="power-floor", x="N", bootstrap=0).values()
     units = {"E": "nats/token", "A": "nats/token x parameters^alpha", "alpha": "none"}
     assert fitted.units == fitted.to_dict()["units"] == units
-    assert f"A {fitted.parameters['A']:.6g} nats/token x parameters^alpha" in fit_text(fitted)
+    assert f"A {fitted.parameters['A']:.6g} nats/token x parameters^alpha" in fitted.summary()
     (other,) = fit(table.assign(accuracy=table["loss"]), y="accuracy", bootstrap=0).values()
     assert other.units["A"] == "unit of accuracy x FLOPs^alpha"
 
@@ -76,7 +76,7 @@ def test_a_table_with_compute_alone_serves_a_law_in_compute():
     (fitted,) = fit(table, law="power", bootstrap=0).values()
     assert fitted.parameters["alpha"] == pytest.approx(0.06)
     assert fitted.options.c_convention == "given"
-    assert "C: the column flops as it is" in fit_text(fitted)
+    assert "C: the column flops as it is" in fitted.summary()
 
 
 def test_any_positive_column_may_be_described():

@@ -52,7 +52,7 @@ def test_every_number_has_its_distance_from_the_data_and_the_hold_out_beside_it(
         (["--at", "N=1e9,D=-5"], "point 1: D is -5.0; allowed: finite numbers above zero"),
         (["--at", "absent.csv"], "absent.csv is not a file"),
         (["--sweep", "absent.yaml"], "absent.yaml: no such file"),
-        (["--flops", "nan"], "a budget is nan; allowed: FLOPs"),
+        (["--flops", "nan"], "point 1: C is nan; allowed: finite numbers above zero"),
         (["--flops", "1e22", "--law", "power"], "the best size of a budget needs a law in N and D"),
     ],
 )
