@@ -121,7 +121,7 @@ class FittedLaw:
 
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
-        return np.array(np.broadcast_to(self.points.at(self.theta[None]).value, (1, len(self.y)))[0])
+        return self.points.predicted(self.theta[None])[0]
 
     def residuals(self) -> FloatArray:
         """y minus the law on the scale of the residual [points]."""
@@ -190,8 +190,7 @@ def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     solution = newton(problem, starts).best_first()
     least = solution.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(len(y))
     equal = solution.rows(solution.objective <= least)
-    predicted = np.broadcast_to(points.at(equal.theta).value, (len(equal.theta), len(y)))
-    if len(equal.theta) == 1 or np.ptp(np.log(predicted), axis=0).max() < NARROW:
+    if np.ptp(np.log(points.predicted(equal.theta)), axis=0).max() < NARROW:
         return FittedLaw(points, y, options, solution, solution.rows(np.arange(0)))
     # Of laws that fit equally well, the one with the least squares leads.
     squares = np.full(len(solution.theta), np.inf)

@@ -108,6 +108,11 @@ class Points:
 
         return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
 
+    def predicted(self, theta: FloatArray) -> FloatArray:
+        """The law's values [rows, points] for ``theta`` [rows, parameters]."""
+        with np.errstate(all="ignore"):
+            return np.array(np.broadcast_to(self.at(theta).value, (len(theta), self.n_points)))
+
     def weighed(self, copies: FloatArray | None) -> FloatArray:
         """The weights [1 or rows, points] of ``copies`` of each point: those of the points times them."""
         if self.weights is None:
