@@ -106,7 +106,7 @@ def _drawing(
     """Return the figure of ``parts`` with their ``laws`` to ``farthest`` times the largest compute."""
     options, reference = data.trials.options, data.trials.reference
     label = named_with_unit(options.y, options.unit)
-    residual = f"residual to the\nlaw of {reference} (%)"
+    residual = "residual (%)"
     panels: dict[Key, Panel] = {
         (label, name): _panel(data, part, laws[name], farthest) for name, part in parts.items()
     }
@@ -173,8 +173,8 @@ def _panel(
                 at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
                 predicted = _over(over, at, np.array([law.held["predicted"]]))
                 where = np.exp(np.log(x[held]).mean(keepdims=True))
-                axis.plot(where, predicted, style.marker, color=style.color, fillstyle="none", markersize=9)
-        axis.set(xscale="log", yscale="linear" if over else "log")
+                axis.plot(where, predicted, style.marker, color=style.color, fillstyle="none", markersize=7)
+        axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
 
     return draw
 
@@ -196,6 +196,7 @@ def _draw_law(axis: "Axes", law: FittedArm, style: ArmStyle, farthest: float, ov
     x = (line[name] if name in line else 6 * line["N"] * line["D"]).to_numpy(float)
     for interval in ("law", "run") if farthest > 1 else ("law",):
         drawn = law.predict(line, interval)
+        drawn.loc[drawn["decades"] < 0, ["value", "low", "high"]] = np.nan  # smaller than any run
         y, *ends = (_over(over, at, drawn[column].to_numpy(float)) for column in ("value", "low", "high"))
         draw_curve(axis, x, y, ends, style, (drawn["decades"] > 0).to_numpy())
 

@@ -84,7 +84,7 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
 
     n_rows, n_columns = len(grid), len(grid[0])
     width = medium.widths[n_columns > 1]
-    height = (drawing.height * (sum(drawing.ratios) or n_rows) + AROUND) * medium.squeeze
+    height = round((drawing.height * (sum(drawing.ratios) or n_rows) + AROUND) * medium.squeeze, 1)
     figure = Figure(figsize=(width, min(height, MOST_INCHES)), layout="constrained")
     sharex, sharey = drawing.share
     sharing = {"sharex": sharex, "sharey": sharey, "height_ratios": drawing.ratios or None}
@@ -110,11 +110,7 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
     if axes.size > 1 and not drawing.ratios:
         figure.supylabel(wrapped(drawing.labels[1], height - 0.4, letter), fontsize="medium")
     _legend_below(figure, drawing.legend)
-    if engine := figure.get_layout_engine():
-        engine.execute(figure)  # so that ticks know their room
-    for axis in axes.flat:
-        round_ticks(axis.xaxis)
-        round_ticks(axis.yaxis)
+    round_ticks(list(axes.flat))
     return figure
 
 
@@ -130,8 +126,7 @@ def draw_on(axes: Any, drawing: Drawing) -> None:
         draw(axis)
         name, label = drawing.names(key)
         axis.set(title=name, ylabel=label, xlabel=axis.get_xlabel() or drawing.labels[0])
-        round_ticks(axis.xaxis)
-        round_ticks(axis.yaxis)
+    round_ticks(list(given))
     if drawing.legend:
         given[0].legend(*_handles(drawing.legend))
 
@@ -184,5 +179,5 @@ def _legend_below(figure: "Figure", arms: Mapping[str, ArmStyle]) -> None:
     entry = em * (LEGEND_HANDLE + LETTER * max(map(len, arms)))
     columns = max(1, int(min(LEGEND_COLUMNS, len(arms), width / entry)))
     lines = -(-len(arms) // columns)
-    figure.set_size_inches(width, min(height + LEGEND_LINE * em * (lines - 1), MOST_INCHES))
+    figure.set_size_inches(width, min(round(height + LEGEND_LINE * em * (lines - 1), 1), MOST_INCHES))
     figure.legend(*_handles(arms), loc="outside lower center", ncols=columns)

@@ -123,7 +123,7 @@ def title(text: str, inches: float) -> str:
 
 def wrapped(text: str, inches: float, points_per_letter: float) -> str:
     """Return ``text`` on as many lines as that width asks for."""
-    return textwrap.fill(text, max(8, int(inches * 72 / points_per_letter)), break_long_words=False)
+    return textwrap.fill(text, max(8, int(inches * 72 / points_per_letter)))
 
 
 def font_points(name: Literal["axes.titlesize", "axes.labelsize", "legend.fontsize"]) -> float:
@@ -159,12 +159,23 @@ def draw_points(
     axis.scatter(x, y, area, style.color, marker=style.marker, alpha=0.75, urls=names)
 
 
-def round_ticks(axis: Any) -> None:
-    """Set round numbers and powers of ten, as many as ``axis`` has room for."""
+def round_ticks(panels: "Sequence[Axes]") -> None:
+    """Set round numbers and powers of ten, as many as there is room for, where no ticks are chosen."""
+    from matplotlib.ticker import FixedLocator
+
+    both = [axis for panel in panels for axis in (panel.xaxis, panel.yaxis)]
+    free = [axis for axis in both if not isinstance(axis.get_major_locator(), FixedLocator)]
+    for axis in free:
+        _set_ticks(axis)
+    if engine := panels[0].figure.get_layout_engine():
+        engine.execute(panels[0].figure)  # from which on panels have their size
+        for axis in free:
+            _set_ticks(axis)
+
+
+def _set_ticks(axis: Any) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-    if isinstance(axis.get_major_locator(), FixedLocator):
-        return
     low, high = sorted(axis.get_view_interval())
     box = axis.axes.get_window_extent().transformed(axis.axes.figure.dpi_scale_trans.inverted())
     most = max(2, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))

@@ -130,7 +130,7 @@ def _draw_bowl(
     chosen = np.array([choice["chosen"]], dtype=float)
     mark = "D" if choice["status"] == "censored" else "o"
     at = parabola(TRANSFORMS[scale](chosen))
-    axis.plot(drawn(chosen), at, mark, color=colour, fillstyle="none", markersize=9)
+    axis.plot(drawn(chosen), at, mark, color=colour, fillstyle="none", markersize=8)
 
 
 def _scale(choices: _Choices) -> str:

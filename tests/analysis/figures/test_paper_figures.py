@@ -163,11 +163,8 @@ def test_a_stamp_is_as_narrow_as_its_figure(sweep, tmp_path):
     rows.loc[rows["rung"] == "150k", ["status", "loss"]] = "pending", None
     (path,) = draw(rows, tmp_path, formats=["svg"], only=["loss"], width="column").paths
     lines = [text for text in re.findall(r"<!-- (.*?) -->", path.read_text()) if "pairs" in text]
-    assert lines == [
-        "Interim: arm 0 6 of 8 pairs; arm 1 6 of 8 pairs;",
-        "arm 2 6 of 8 pairs; arm 3 6 of 8 pairs;",
-        "arm 4 6 of 8 pairs.",
-    ]
+    assert max(map(len, lines)) < 50
+    assert " ".join(lines).startswith("Interim: arm 0 6 of 8 pairs; arm 1 6 of 8 pairs;")
 
 
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
@@ -315,10 +312,10 @@ def test_one_arm_alone_has_figures(results, everything, tmp_path):
 
 
 def test_a_figure_is_drawn_on_axes_of_ones_own_in_ones_own_colours(results, everything):
-    axes = Figure().subplots()
+    axes = Figure().subplots(1, 2)
     caption = analysis.draw(axes, results, "differences", reference="baseline", palette={"none": "#123456"})
     assert caption
-    colours = {to_hex(artist.get_color()) for artist in axes.lines}
+    colours = {to_hex(artist.get_color()) for artist in axes[0].lines}
     assert "#123456" in colours
 
 

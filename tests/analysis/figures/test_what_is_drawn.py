@@ -38,7 +38,7 @@ def test_a_training_curve_is_its_difference_to_the_reference_of_its_seed(sweep):
 def test_below_the_losses_stand_residuals_to_the_law_of_the_reference_and_what_is_held_out(sweep):
     (figure,) = drawn(draw_loss, sweep(noise=1e-5))
     losses, residuals = figure.axes
-    assert residuals.get_ylabel() == "residual to the\nlaw of baseline (%)"
+    assert residuals.get_ylabel() == "residual (%)"
     hollow = [[line for line in axes.lines if line.get_markerfacecolor() == "none"] for axes in figure.axes]
     assert [len(of_panel) for of_panel in hollow] == [2, 2]
     of_reference = hollow[1][0].get_ydata()[0]
