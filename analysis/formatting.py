@@ -157,19 +157,14 @@ def shortened_in(value: Any, names: Mapping[str, str]) -> Any:
     import pandas as pd
 
     if isinstance(value, pd.DataFrame):
-        columns = [name for name in ("arm", "rung") if name in value]
-        frame = value.assign(
-            **{name: value[name].map(lambda cell: names.get(cell, cell)) for name in columns}
-        )
+        frame = value.replace({name: dict(names) for name in ("arm", "rung") if name in value})
         frame.attrs = shortened_in(value.attrs, names)
         return frame
     if isinstance(value, Mapping):
         return {key: shortened_in(inner, names) for key, inner in value.items()}
-    return (
-        type(value)(shortened_in(inner, names) for inner in value)
-        if isinstance(value, list | tuple)
-        else value
-    )
+    if isinstance(value, list | tuple):
+        return type(value)(shortened_in(inner, names) for inner in value)
+    return value
 
 
 def footnotes(names: Mapping[str, str]) -> list[str]:

@@ -129,12 +129,11 @@ class _Evaluator:
             case ast.BinOp() if type(node.op) in _OPERATIONS:
                 return _OPERATIONS[type(node.op)](self._number(node.left), self._number(node.right))
             case ast.Compare():
-                parts = [node.left, *node.comparators]
-                steps = zip(node.ops, parts, parts[1:], strict=False)
-                compared = [np.asarray(self._compared(node, *step), bool) for step in steps]
-                # A comparison of two values holds in all rows or in none.
-                whole = np.broadcast_arrays(np.ones(len(self.table), bool), *compared)
-                return pd.Series(np.logical_and.reduce(whole), self.table.index)
+                sides = [node.left, *node.comparators]
+                holds = np.ones(len(self.table), bool)
+                for operation, left, right in zip(node.ops, sides, sides[1:], strict=False):
+                    holds = holds & np.asarray(self._compared(node, operation, left, right), dtype=bool)
+                return pd.Series(holds, self.table.index)
             case ast.Name():
                 return self._column(node.id)
             case ast.Constant(value=bool() | int() | float() | str()):

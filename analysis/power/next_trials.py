@@ -122,7 +122,7 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
     while True:
         moves = [(expected(moved), float(moved @ costs), moved) for moved in _moves(added, costs, hours)]
         best = min(moves, key=lambda move: move[:2], default=None)
-        if best is None or best[0] > expected(added) * (1 - SMALLEST_GAIN):
+        if best is None or not best[0] < expected(added) * (1 - SMALLEST_GAIN):
             break
         added = best[2]
     present = expected(np.zeros_like(added))
