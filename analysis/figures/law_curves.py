@@ -13,7 +13,7 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, Panel, strips
 from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points
-from scalevec.analysis.fits.columns import variable_of, variables_of
+from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.hold_out import held_rows
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
@@ -73,7 +73,9 @@ def _parts(data: FigureInput) -> dict[str, ComparedTrials]:
 def _fitted(part: ComparedTrials) -> tuple[dict[str, FittedArm], list[str]]:
     """Return the law of each arm that has one, without a hold-out that the rows cannot give, and why others
     have none."""
-    options, laws, reasons = replace(part.options, where=None), {}, []
+    options = replace(part.options, where=None)
+    laws: dict[str, FittedArm] = {}
+    reasons: list[str] = []
     law = law_named(options.law)
     if law.method != "points":
         return {}, [f"law {options.law} is of optima, not of losses"]
@@ -162,7 +164,7 @@ def _panel(
 
     def draw(axis: "Axes") -> None:
         for arm, rows in part.rows.groupby("arm", sort=False):
-            style, values, law = data.styles[arm], variables_of(rows, options), laws.get(str(arm))
+            style, values, law = data.styles[str(arm)], _variables(rows, options), laws.get(str(arm))
             x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
             names = None if over else trial_names(rows, data.trials.varying_settings)
             draw_points(axis, x, y, style, names)
@@ -177,6 +179,12 @@ def _panel(
         axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
 
     return draw
+
+
+def _variables(rows: pd.DataFrame, options: AnalysisOptions) -> dict[str, FloatArray]:
+    """Return the law's variables by name [rows]."""
+    columns = {name: options.x if name == "x" else name for name in law_named(options.law).variables}
+    return {name: variable_of(rows, column, options) for name, column in columns.items()}
 
 
 def _over(other: FittedArm | None, at: Mapping[str, FloatArray], loss: FloatArray) -> FloatArray:

@@ -192,7 +192,7 @@ def _set_ticks(axis: Any) -> None:
         ticks = ticks[(ticks >= low) & (ticks <= high)]
         if len(ticks) <= most:
             break
-    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most)]))
+    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most)].tolist()))
 
 
 def _number(value: float, _position: object = None) -> str:

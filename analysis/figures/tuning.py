@@ -21,6 +21,11 @@ TRANSFORMS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "linear": lambda values: values,
 }
 """What a parabola is quadratic in, by the axis that tuning.json names."""
+_INVERSE: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "log": np.exp,
+    "log(1-x)": lambda at: -np.expm1(-at),
+    "linear": lambda values: values,
+}
 MOST_RATES = 4
 """Of more rates than these not all are named."""
 STEPS = 60
@@ -124,9 +129,8 @@ def _draw_bowl(
     if parabola is None:
         return
     # Beyond the points that it goes through it would say what nobody measured.
-    position = np.linspace(*parabola.domain, STEPS)
-    back = {"log": np.exp, "log(1-x)": lambda at: -np.expm1(-at)}.get(scale, TRANSFORMS["linear"])
-    axis.plot(drawn(back(position)), parabola(position), color=colour, linestyle=style.dash)
+    position = np.linspace(parabola.domain[0], parabola.domain[1], STEPS)
+    axis.plot(drawn(_INVERSE[scale](position)), parabola(position), color=colour, linestyle=style.dash)
     chosen = np.array([choice["chosen"]], dtype=float)
     mark = "D" if choice["status"] == "censored" else "o"
     at = parabola(TRANSFORMS[scale](chosen))

@@ -111,7 +111,10 @@ def trials_table(table: pd.DataFrame, trials: ComparedTrials) -> Table:
         tuple(_SHOWN.get(name, name.replace("_", " ")) for name in shown),
         tuple(zip(*cells, strict=True)),
         tuple(name in _NUMBERS for name in shown),
-        records=tuple(chosen.where(chosen.notna(), None).to_dict("records")),
+        records=tuple(
+            {str(k): v for k, v in row.items()}
+            for row in chosen.where(chosen.notna(), None).to_dict("records")
+        ),
     )
 
 

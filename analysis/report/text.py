@@ -223,8 +223,8 @@ def predictions_text(
         columns = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
         lines += aligned([columns, *map(_point_cells, points)], 1)
     if budgets is not None and len(budgets):
-        columns = ("C", "N*", "D*", "tokens per parameter", y, "beyond the data")
-        lines += aligned([columns, *map(_budget_cells, budgets.to_dict("records"))], 1)
+        headings = ("C", "N*", "D*", "tokens per parameter", y, "beyond the data")
+        lines += aligned([headings, *map(_budget_cells, budgets.to_dict("records"))], 1)
         lines.append(f"in parentheses: {level} intervals")
         notes += budgets["note"].tolist()
     told = [f"note: {note}" for note in dict.fromkeys(notes) if note and note not in fit.warnings]

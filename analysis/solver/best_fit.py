@@ -117,7 +117,8 @@ class FittedLaw:
         """y [rows] at one point, given by its variables, of the laws with ``theta`` [rows, parameters]."""
         columns = {name: values[:, None] for name, values in self.points.parameters(theta, arm).items()}
         point = {name: np.full((len(theta), 1), value) for name, value in at.items()}
-        return self.points.law.predict(columns, point)[:, 0]
+        values: FloatArray = self.points.law.predict(columns, point)[:, 0]
+        return values
 
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
@@ -185,6 +186,7 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
 def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     points = scaled(points, y, options)
     problem = points.problem(y, None, options)
+    assert points.start_values is not None  # as ``scaled`` leaves it
     starts = points.theta(points.start_values)
     starts = starts[np.isfinite(objective(problem, starts))]
     solution = newton(problem, starts).best_first()

@@ -91,7 +91,7 @@ class Points:
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
         of_arm = [
-            (name, (self.groups == arm).astype(float) if name in self.per_arm else None)
+            (name, np.equal(self.groups, arm).astype(float) if name in self.per_arm else None)
             for name, arm in self.free
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
@@ -103,7 +103,11 @@ class Points:
 
         def of_points(name: str) -> Jet:
             first = self.free.index((name, 0))
-            columns = first + self.groups if name in self.per_arm else slice(first, first + 1)
+            columns = (
+                slice(first, first + 1)
+                if self.groups is None or name not in self.per_arm
+                else first + self.groups
+            )
             return parameter(name, theta[:, columns])
 
         return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
@@ -192,8 +196,9 @@ def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray
     points = Points(law, variables, weights)
     for node in reversed(list(ast.walk(law.written.tree))):
         # A power of parameters needs the logarithm of its base.
-        of_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
-        part = ast.Call(ast.Name("log"), [node.left], []) if of_power else node
+        part: ast.AST = node
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            part = ast.Call(ast.Name("log"), [node.left], [])
         if not isinstance(part, ast.BinOp | ast.Call) or {*names_in(part)} & {*law.parameters}:
             continue
         with np.errstate(all="ignore"):
