@@ -153,13 +153,13 @@ def _data_of_optima(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> A
         raise DataError(
             f"weights is {options.weights!r}; law {law.name} is fitted to optima: allowed is none"
         )
-    found = optima(rows, options)
-    kept = [optimum for optimum in found if not optimum.censored]
+    of_budgets = optima(rows, options)
+    kept = [optimum for optimum in of_budgets if not optimum.censored]
     points = points_of(law, {"C": np.array([optimum.budget for optimum in kept])})
     sizes = np.array([optimum.n_star for optimum in kept], float)
     # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
     squares = dataclasses.replace(options, loss="l2", residual="log")
-    return ArmData(arm, rows, {}, points, sizes, squares, tuple(found))
+    return ArmData(arm, rows, {}, points, sizes, squares, tuple(of_budgets))
 
 
 def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:

@@ -47,15 +47,15 @@ def optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
 
     Raises :class:`DataError` where fewer than two are left, since no power law goes through one.
     """
-    found = [line.optimum() for line in _lines(rows, options)]
-    n_left = sum(not optimum.censored for optimum in found)
+    of_budgets = [line.optimum() for line in _lines(rows, options)]
+    n_left = sum(not optimum.censored for optimum in of_budgets)
     if n_left < 2:
-        reasons = "; ".join(f"C {o.budget:.3g}: {o.censored}" for o in found if o.censored)
+        reasons = "; ".join(f"C {o.budget:.3g}: {o.censored}" for o in of_budgets if o.censored)
         raise DataError(
             f"law {options.law} needs two budgets with an optimum inside their range, found {n_left}"
             + (f" ({reasons[:400]})" if reasons else "")
         )
-    return found
+    return of_budgets
 
 
 @dataclass(frozen=True)
