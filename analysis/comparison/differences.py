@@ -78,8 +78,6 @@ class LossDifference:
     p_holm: float | None
     df: float
     """Degrees of freedom by Satterthwaite, rarely a whole number."""
-    pair_sd: float | None
-    """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
     standard_error: float | None = None
     """None without a noise figure. While planned pairs have no result it stands without interval and p."""
     seeds_error: float | None = None
@@ -91,21 +89,18 @@ class LossDifference:
 
 @dataclass(frozen=True)
 class RungDifference:
-    """One cell, descriptive: ``sd`` of its own pairs, ``interval`` from the noise of its rung."""
+    """One cell, or a point of a line of laws, descriptive; ``interval`` is from the noise of its rung."""
 
     rung: str
-    n_params: int
-    n_tokens: int
+    n_params: float
+    n_tokens: float
     setting: dict[str, Any]
     differences: tuple[float, ...]
     """One for each complete pair; their number is ``n``."""
     seeds: tuple[str, ...]
     """The seed of each of them."""
     n: int
-    loss_reference: float
-    loss_arm: float
     mean: float
-    sd: float | None
     interval: tuple[float, float] | None
 
 
@@ -318,7 +313,7 @@ def corrected_differences(
 def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> LossDifference:
     estimate = paired.estimate
     if estimate is None:
-        return LossDifference(None, None, None, None, 0, None)
+        return LossDifference(None, None, None, None, 0)
     error = estimate.standard_error if estimate.has_noise else None
     return LossDifference(
         estimate.value,
@@ -326,7 +321,6 @@ def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> L
         paired.p_value(),
         p_holm,
         estimate.df,
-        paired.pair_sd,
         error,
         estimate.seeds_error if estimate.has_noise else None,
         estimate.split_error,
@@ -358,10 +352,7 @@ def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
                 differences=tuple(values.tolist()),
                 seeds=tuple(map(str, of_cell["seed"])),
                 n=difference.n,
-                loss_reference=float(of_cell["loss_reference"].mean()),
-                loss_arm=float(of_cell["loss_arm"].mean()),
                 mean=difference.mean,
-                sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
                 interval=None if pairs.is_interim else difference.interval,
             )
         )

@@ -1,4 +1,4 @@
-"""Multipliers: how many times the compute (tokens) the reference needs for the arm's loss.
+"""Multipliers: how many times the compute the reference needs for the arm's loss.
 
 ``CM(C) = C_ref(L_arm(C)) / C`` with both laws fitted to the complete pairs, so that the arms share rungs and
 seeds; ``analysis.comparison.line_laws`` has the laws and the intervals.
@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, described
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, Multiplier
 from scalevec.analysis.comparison.scale import hold_out_problem, noted, prediction_intervals
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit_warnings import hold_out_warning
 from scalevec.analysis.fits.hold_out import held_rows, hold_out, lack_of_fit, lack_of_fit_at
 from scalevec.analysis.formatting import joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import base_of
-from scalevec.analysis.solver.best_fit import fit_identified, joint_points
-from scalevec.analysis.solver.law_points import points_of
+from scalevec.analysis.solver.best_fit import joint_points
 
 ONE_LINE = 1.1
 """Tokens per parameter may vary by this factor (whole batches) and still be one line."""
@@ -48,53 +46,61 @@ def line_problem(pairs: Pairs, law: str) -> str:
     return ""
 
 
-def multipliers(
-    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
-) -> dict[str, Any]:
-    """The fields of a comparison that rest on laws: multipliers in the middle and at the end of the compute.
+@dataclass(frozen=True)
+class ShownLaws:
+    """The laws in C of two arms, or None and the ``reason``; ``held`` is their hold-out.
 
-    They are ``withheld`` where something stands ``against`` any law of these pairs, or refutes these; the
-    ``laws`` are shown all the same. ``per_decade`` is how the compute multiplier changes.
+    ``laws`` may stand although the ``reason`` withholds what follows from them.
     """
-    held, withheld, lines = held_out_difference(pairs, options), line_problem(pairs, options.law), []
-    if not withheld:
+
+    laws: ArmLaws | None
+    reason: str
+    held: dict[str, Any]
+
+    def multiplier(self, complete: pd.DataFrame) -> tuple[Multiplier, ...]:
+        """The multiplier at the largest compute that both arms were run at; none where it is withheld."""
+        if self.laws is None or self.reason:
+            return ()
+        at = largest_of(complete)
+        return tuple(noted([self.laws.multiplier("largest", at, at)], self.held))
+
+    def change(self, complete: pd.DataFrame) -> dict[str, Any] | None:
+        """How the multiplier changes per decade over the compute that both arms were run at."""
+        if self.laws is None or self.reason:
+            return None
+        smallest = max(complete["compute_reference"].min(), complete["compute_arm"].min())
+        return self.laws.change(float(smallest), largest_of(complete))
+
+
+def largest_of(complete: pd.DataFrame) -> float:
+    """The largest compute that both arms were run at, FLOPs."""
+    return float(min(complete["compute_reference"].max(), complete["compute_arm"].max()))
+
+
+def laws_of_pairs(
+    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
+) -> ShownLaws:
+    """The laws of the pairs, and what withholds their multipliers.
+
+    That is what stands ``against`` any law of these pairs, or refutes these; ``names`` are the arms of
+    :data:`SIDES`.
+    """
+    held, reason, laws = held_out_difference(pairs, options), line_problem(pairs, options.law), None
+    if not reason:
         try:
-            lines = [ArmLaws(pairs, options, x) for x in ("C", "D")]
+            laws = ArmLaws(pairs, options)
         except DataError as error:
-            withheld = f"no multiplier: {error}"
-    withheld = withheld or against or refuted(pairs, options, held, names)
-    laws = [law for line in lines for law in line.described()]
-    laws += fitted_laws(pairs, options, known=[law["x"] for law in laws])
-    fields: dict[str, Any] = {"withheld": withheld, "hold_out": held, "laws": tuple(laws)}
-    if withheld:
-        return {**fields, "compute_multipliers": (), "token_multipliers": (), "per_decade": None}
-    (compute, tokens), points = lines, points_along(pairs.complete)
-    of_compute = [compute.multiplier(name, c, c) for name, c, _ in points]
-    of_tokens = [tokens.multiplier(name, d, c) for name, c, d in points]
-    return {
-        **fields,
-        "compute_multipliers": tuple(noted(of_compute, held)),
-        "token_multipliers": tuple(noted(of_tokens, held)),
-        "per_decade": compute.change(*_shared(pairs.complete)),
-    }
+            reason = f"no multiplier: {error}"
+    return ShownLaws(laws, reason or against or refuted(pairs, options, held, names), held)
 
 
-def _shared(complete: pd.DataFrame) -> tuple[float, float]:
-    """The range of compute that both arms were run at."""
-    return (
-        float(max(complete["compute_reference"].min(), complete["compute_arm"].min())),
-        float(min(complete["compute_reference"].max(), complete["compute_arm"].max())),
-    )
-
-
-def points_along(complete: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """(name, C, D) of the geometric middle and the largest of the compute that both arms were run at."""
-    low, high = _shared(complete)
-    tokens = np.log([complete["n_tokens"].min(), complete["n_tokens"].max()])
-    return [
-        ("geometric middle", float(np.sqrt(low * high)), float(np.exp(tokens.mean()))),
-        ("largest", high, float(np.exp(tokens[1]))),
-    ]
+def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
+    """The laws whose multipliers may stand alone, as in a table: on a line, checked and not refuted."""
+    n_rungs = pairs.complete["compute_reference"].nunique()
+    if 1 < n_rungs < FEWEST_RUNGS:
+        return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
+    shown = laws_of_pairs(pairs, options, names)
+    return ShownLaws(None, shown.reason, shown.held) if shown.reason else shown
 
 
 def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -125,48 +131,6 @@ def _missed(pairs: Pairs, options: AnalysisOptions) -> list[str]:
         return list(SIDES) if test is not None and test.p < 2 * REFUTED else []
     tests = [lack_of_fit(options.law, *of_side) for of_side in sides]
     return [side for side, test in zip(SIDES, tests, strict=True) if test is not None and test.p < REFUTED]
-
-
-@dataclass(frozen=True)
-class ShownLaws:
-    """The laws in C for a table or a figure, or None and the ``reason``; ``held`` is their hold-out."""
-
-    laws: ArmLaws | None
-    reason: str
-    held: dict[str, Any]
-
-
-def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
-    """The laws whose multipliers may stand alone, as in a table: on a line, checked and not refuted."""
-    n_rungs = pairs.complete["compute_reference"].nunique()
-    if 1 < n_rungs < FEWEST_RUNGS:
-        return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
-    if problem := line_problem(pairs, options.law):
-        return ShownLaws(None, problem, {})
-    try:
-        laws = ArmLaws(pairs, options, "C")
-    except DataError as error:
-        return ShownLaws(None, f"no multiplier: {error}", {})
-    held = held_out_difference(pairs, options)
-    if problem := refuted(pairs, options, held, names):
-        return ShownLaws(None, f"multiplier withheld: {problem}", held)
-    return ShownLaws(laws, "", held)
-
-
-def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
-    """The law of each side in its own variables; none where those are ``known``, or it cannot be fitted."""
-    law = law_named(options.law)
-    shown = ", ".join(options.x if name == "x" else name for name in law.variables)
-    if shown in known or _problem(pairs, options):
-        return []
-    laws = []
-    for side, (variables, loss) in zip(SIDES, _data(pairs, options), strict=True):
-        try:
-            law_of_side = fit_identified(points_of(law, variables), loss, options, side)
-        except DataError:  # the hold-out says why
-            return []
-        laws.append(described(side, shown, law_of_side))
-    return laws
 
 
 def _data(pairs: Pairs, options: AnalysisOptions) -> list[tuple[dict[str, FloatArray], FloatArray]]:
@@ -200,17 +164,17 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     entry = base_of(options.law)
     alone = (entry and entry.alone) or options.law
     given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
-    held = {side: hold_out(_rows(pairs, side, alone), given, which, side) for side in SIDES}
-    shown: dict[str, Any] = {
-        name: held["arm"][name] for name in ("by", "n_points", "rung") if name in held["arm"]
-    }
+    rows = {side: _rows(pairs, side, alone) for side in SIDES}
+    held = {side: hold_out(of_side, given, which, side) for side, of_side in rows.items()}
+    shown: dict[str, Any] = {name: held["arm"][name] for name in ("by", "rung") if name in held["arm"]}
     if reasons := [of_side["reason"] for of_side in held.values() if "reason" in of_side]:
         return {**shown, "reason": reasons[0]}
     predicted, observed = (held["arm"][name] - held["reference"][name] for name in ("predicted", "observed"))
-    rows = held_rows(_rows(pairs, "reference", alone), given, which)
-    in_one_variable = law_named(alone).variables == ("x",) and options.x == "C"
     seen = {"difference": observed} | {side: of_side["observed"] for side, of_side in held.items()}
-    expected = prediction_intervals(pairs, rows, options, 1 - REFUTED) if in_one_variable else {}
+    expected: dict[str, Any] = {}
+    if law_named(alone).variables == ("x",) and options.x == "C":
+        which_rows = held_rows(rows["reference"], given, which)
+        expected = prediction_intervals(pairs, which_rows, options, 1 - REFUTED)
     outside = [name for name, (_, (low, high)) in expected.items() if not low <= seen[name] <= high]
     predicted, interval = expected.get("difference", (predicted, None))
     return {
@@ -220,8 +184,6 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
         "interval": interval,
         "fails": "difference" in outside,
         "laws_fail": [name for name in outside if name != "difference"],
-        **{f"relative_error_{side}": held[side]["relative_error"] for side in SIDES},
-        "warnings": [f"{side}: {warning}" for side in SIDES for warning in hold_out_warning(held[side])],
     }
 
 

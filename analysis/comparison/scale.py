@@ -24,8 +24,15 @@ from scalevec.analysis.formatting import is_loss, limits, percent, signed, span,
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import holm
-from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, satterthwaite, with_split
-from scalevec.analysis.statistics.sample import PairedSample, sample_of
+from scalevec.analysis.statistics.rung_noise import (
+    Component,
+    Error,
+    RungNoise,
+    longer,
+    satterthwaite,
+    with_split,
+)
+from scalevec.analysis.statistics.sample import sample_of
 
 Measure = Literal["multiplier", "nats", ""]
 NARROWEST = (0.05, 0.10)
@@ -127,6 +134,10 @@ def _line(
     return ScaleLine("not_resolved", f"not resolved: {change.shown}{aside}", change.measure)
 
 
+EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
+"""What is predicted of a held rung, as weights of the losses of reference and arm."""
+
+
 def prediction_intervals(
     pairs: Pairs, held: BoolArray, options: AnalysisOptions, level: float
 ) -> dict[str, tuple[float, tuple[float, float]]]:
@@ -134,63 +145,42 @@ def prediction_intervals(
 
     They hold the noise of the laws through the other rungs and that of the held pairs' own mean, each with
     the noise of its rungs, and the test split's error of what is left between them. Empty where either has no
-    noise figure, or a planned pair no result. The names are those of :data:`SIGNS`, the unit is the table's;
-    ``level`` is that of each law, the difference's is that of the options.
+    noise figure, or a planned pair no result. The names are those of :data:`EXPECTED`, the unit is the
+    table's; ``level`` is that of each law, the difference's is that of the options.
     """
     if pairs.is_interim:
         return {}
     rest = np.array(pairs.table["kind"] == "complete")
     rest[np.flatnonzero(rest)[held]] = False
     try:
-        laws = ArmLaws(pairs.cut(rest), options, "C")
+        laws = ArmLaws(pairs.cut(rest), options)
     except DataError:
         return {}
     sample, complete = sample_of(pairs), pairs.complete
     losses = complete[["loss_reference", "loss_arm"]].to_numpy(float).T
     # In log loss, as that of the laws: pooled over rungs it is in proportion to the loss.
     of_held = RungNoise(np.log(losses), sample.cells, sample.clusters, sample.rungs)
-    if not laws.df or not of_held.df:
+    if laws.draws is None or not of_held.df:
         return {}
-    at = [complete.loc[held, f"compute_{side}"].to_numpy(float) for side in ("reference", "arm")]
-    levels = {"difference": options.level}
-    return {
-        name: _expected(laws, of_held, losses, sample, held, at, np.array(signs), levels.get(name, level))
-        for name, signs in SIGNS.items()
-    }
+    at = [complete.loc[held, f"compute_{side}"].to_numpy(float)[None] for side in ("reference", "arm")]
+    weights, expected = held / held.sum(), {}
+    for name, (reference_sign, arm_sign) in EXPECTED.items():
+        signs = np.array([reference_sign, arm_sign])
 
+        def combined(of_laws: Parameters, signs: FloatArray = signs) -> FloatArray:
+            drawn = [laws.law.predict(side, {"x": x}) for side, x in zip(of_laws, at, strict=True)]
+            return np.asarray((signs[1] * drawn[1] + signs[0] * drawn[0]).mean(axis=1))
 
-SIGNS = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
-"""What is predicted of a held rung, as weights of the losses of reference and arm."""
-
-
-def _expected(
-    laws: ArmLaws,
-    of_held: RungNoise,
-    losses: FloatArray,
-    sample: PairedSample,
-    held: BoolArray,
-    at: Sequence[FloatArray],
-    signs: FloatArray,
-    level: float,
-) -> tuple[float, tuple[float, float]]:
-    """A weighted sum of the sides' mean losses at the ``held`` pairs, with its interval."""
-
-    def combined(of_laws: Parameters) -> FloatArray:
-        drawn = [laws.law_losses(side, x) for side, x in zip(of_laws, at, strict=True)]
-        return np.asarray((signs[1] * drawn[1] + signs[0] * drawn[0]).mean(axis=1))
-
-    # The errors of laws are those of the logarithm of a ratio: here of one whose logarithm is the sum.
-    spread = float(np.std(combined(laws.replicates)))
-    of_rest, _ = laws.error(lambda of_laws: np.exp(combined(of_laws)), spread, [])
-    weights = held / held.sum()
-    errors = [_sum_of(of_rest, each) for each in of_held.errors(signs[:, None] * losses * weights)]
-    split: list[Component] = []
-    if sample.split is not None and laws.left_out is not None:
-        observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), weights)
-        split = [Component(*sample.split.jackknife(combined(laws.left_out) - observed))]
-    error, _ = with_split(errors, split)
-    value, half = float(combined(laws.parameters)[0]), error.half(level)
-    return value, (value - half, value + half)
+        of_rest = longer(laws.errors_of_seeds(combined, combined(laws.draws)))
+        errors = [_sum_of(of_rest, each) for each in of_held.errors(signs[:, None] * losses * weights)]
+        split: list[Component] = []
+        if sample.split is not None and laws.left_out is not None:
+            observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), weights)
+            split = [Component(*sample.split.jackknife(combined(laws.left_out) - observed))]
+        half = with_split(errors, split)[0].half(options.level if name == "difference" else level)
+        value = float(combined(laws.best)[0])
+        expected[name] = (value, (value - half, value + half))
+    return expected
 
 
 def _sum_of(*errors: Error) -> Error:

@@ -1,13 +1,21 @@
-"""An answer in words: what holds at the sizes that were run, and one sentence with its figures."""
+"""An answer in words: what holds at the sizes that were run, one sentence with its figures, the caveats."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from scalevec.analysis.comparison.differences import ONE_SIDED, Part
-from scalevec.analysis.comparison.fairness import Line
+from scalevec.analysis.comparison.fairness import CHOSEN, Line, recorded
+from scalevec.analysis.comparison.line_laws import SIDES
+from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict
-from scalevec.analysis.data.pairs import PairKind, Pairs, varying
+from scalevec.analysis.data.pairs import PairKind, Pairs, differs, varying
+from scalevec.analysis.data.tidy import BoolArray, simulation_warnings, unit_warnings
 from scalevec.analysis.formatting import (
     degrees,
+    equal_optima_warning,
+    few,
     is_loss,
     joined,
     p_value,
@@ -17,10 +25,20 @@ from scalevec.analysis.formatting import (
     span,
     unit_of,
 )
+from scalevec.analysis.statistics.noise import copied_seeds
 from scalevec.analysis.statistics.paired import Estimate, detectable
 from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
+MEMBERS_REMEDY = "`scalevec run` writes it into members.json"
+_ABSENT = {
+    PairKind.ARM_DIVERGED: "it diverged and {} did not",
+    PairKind.REFERENCE_DIVERGED: "{} diverged and it did not",
+    PairKind.BOTH_DIVERGED: "both diverged",
+    PairKind.FAILED: "failed or cancelled",
+    PairKind.UNPAIRED: "a trial of one arm without its counterpart",
+}
+_ROUNDING, _MACHINES = "rounding differs", "the difference holds that of the machines too"
 
 
 def at_sizes(evidence: Evidence, decision: Judgement) -> Line:
@@ -189,3 +207,109 @@ def assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
         *([f"rungs repeat seeds, {of_seeds}"] if rungs_share_seeds(pairs) else []),
         *(["the test split's own error is left out"] if estimate.split_error is None else []),
     ]
+
+
+def of_laws(laws: Sequence[dict[str, Any]]) -> list[str]:
+    """Caveats of fitted laws: no verified optimum, or one that is not unique."""
+    warnings = [
+        f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
+        for law in laws
+        if not law["verified"]
+    ]
+    return warnings + [
+        f"law of the {law['side']} in {law['x']}: {warning}"
+        for law in laws
+        for warning in equal_optima_warning(law["equal_parameters"])
+    ]
+
+
+def of_reference(trials: ComparedTrials) -> list[str]:
+    """What stands against the reference's trials, or those of all arms; each names what it is about."""
+    warnings = simulation_warnings(trials.rows) + unit_warnings(trials.rows)
+    if trials.n_unplaced:
+        left_out = f"{plural(trials.n_unplaced, 'trial')} without a result left out"
+        warnings.append(f"{left_out}: no record says of which size and token budget; {MEMBERS_REMEDY}")
+    rows = trials.of_arm(trials.reference, "completed")
+    if {"lr_status", "loss_validation"} <= set(rows) and rows["loss_validation"].isna().all():
+        if rows["lr_status"].isin(CHOSEN).any():
+            warnings.append(
+                "learning rates were chosen on the text that is compared: the trials have one loss"
+            )
+    return warnings + _chosen_on_compared(trials)
+
+
+def _chosen_on_compared(trials: ComparedTrials) -> list[str]:
+    """A warning where a seed was tuned and is compared, as it may be of imported runs."""
+    rows, names = trials.source, ["arm", "rung", "seed"]
+    if not {"stage", *names} <= set(rows):
+        return []
+    tuned, compared = (rows.loc[rows["stage"] == stage, names] for stage in ("tuning", "comparison"))
+    both = compared.merge(tuned.drop_duplicates(), on=names)[names[:2]].drop_duplicates()
+    where = few([f"{arm} at {rung}" for arm, rung in both.itertuples(index=False)])
+    text = f"learning rates of {where} were chosen on seeds that are compared: the lowest of several is too low"
+    return [text] if where else []
+
+
+def of_pairs(evidence: Evidence) -> list[str]:
+    """What did not complete, was not run alike, or is known from little, of the arm's pairs."""
+    pairs = evidence.pairs
+    warnings = [
+        f"{_ABSENT[kind].format(evidence.reference)}: {few(names)}; no number enters the mean difference"
+        for kind, names in evidence.absences.items()
+        if names and kind in _ABSENT
+    ]
+    if pairs.one_sided:
+        where = "; ".join(pairs.one_sided)
+        warnings.append(f"not compared, since one of the arms was not run there: {where}")
+    losses = {
+        name: list(zip(pairs.cells, pairs.complete[f"loss_{side}"].to_numpy(float), strict=True))
+        for name, side in ((evidence.reference, "reference"), (evidence.arm, "arm"))
+    }
+    return [*warnings, *_run_unlike(pairs), *filter(None, [copied_seeds(losses), evidence.equal])]
+
+
+def _run_unlike(pairs: Pairs) -> list[str]:
+    """The pairs whose sides were not run alike, by what differs."""
+    on_gpu = [~recorded(pairs, "device", side).isin(["", "cpu"]).to_numpy(bool) for side in SIDES]
+    kinds = (
+        (differs(pairs, "micro_batch"), "used different micro-batch sizes", _ROUNDING),
+        (differs(pairs, "world_size", 1), "used different numbers of processes (world_size)", _ROUNDING),
+        (
+            differs(pairs, "arithmetic", "eager"),
+            "of a trial with compiled blocks and one without (arithmetic)",
+            _ROUNDING,
+        ),
+        (
+            _recorded_unlike(pairs, "device", lambda device: device == "cpu"),
+            "of a CPU trial against a GPU trial",
+            _MACHINES,
+        ),
+        (
+            _recorded_unlike(pairs, "cpu_capability", str) & ~(on_gpu[0] & on_gpu[1]),
+            "of trials of processors with different capabilities (cpu_capability)",
+            _MACHINES,
+        ),
+        (
+            _recorded_unlike(pairs, "torch_version", _minors),
+            "of trials of two minor versions of torch",
+            _MACHINES,
+        ),
+    )
+    names = np.array(pairs.names_of(pairs.complete), object)
+    return [
+        f"{plural(int(where.sum()), 'pair')} {what}: {few(names[where].tolist())}; {why}"
+        for where, what, why in kinds
+        if where.any()
+    ]
+
+
+def _recorded_unlike(pairs: Pairs, column: str, matters: Callable[[str], object]) -> BoolArray:
+    """In which complete pairs both sides are recorded and differ in what ``matters`` of it."""
+    reference, arm = (recorded(pairs, column, side) for side in SIDES)
+    unlike = reference.map(matters) != arm.map(matters)
+    return np.asarray((reference != "") & (arm != "") & unlike, bool)
+
+
+def _minors(versions: str) -> str:
+    """``2.9`` of ``2.9.1+cpu``; of a trial whose attempts ran on several versions, each."""
+    return ";".join(sorted({".".join(version.split(".")[:2]) for version in versions.split("; ")}))

@@ -128,7 +128,9 @@ def render_report(data: ReportInput) -> str:
             by_laws=by_laws,
             state=sections.plan_state(comparisons, trials.interim(), by_laws),
             warnings=shared,
-            arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
+            arm_warnings={
+                c.arm: [w for w in c.warnings if w not in shared] for c in [*comparisons, *by_laws]
+            },
             facts={str(key): str(value) for key, value in data.facts.items()},
             figures=page_figures(data.figures, FIGURES_SHOWN),
             predicted=sections.predicted_table(comparisons),

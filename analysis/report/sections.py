@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.comparison.predictions import Prediction, known_words
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import PairKind, varying
@@ -23,7 +22,7 @@ MOST_SEEDS = 20
 
 
 def plan_state(
-    comparisons: Sequence[Comparison], interim: Sequence[str], by_laws: Sequence[LawComparison] = ()
+    comparisons: Sequence[Comparison], interim: Sequence[str], by_laws: Sequence[Comparison] = ()
 ) -> list[str]:
     """Return the state as sentences, the first of which begins with one word for it."""
     if not comparisons:
@@ -114,19 +113,19 @@ def _predicted_cells(prediction: Prediction) -> tuple[str, ...]:
     )
 
 
-def along_the_line(comparisons: Sequence[LawComparison]) -> Table:
+def along_the_line(comparisons: Sequence[Comparison]) -> Table:
     """The difference of the laws at each point of the line, a row per arm and point."""
     columns = ("arm", "N", "tokens", "difference of the laws", "interval")
     rows = tuple(
         (
             comparison.arm,
-            count(point.at["N"]),
-            count(point.at["D"]),
-            signed(point.estimate),
+            count(point.n_params),
+            count(point.n_tokens),
+            signed(point.mean),
             span(point.interval) if point.interval else "none",
         )
         for comparison in comparisons
-        for point in comparison.at
+        for point in comparison.by_rung
     )
     notes = ("The intervals of single points are descriptive: no verdict follows from one of them.",)
     return Table("Along the line", columns, rows, (False, True, True, True, True), notes)

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.fits.result import Fit, held_out_lines, no_hold_out
 from scalevec.analysis.formatting import (
@@ -113,13 +112,9 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
             f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted "
             f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
         )
-        yield from (f"hold-out, {warning}" for warning in held["warnings"])
     yield from (*no_hold_out(held), *map(law_text, comparison.laws))
     yield from ([f"multipliers withheld: {comparison.withheld}"] if comparison.withheld else [])
     yield from (*comparison.facts, *_settings(comparison))
-    if comparison.environments:
-        counts = (f"{name} ({len(pairs)})" for name, pairs in comparison.environments.items())
-        yield f"sides of a pair differ in (pairs): {', '.join(counts)}"
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
 
@@ -145,7 +140,8 @@ def _by_rung(comparison: Comparison) -> Iterator[str]:
     for cell in comparison.by_rung[:MOST_CELLS]:
         name = ", ".join([cell.rung, *cell.setting.values()])
         size = f"N {count(cell.n_params)}, {count(cell.n_tokens)} tokens"
-        yield f"by rung, {name} ({size}): {signed(cell.mean)}{_span(cell.interval)}, {plural(cell.n, 'pair')}"
+        pairs = f", {plural(cell.n, 'pair')}" if cell.n else ""
+        yield f"by rung, {name} ({size}): {signed(cell.mean)}{_span(cell.interval)}{pairs}"
     if (more := len(comparison.by_rung) - MOST_CELLS) > 0:
         yield f"by rung: {more} more cells, in --json"
 
@@ -208,68 +204,6 @@ def multiplier_text(multiplier: Multiplier) -> str:
 
 def _span(interval: tuple[float, float] | None) -> str:
     return f" ({span(interval)})" if interval else ""
-
-
-def laws_table(comparisons: Sequence[LawComparison]) -> str:
-    """The comparisons by laws at a glance, one line per arm."""
-    first = comparisons[0]
-    header = (
-        "arm",
-        "mean difference",
-        f"{percent(first.options.level)} interval",
-        "p",
-        "compute multiplier",
-        f"{percent(first.options.level)} interval",
-        "verdict",
-    )
-    head = (
-        f"{first.options.y}: arm minus {first.reference}, by the law {first.options.law} of each, without "
-        f"pairs, along {first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
-        "multiplier is in the middle of the line"
-    )
-    notes = dict.fromkeys(c.loss_difference["note"] for c in comparisons if c.loss_difference["note"])
-    notes |= dict.fromkeys(c.sentence for c in comparisons if "The laws cross" in c.sentence)
-    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    rows = shortened_in([header, *map(_laws_row, comparisons)], names)
-    return "\n".join([*shortened_in([head, *aligned(rows, n_left=1), *notes], names), *footnotes(names)])
-
-
-def _laws_row(comparison: LawComparison) -> tuple[str, ...]:
-    of_mean, multiplier = comparison.loss_difference, comparison.compute_multipliers[0]
-    return (
-        comparison.arm,
-        signed(of_mean["mean"]),
-        span(of_mean["interval"]) if of_mean["interval"] else _NONE,
-        _NONE if of_mean["p_holm"] is None else p_value(of_mean["p_holm"]),
-        _NONE if multiplier.estimate is None else f"{multiplier.estimate:.3f}",
-        limits(multiplier.interval, ".3f") if multiplier.interval else _NONE,
-        comparison.verdict,
-    )
-
-
-def laws_comparison_text(comparisons: Sequence[LawComparison]) -> str:
-    """Each arm against the reference by their laws: points of the line, multipliers, caveats."""
-    return "\n".join(
-        "\n  ".join([comparison.sentence, *_laws_lines(comparison)]) for comparison in comparisons
-    )
-
-
-def _laws_lines(comparison: LawComparison) -> list[str]:
-    lines = [
-        f"at N {point.at['N']:.4g}, D {point.at['D']:.4g}: {signed(point.estimate)}{_span(point.interval)}"
-        for point in comparison.at
-    ]
-    for kind, multipliers in (
-        ("compute", comparison.compute_multipliers),
-        ("token", comparison.token_multipliers),
-    ):
-        lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
-    lines += [law_text(law) for law in comparison.laws]
-    runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
-    lines.append(
-        f"independent runs by {comparison.options.cluster}: {runs}; {comparison.options.bootstrap} replicates"
-    )
-    return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]
 
 
 def predictions_text(

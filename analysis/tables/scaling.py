@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import laws_to_show, points_along
-from scalevec.analysis.comparison.scale import extrapolation_remark, noted
+from scalevec.analysis.comparison.pair_laws import laws_to_show
+from scalevec.analysis.comparison.scale import extrapolation_remark
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import fit, rolling
@@ -19,9 +19,6 @@ from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import notes
 from scalevec.analysis.tables.content import Table
 
-POINTS = {"geometric middle": "middle", "largest": "largest"}
-"""The points of a multiplier that the table shows, and their names in a record."""
-
 _OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_agreeing", "n_starts")
 
 
@@ -29,7 +26,8 @@ _OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_ag
 class _FittedRow:
     setting: dict[str, str]
     fit: Fit
-    multipliers: dict[str, Multiplier]
+    multiplier: Multiplier | None
+    """At the largest C."""
     next_rungs: list[dict[str, Any]]
     """The rolling hold-outs: each next rung predicted by the law of the smaller ones."""
     reason: str
@@ -44,9 +42,7 @@ class _FittedRow:
         """The cells of the row."""
         held = self.fit.hold_out.get("relative_error")
         errors = [step["relative_error"] for step in self.next_rungs if "relative_error" in step]
-        shown = [
-            "1" if self.fit.arm == reference else notes.multiplier(self.multipliers.get(at)) for at in POINTS
-        ]
+        multiplier = "1" if self.fit.arm == reference else notes.multiplier(self.multiplier)
         return (
             *self.setting.values(),
             self.fit.arm,
@@ -54,7 +50,7 @@ class _FittedRow:
             str(self.fit.n_points),
             _percentages([] if held is None else [held]),
             _percentages(errors),
-            *shown,
+            multiplier,
         )
 
     def _parameter(self, name: str) -> str:
@@ -82,10 +78,9 @@ class _FittedRow:
             "hold_out_relative_error": fitted.hold_out.get("relative_error"),
             **errors,
         }
-        for at, point in POINTS.items():
-            record |= notes.of_multiplier(f"multiplier_{point}", self.multipliers.get(at))
         return {
             **record,
+            **notes.of_multiplier("multiplier_largest", self.multiplier),
             "n_convention": fitted.options.n_convention,
             "c_convention": fitted.options.c_convention,
         }
@@ -100,7 +95,7 @@ def build(trials: ComparedTrials) -> Table:
         fits, unfitted = fits_of(part, part.rows)
         problems += unfitted
         for fitted in fits:
-            at, reason = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
+            at, reason = _multiplier(part, fitted.arm) if fitted.arm in part.others else (None, "")
             of_arm = [step for step in steps if step["arm"] == fitted.arm]
             rows.append(_FittedRow(setting, fitted, at, of_arm, reason))
     if not rows:
@@ -112,24 +107,24 @@ def build(trials: ComparedTrials) -> Table:
 
 def laws_table(trials: ComparedTrials, fits: Sequence[Fit], problems: Sequence[str]) -> Table:
     """A row for each of ``fits`` with its law and hold-out, and why the others could not be fitted."""
-    return _of_rows(trials, [_FittedRow({}, fitted, {}, [], "") for fitted in fits], problems)
+    return _of_rows(trials, [_FittedRow({}, fitted, None, [], "") for fitted in fits], problems)
 
 
 def _of_rows(trials: ComparedTrials, rows: Sequence[_FittedRow], problems: Sequence[str]) -> Table:
     """The table without the conventions of its source; columns that are blank everywhere are left out."""
     parameters = law_named(trials.options.law).parameters
     labels = (*(rows[0].setting if rows else ()), "arm")
-    numbers = (*parameters, "points", "hold-out", "next rungs", "at the middle C", "at the largest C")
+    numbers = (*parameters, "points", "hold-out", "next rungs", "at the largest C")
     others = [row for row in rows if row.fit.arm != trials.reference] or rows
     blank = {
         "hold-out": not any("relative_error" in row.fit.hold_out for row in rows),
         "next rungs": not any("relative_error" in step for row in rows for step in row.next_rungs),
-        **dict.fromkeys(numbers[-2:], not any(row.multipliers for row in others)),
+        "at the largest C": not any(row.multiplier for row in others),
     }
     columns = (*labels, *numbers)
     kept = [at for at, name in enumerate(columns) if not blank.get(name)]
     groups = (*("",) * len(labels), *(formula_of(trials.options),) * len(parameters), "", "", "")
-    groups = (*groups, "multiplier", "multiplier")
+    groups = (*groups, "multiplier")
     texts = [row.texts(trials.reference) for row in rows]
     return Table(
         title="Scaling laws",
@@ -150,16 +145,14 @@ def next_rungs(part: ComparedTrials) -> list[dict[str, Any]]:
     return rolling(part.rows, dataclasses.replace(part.options, where=None))
 
 
-def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier], str]:
-    """The multipliers of ``arm`` by the point of the range, or none and why."""
+def _multiplier(part: ComparedTrials, arm: str) -> tuple[Multiplier | None, str]:
+    """The multiplier of ``arm`` at the largest C, or none and why."""
     of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
     if of_arm.laws is None:
-        return {}, of_arm.reason
-    points = points_along(part.pairs(arm).complete)
-    shown = [of_arm.laws.multiplier(name, compute, compute) for name, compute, _ in points]
+        return None, of_arm.reason
+    shown = of_arm.multiplier(part.pairs(arm).complete)
     remark = extrapolation_remark(shown, of_arm.held)
-    reason = remark and f"beyond the range of {part.reference} {remark}"
-    return {multiplier.at: multiplier for multiplier in noted(shown, of_arm.held)}, reason
+    return shown[0], remark and f"beyond the range of {part.reference} {remark}"
 
 
 def fits_of(trials: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:
@@ -197,7 +190,7 @@ def _notes(trials: ComparedTrials, rows: Sequence[_FittedRow], blank: Mapping[st
     if not blank["at the largest C"]:
         sentences.append(
             f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, at the "
-            "geometric middle and the largest C that both were run at; above one the arm saves."
+            "largest C that both were run at; above one the arm saves."
         )
     if not blank["hold-out"]:
         sentences.append(

@@ -42,19 +42,18 @@ def compare(
 ) -> Result:
     """Compare each arm with the reference: differences, intervals, a verdict."""
     data, arm, options = question(source, runs_dir, reference, given, reading)
-    comparisons, of_laws = analysis.compare_arms(
+    by_pairs, by_laws = analysis.compare_arms(
         data.rows, reference=arm, options=options, by=by, tokens_per_parameter=tokens_per_parameter
     )
 
     def text() -> str:
-        shown = [_of_pairs(comparisons, verbose=verbose)] if comparisons else []
-        return "\n\n".join([*shown, *([_by_laws(of_laws, verbose=verbose)] if of_laws else [])])
+        kinds = [kind for kind in (by_pairs, by_laws) if kind]
+        return "\n\n".join(_answer(kind, verbose=verbose) for kind in kinds)
 
-    records = [*(pairs.to_dict() for pairs in comparisons), *(laws.to_dict() for laws in of_laws)]
-    return Result(records, text, output=output)
+    return Result([each.to_dict() for each in (*by_pairs, *by_laws)], text, output=output)
 
 
-def _of_pairs(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
+def _answer(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
     """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
     from scalevec.analysis.report.text import verdict_table
 
@@ -63,14 +62,7 @@ def _of_pairs(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) ->
     return "\n".join([verdict_table(comparisons), *_caveats(comparisons)])
 
 
-def _by_laws(of_laws: Sequence["analysis.LawComparison"], *, verbose: bool) -> str:
-    """The same of arms that are compared by their laws."""
-    if verbose:
-        return f"{analysis.laws_comparison_text(of_laws)}\n\n{analysis.laws_table(of_laws)}"
-    return "\n".join([analysis.laws_table(of_laws), *_caveats(of_laws)])
-
-
-def _caveats(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]") -> list[str]:
+def _caveats(comparisons: Sequence["analysis.Comparison"]) -> list[str]:
     """The first caveats, each once, and how many more there are."""
     caveats = list(dict.fromkeys(text for comparison in comparisons for text in comparison.warnings))
     shown = [f"caveat: {caveat}" for caveat in caveats[:MOST_CAVEATS]]
