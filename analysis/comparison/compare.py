@@ -16,7 +16,7 @@ from scalevec.analysis.comparison.differences import (
 )
 from scalevec.analysis.comparison.fairness import Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import ShownLaws, laws_of_pairs
+from scalevec.analysis.comparison.pair_laws import ShownLaws, common_range, laws_of_pairs
 from scalevec.analysis.comparison.plan import (
     claim_status,
     dropped_trials,
@@ -219,9 +219,7 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
     require_common_cells(trials)
     family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
     laws = [_laws_of(evidence) for evidence, _ in family]
-    of_laws = [
-        _from_laws(evidence, shown) for (evidence, _), shown in zip(family, laws, strict=True)
-    ]
+    of_laws = [_from_laws(evidence, shown) for (evidence, _), shown in zip(family, laws, strict=True)]
     changes = [
         changes_of(evidence, fields["trend"], fields["withheld"])
         for (evidence, _), fields in zip(family, of_laws, strict=True)
@@ -310,7 +308,7 @@ def _question(trials: ComparedTrials) -> dict[str, Any]:
 
 
 def _laws_of(evidence: Evidence) -> ShownLaws:
-    """The laws of the pairs, which give no multiplier where a bound or a side that diverged stands against."""
+    """The laws of the pairs, which give no multiplier where a loss is a bound or a side diverged."""
     pairs, names = evidence.pairs, {"reference": evidence.reference, "arm": evidence.arm}
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
     options = dataclasses.replace(options, level=evidence.paired.level(options.level))
@@ -326,11 +324,15 @@ def _from_laws(evidence: Evidence, shown: ShownLaws) -> dict[str, Any]:
     """The fields that rest on laws fitted to the pairs, and what is to be said of those laws."""
     laws, complete = shown.laws.described() if shown.laws else [], evidence.pairs.complete
     trend = trend_per_decade(evidence.paired, evidence.paired.level(evidence.options.level))
+    multipliers, change = (), None
+    if shown.laws and not shown.reason:
+        low, high = common_range(complete)
+        multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)
     return {
         "withheld": shown.reason,
         "hold_out": shown.held,
         "laws": tuple(laws),
-        "compute_multipliers": shown.multiplier(complete),
-        "trend": {**trend, "multiplier_per_decade": shown.change(complete)},
+        "compute_multipliers": multipliers,
+        "trend": {**trend, "multiplier_per_decade": change},
         "warnings": of_laws(laws),
     }

@@ -108,8 +108,9 @@ def _of_bounds(pairs: Pairs, named: "dict[str, pd.Series[str]]") -> Iterator[Lin
 def _of_carried(pairs: Pairs, named: "dict[str, pd.Series[str]]") -> Iterator[Line]:
     """Which rates were carried from smaller sizes, and where they are far apart and no side was checked."""
     is_carried = {name: (of_side == "carried").to_numpy(bool) for name, of_side in named.items()}
-    names, either = [name for name, of_side in is_carried.items() if of_side.any()], np.any(
-        list(is_carried.values()), axis=0
+    names, either = (
+        [name for name, of_side in is_carried.items() if of_side.any()],
+        np.any(list(is_carried.values()), axis=0),
     )
     if not names:
         return

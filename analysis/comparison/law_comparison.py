@@ -129,9 +129,7 @@ class LawsOnLine(TwoLaws):
                 for n, d in zip(sizes, tokens, strict=True)
             )
             names = " and ".join(repr(side.data.arm) for side in arms)
-            raise DataError(
-                f"{names} ({spans}) have no size in common at {ratio:.3g} tokens per parameter"
-            )
+            raise DataError(f"{names} ({spans}) have no size in common at {ratio:.3g} tokens per parameter")
         return np.asarray(6 * ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
 
     def range(self) -> tuple[float, float]:
@@ -302,9 +300,9 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
         reference=reference,
         arm=arm,
         verdict=verdict,
-        scope=Line("line", f"{at[0].rung} to {at[-1].rung}"),
+        scope=Line("line", f"{at[0].rung} to {count(at[-1].n_params)}"),
         reason=crossing,
-        at_sizes=_along(at, verdict, crossing, note),
+        at_sizes=_along(at, verdict, crossing, "" if interval else note),
         with_scale=ScaleLine("none", "says nothing: no pairs"),
         fair=Line("unknown", f"not known: by the law {options.law} of each, which no pairs check"),
         claim_status=Line("no_plan", "no plan"),
@@ -327,7 +325,7 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
 
 def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str) -> Line:
     """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
-    where = f"{at[0].rung} to {at[-1].rung}"
+    where = f"{at[0].rung} to {count(at[-1].n_params)}"
     if crossing:
         return Line("crosses", f"the laws cross on the line, {where}")
     word = {"better": "lower", "worse": "higher"}.get(verdict)

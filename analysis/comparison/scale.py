@@ -6,7 +6,6 @@ Holm's correction over the arms leaves the change significant; else it is consta
 lies within 5 or 10 % per decade (two one-sided tests at 5 %).
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,24 +14,11 @@ import numpy as np
 
 from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS
 from scalevec.analysis.comparison.verdict import Evidence, Judgement
-from scalevec.analysis.data.pairs import Pairs
-from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import is_loss, limits, percent, signed, span, unit_of
-from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import holm
-from scalevec.analysis.statistics.rung_noise import (
-    Component,
-    Error,
-    RungNoise,
-    longer,
-    satterthwaite,
-    with_split,
-)
-from scalevec.analysis.statistics.sample import sample_of
 
 Measure = Literal["multiplier", "nats", ""]
 NARROWEST = (0.05, 0.10)
@@ -132,90 +118,3 @@ def _line(
         text = f"{gain} constant within {percent(within[0])} per decade of C ({change.shown}){aside}"
         return ScaleLine("constant", text, change.measure)
     return ScaleLine("not_resolved", f"not resolved: {change.shown}{aside}", change.measure)
-
-
-EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
-"""What is predicted of a held rung, as weights of the losses of reference and arm."""
-
-
-def prediction_intervals(
-    pairs: Pairs, held: BoolArray, options: AnalysisOptions, level: float
-) -> dict[str, tuple[float, tuple[float, float]]]:
-    """What is expected at the ``held`` complete pairs by the other rungs' laws, with its interval, by name.
-
-    They hold the noise of the laws through the other rungs and that of the held pairs' own mean, each with
-    the noise of its rungs, and the test split's error of what is left between them. Empty where either has no
-    noise figure, or a planned pair no result. The names are those of :data:`EXPECTED`, the unit is the
-    table's; ``level`` is that of each law, the difference's is that of the options.
-    """
-    if pairs.is_interim:
-        return {}
-    rest = np.array(pairs.table["kind"] == "complete")
-    rest[np.flatnonzero(rest)[held]] = False
-    try:
-        laws = ArmLaws(pairs.cut(rest), options)
-    except DataError:
-        return {}
-    sample, complete = sample_of(pairs), pairs.complete
-    losses = complete[["loss_reference", "loss_arm"]].to_numpy(float).T
-    # In log loss, as that of the laws: pooled over rungs it is in proportion to the loss.
-    of_held = RungNoise(np.log(losses), sample.cells, sample.clusters, sample.rungs)
-    if laws.draws is None or not of_held.df:
-        return {}
-    at = [complete.loc[held, f"compute_{side}"].to_numpy(float)[None] for side in ("reference", "arm")]
-    weights, expected = held / held.sum(), {}
-    for name, (reference_sign, arm_sign) in EXPECTED.items():
-        signs = np.array([reference_sign, arm_sign])
-
-        def combined(of_laws: Parameters, signs: FloatArray = signs) -> FloatArray:
-            drawn = [laws.law.predict(side, {"x": x}) for side, x in zip(of_laws, at, strict=True)]
-            return np.asarray((signs[1] * drawn[1] + signs[0] * drawn[0]).mean(axis=1))
-
-        of_rest = longer(laws.errors_of_seeds(combined, combined(laws.draws)))
-        errors = [_sum_of(of_rest, each) for each in of_held.errors(signs[:, None] * losses * weights)]
-        split: list[Component] = []
-        if sample.split is not None and laws.left_out is not None:
-            observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), weights)
-            split = [Component(*sample.split.jackknife(combined(laws.left_out) - observed))]
-        half = with_split(errors, split)[0].half(options.level if name == "difference" else level)
-        value = float(combined(laws.best)[0])
-        expected[name] = (value, (value - half, value + half))
-    return expected
-
-
-def _sum_of(*errors: Error) -> Error:
-    return satterthwaite([Component(error.standard_error**2, error.df) for error in errors])
-
-
-def hold_out_problem(held: Mapping[str, Any]) -> str:
-    """Why the hold-out forbids to extrapolate; empty where it does not."""
-    if not held.get("fails"):
-        return ""
-    return (
-        f"the hold-out fails: at {held['rung'][:80]} the difference is {signed(held['observed'])}, where the "
-        f"laws of the other rungs predict {signed(held['predicted'])} ({span(held['interval'])})"
-    )
-
-
-def unchecked(held: Mapping[str, Any]) -> str:
-    """Why no hold-out could have withheld anything, as a clause; empty where one could."""
-    if held.get("interval"):
-        return ""
-    if reason := held.get("reason"):
-        return f"no hold-out checks the laws ({reason})"
-    return "no hold-out checks the laws (it has no prediction interval)"
-
-
-def extrapolation_remark(multipliers: Sequence[Multiplier], held: Mapping[str, Any]) -> str:
-    """What is to be said of those ``multipliers`` that are extrapolated; empty where none is."""
-    return unchecked(held) if any(multiplier.extrapolated for multiplier in multipliers) else ""
-
-
-def noted(multipliers: Sequence[Multiplier], held: Mapping[str, Any]) -> list[Multiplier]:
-    """The multipliers, of which an extrapolated one says where no hold-out checks its laws."""
-    return [
-        dataclasses.replace(each, note="; ".join(filter(None, [each.note, unchecked(held)])))
-        if each.extrapolated
-        else each
-        for each in multipliers
-    ]

@@ -230,11 +230,11 @@ def of_reference(trials: ComparedTrials) -> list[str]:
         left_out = f"{plural(trials.n_unplaced, 'trial')} without a result left out"
         warnings.append(f"{left_out}: no record says of which size and token budget; {MEMBERS_REMEDY}")
     rows = trials.of_arm(trials.reference, "completed")
-    if {"lr_status", "loss_validation"} <= set(rows) and rows["loss_validation"].isna().all():
-        if rows["lr_status"].isin(CHOSEN).any():
-            warnings.append(
-                "learning rates were chosen on the text that is compared: the trials have one loss"
-            )
+    if {"lr_status", "loss_validation"} <= set(rows):
+        were_chosen = rows["lr_status"].isin(CHOSEN).any()
+        if were_chosen and rows["loss_validation"].isna().all():
+            text = "learning rates were chosen on the text that is compared: the trials have one loss"
+            warnings.append(text)
     return warnings + _chosen_on_compared(trials)
 
 
@@ -246,8 +246,8 @@ def _chosen_on_compared(trials: ComparedTrials) -> list[str]:
     tuned, compared = (rows.loc[rows["stage"] == stage, names] for stage in ("tuning", "comparison"))
     both = compared.merge(tuned.drop_duplicates(), on=names)[names[:2]].drop_duplicates()
     where = few([f"{arm} at {rung}" for arm, rung in both.itertuples(index=False)])
-    text = f"learning rates of {where} were chosen on seeds that are compared: the lowest of several is too low"
-    return [text] if where else []
+    text = "were chosen on seeds that are compared: the lowest of several is too low"
+    return [f"learning rates of {where} {text}"] if where else []
 
 
 def of_pairs(evidence: Evidence) -> list[str]:

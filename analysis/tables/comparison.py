@@ -9,7 +9,6 @@ from scalevec.analysis.comparison.compare import Comparison, compared
 from scalevec.analysis.comparison.differences import CellMean, excludes_zero
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import laws_to_show
-from scalevec.analysis.comparison.scale import extrapolation_remark, noted
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning, p_value
 from scalevec.analysis.laws import formula_of
@@ -98,10 +97,10 @@ class _Cells:
                     self.reasons.append((of_arm.reason.rstrip("."), arm))
                     continue
                 compute = part.compute(arm)
-                shown = [of_arm.laws.multiplier("chosen", c, c) for c in compute.values()]
-                self.multipliers[arm] |= zip(compute, noted(shown, of_arm.held), strict=True)
-                if remark := extrapolation_remark(shown, of_arm.held):
-                    self.remarks.append((remark, notes.arm_at(setting, arm)))
+                shown = {key: of_arm.multiplier(c, "chosen") for key, c in compute.items()}
+                self.multipliers[arm] |= shown
+                if of_arm.unchecked and any(each.extrapolated for each in shown.values()):
+                    self.remarks.append((of_arm.unchecked, notes.arm_at(setting, arm)))
                 for name, (law, number) in zip((part.reference, arm), of_arm.laws.sides, strict=True):
                     warnings = equal_optima_warning(law.equal_parameters(number))
                     self.remarks += [(warning, notes.arm_at(setting, name)) for warning in warnings]

@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import laws_to_show
-from scalevec.analysis.comparison.scale import extrapolation_remark
+from scalevec.analysis.comparison.pair_laws import common_range, laws_to_show
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import fit, rolling
@@ -150,9 +149,9 @@ def _multiplier(part: ComparedTrials, arm: str) -> tuple[Multiplier | None, str]
     of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
     if of_arm.laws is None:
         return None, of_arm.reason
-    shown = of_arm.multiplier(part.pairs(arm).complete)
-    remark = extrapolation_remark(shown, of_arm.held)
-    return shown[0], remark and f"beyond the range of {part.reference} {remark}"
+    shown = of_arm.multiplier(common_range(part.pairs(arm).complete)[1])
+    remark = of_arm.unchecked if shown.extrapolated else ""
+    return shown, remark and f"beyond the range of {part.reference} {remark}"
 
 
 def fits_of(trials: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:

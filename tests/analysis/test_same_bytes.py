@@ -44,7 +44,7 @@ def written(path: Path, write: Callable[[Path], Any]) -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
-def by_laws(table: pd.DataFrame) -> list[analysis.LawComparison]:
+def by_laws(table: pd.DataFrame) -> list[analysis.Comparison]:
     return analysis.compare_by_laws(table, reference="baseline", cluster="run", **BOOTSTRAP)
 
 
@@ -72,8 +72,6 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "predictions_text": lambda t, _: [
         analysis.predictions_text(fit, fit.ahead()) for fit in analysis.fit(t, **BOOTSTRAP).values()
     ],
-    "laws_comparison_text": lambda t, _: analysis.laws_comparison_text(by_laws(t)),
-    "laws_table": lambda t, _: analysis.laws_table(by_laws(t)),
     "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], OPTIONS)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
     "profiles": lambda t, _: analysis.profiles(t).to_csv(),

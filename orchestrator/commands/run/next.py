@@ -69,14 +69,15 @@ def next(
 
 def _withheld(evidence: "Evidence") -> str:
     """Why the laws of an arm and its reference give no multiplier."""
-    from scalevec.analysis.comparison.pair_laws import held_out_difference, refuted
+    from scalevec.analysis.comparison.pair_laws import laws_of_pairs
 
     pairs = evidence.pairs
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
     names = {"reference": evidence.reference, "arm": evidence.arm}
     if pairs.complete.empty:
         return ""
-    return refuted(pairs, options, held_out_difference(pairs, options), names)
+    shown = laws_of_pairs(pairs, options, names)
+    return shown.reason if shown.laws else ""
 
 
 def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":
