@@ -233,7 +233,9 @@ def decided(multiplier: float, with_margin: bool = False, n_rungs: int = 4) -> S
         sample = PairedSample.of(effect + PAIR_SD * rng.standard_normal(len(rung)), rung)
         reached = [inference.overall(sample.kept(seed < look)) for look in looks]
         fixed = inference.overall(sample.kept(seed < FIXED_SEEDS)).interval(LEVEL)
-        until_end = looks_at(reached, looks, settings)
+        margin, p_values = settings.margin, [estimate.p_value() for estimate in reached]
+        inside = [inference.equivalence_p(each, margin) if margin else None for each in reached]
+        until_end = looks_at(reached, looks, settings, p_values, inside)
         different = next((look for look in until_end if look.p is not None and look.p < 1 - LEVEL), None)
         last = different or until_end[-1]
         is_lower = reached[last.number].value < 0

@@ -16,7 +16,7 @@ from scalevec.analysis.comparison.differences import (
 )
 from scalevec.analysis.comparison.fairness import Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import ShownLaws, common_range, laws_of_pairs
+from scalevec.analysis.comparison.pair_laws import common_range, laws_of_pairs
 from scalevec.analysis.comparison.plan import (
     claim_status,
     dropped_trials,
@@ -25,7 +25,7 @@ from scalevec.analysis.comparison.plan import (
     plan_of,
 )
 from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
-from scalevec.analysis.comparison.scale import ScaleLine, changes_of, with_scale
+from scalevec.analysis.comparison.scale import ScaleLine, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
 from scalevec.analysis.comparison.words import at_sizes, of_laws, of_pairs, of_reference, sentence
@@ -159,9 +159,7 @@ class Comparisons(dict[str, Comparison]):
         """The sentence of each arm, a line each."""
         return "\n".join(comparison.sentence for comparison in self.values())
 
-    def __repr__(self) -> str:
-        """The same as :meth:`summary`."""
-        return self.summary()
+    __repr__ = summary
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, float_format="{:.4f}".format))
@@ -218,13 +216,8 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         )
     require_common_cells(trials)
     family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
-    laws = [_laws_of(evidence) for evidence, _ in family]
-    of_laws = [_from_laws(evidence, shown) for (evidence, _), shown in zip(family, laws, strict=True)]
-    changes = [
-        changes_of(evidence, fields["trend"], fields["withheld"])
-        for (evidence, _), fields in zip(family, of_laws, strict=True)
-    ]
-    lines = with_scale(family, changes, [shown.reason for shown in laws], trials.n_arms_left_out)
+    of_laws = [_from_laws(evidence) for evidence, _ in family]
+    lines = with_scale(family, of_laws, trials.n_arms_left_out)
     notes, predicted = of_reference(trials), predictions_of(trials)
     return [
         _comparison(trials, evidence, decision, fields | {"with_scale": line}, notes, predicted)
@@ -234,21 +227,15 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
 
 def require_common_cells(trials: ComparedTrials) -> None:
     """Raise :class:`DataError` where no arm has anything in common with the reference."""
-    all_pairs, reference = [trials.pairs(arm) for arm in trials.others], trials.reference
-    if any(pairs.table[["status_reference", "status_arm"]].notna().all(axis=1).any() for pairs in all_pairs):
+    all_pairs, sides = [trials.pairs(arm) for arm in trials.others], ["status_reference", "status_arm"]
+    if any(pairs.table[sides].notna().all(axis=1).any() for pairs in all_pairs):
         return
+    rows, is_other = trials.rows, trials.rows["arm"] != trials.reference
     key = ", ".join([*all_pairs[0].cell_columns, "seed"])
-    rungs, rungs_of_others = (
-        dict.fromkeys(
-            str(rung)
-            for pairs in some
-            for rung in pairs.table.loc[pairs.table[f"status_{side}"].notna(), "rung"]
-        )
-        for side, some in (("reference", all_pairs[:1]), ("arm", all_pairs))
-    )
+    rungs, of_others = (shortened(rows.loc[of_side, "rung"].unique()) for of_side in (~is_other, is_other))
     raise DataError(
-        f"no arm has a trial in common with {reference!r}: a pair agrees in {key}; rungs of {reference!r}: "
-        f"{shortened(list(rungs))}; of the others: {shortened(list(rungs_of_others))}"
+        f"no arm has a trial in common with {trials.reference!r}: a pair agrees in {key}; rungs of "
+        f"{trials.reference!r}: {rungs}; of the others: {of_others}"
     )
 
 
@@ -307,32 +294,29 @@ def _question(trials: ComparedTrials) -> dict[str, Any]:
     }
 
 
-def _laws_of(evidence: Evidence) -> ShownLaws:
-    """The laws of the pairs, which give no multiplier where a loss is a bound or a side diverged."""
+def _from_laws(evidence: Evidence) -> dict[str, Any]:
+    """The fields that rest on laws fitted to the pairs, and what is to be said of those laws.
+
+    There is no multiplier where a loss is only a bound, or a side diverged.
+    """
     pairs, names = evidence.pairs, {"reference": evidence.reference, "arm": evidence.arm}
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
     options = dataclasses.replace(options, level=evidence.paired.level(options.level))
-    bound, against = dict.fromkeys(side for size in evidence.sizes for side in size.bound), ""
+    against, bound = "", dict.fromkeys(side for size in evidence.sizes for side in size.bound)
     if bound:
         against = f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
     elif evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
         against = "a side of some pairs diverged"
-    return laws_of_pairs(pairs, options, names, against)
-
-
-def _from_laws(evidence: Evidence, shown: ShownLaws) -> dict[str, Any]:
-    """The fields that rest on laws fitted to the pairs, and what is to be said of those laws."""
-    laws, complete = shown.laws.described() if shown.laws else [], evidence.pairs.complete
-    trend = trend_per_decade(evidence.paired, evidence.paired.level(evidence.options.level))
-    multipliers, change = (), None
+    shown = laws_of_pairs(pairs, options, names, against)
+    laws, multipliers, change = shown.laws.described() if shown.laws else [], (), None
     if shown.laws and not shown.reason:
-        low, high = common_range(complete)
+        low, high = common_range(pairs.complete)
         multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)
     return {
         "withheld": shown.reason,
         "hold_out": shown.held,
         "laws": tuple(laws),
         "compute_multipliers": multipliers,
-        "trend": {**trend, "multiplier_per_decade": change},
+        "trend": {**trend_per_decade(evidence.paired, options.level), "multiplier_per_decade": change},
         "warnings": of_laws(laws),
     }

@@ -19,7 +19,7 @@ from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import signed
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics.looks import FUTILE, Ending, Look, chance_of_a_claim, sequential_p
-from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm
+from scalevec.analysis.statistics.paired import Estimate, holm
 
 VERDICTS, DROPPED, DECLARED = "verdicts", "dropped", "declared"
 """Keys of ``DataFrame.attrs``."""
@@ -88,8 +88,8 @@ def looks_at(
     reached: Sequence[Estimate | None],
     looks: tuple[int, ...],
     options: AnalysisOptions,
-    p_values: Sequence[float | None] | None = None,
-    inside: Sequence[float | None] | None = None,
+    p_values: Sequence[float | None],
+    inside: Sequence[float | None],
 ) -> list[Look]:
     """The looks that one arm has reached, up to the one at which it is equivalent or futile to go on with.
 
@@ -97,14 +97,10 @@ def looks_at(
         reached: The mean difference at each look that was reached, of its pairs alone.
         looks: All declared looks.
         options: With the level, how far the design goes on, and the margin.
-        p_values: Of a difference at each of them; by default those of the means.
-        inside: Of equivalence at each of them; by default those of the means.
+        p_values: Of a difference at each of them.
+        inside: Of equivalence at each of them.
     """
     until, margin, alpha = options.until, options.margin, 1 - options.level
-    if p_values is None:
-        p_values = [estimate.p_value() if estimate else None for estimate in reached]
-    if inside is None:
-        inside = [equivalence_p(estimate, margin) if estimate and margin else None for estimate in reached]
     doubled = [None if p is None else min(1.0, 2 * p) for p in inside]
     passed: list[Look] = []
     for number, p in enumerate(p_values):

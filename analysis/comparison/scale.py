@@ -1,4 +1,4 @@
-"""Line 2 of an answer: what becomes of a difference with scale, and what forbids a law to say it.
+"""Line 2 of an answer: what becomes of a difference with scale.
 
 A lower loss at some sizes is not better scaling. Asked is how the compute multiplier changes per decade of C,
 or, where a law misses the runs, how the difference itself does, which needs no law. It grows or shrinks where
@@ -17,8 +17,7 @@ from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS
 from scalevec.analysis.comparison.verdict import Evidence, Judgement
 from scalevec.analysis.formatting import is_loss, limits, percent, signed, span, unit_of
-from scalevec.analysis.statistics.noise import t_quantile
-from scalevec.analysis.statistics.paired import holm
+from scalevec.analysis.statistics.paired import Estimate, holm
 
 Measure = Literal["multiplier", "nats", ""]
 NARROWEST = (0.05, 0.10)
@@ -44,25 +43,21 @@ class Change:
     """The 90 % interval of the change as a share: 0.1 is a gain that grows by 10 % per decade."""
 
 
-def changes_of(evidence: Evidence, trend: Mapping[str, Any], withheld: str) -> Change | None:
-    """The change of an arm's multiplier, or of its difference where laws are ``withheld``; None for none."""
+def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:
+    """The change of an arm's multiplier, or of its difference where there is none; None without a figure."""
     mean, level = evidence.difference.mean, evidence.options.level
     if mean is None or len(evidence.judged) < 2:
         return None
-    # A gain that grows has a rising multiplier; a loss that grows has a falling one.
-    sign = 1.0 if mean < 0 else -1.0
     factor = trend["multiplier_per_decade"]
-    if factor and factor["log_error"] and not withheld and len(evidence.judged) >= FEWEST_RUNGS:
-        from scipy.special import stdtr
-
-        log, error, df = float(np.log(factor["estimate"])), factor["log_error"], factor["df"]
-        ends = np.exp([log + sided * t_quantile(level, df) * error for sided in (-1, 1)])
-        half = t_quantile(EQUIVALENCE_LEVEL, df) * error
-        share = sorted(np.exp(sign * (log + sided * half)) - 1 for sided in (-1, 1))
-        interval = limits((float(ends[0]), float(ends[1])), ".3f")
-        shown = f"x{factor['estimate']:.3f} per decade of C, {percent(level)} interval {interval}"
-        p = float(2 * stdtr(df, -abs(log) / error))
-        return Change("multiplier", sign * log, shown, p, (share[0], share[1]))
+    if factor and factor["log_error"] and len(evidence.judged) >= FEWEST_RUNGS:
+        log = Estimate(float(np.log(factor["estimate"])), factor["log_error"], factor["df"])
+        low, high = np.exp(log.interval(level) or (0.0, 0.0))
+        shown = f"x{factor['estimate']:.3f} per decade of C, {percent(level)} interval "
+        # A gain that grows has a rising multiplier; a loss that grows has a falling one.
+        sign = 1.0 if mean < 0 else -1.0
+        share = sorted(np.exp(sign * end) - 1 for end in log.interval(EQUIVALENCE_LEVEL) or (0.0, 0.0))
+        shown += limits((float(low), float(high)), ".3f")
+        return Change("multiplier", sign * log.value, shown, log.p_value() or 0.0, (share[0], share[1]))
     if trend["p_value"] is None or not mean:
         return None
     unit = f" {name}" if (name := unit_of(evidence.options.y, evidence.options.unit)) else ""
@@ -73,17 +68,19 @@ def changes_of(evidence: Evidence, trend: Mapping[str, Any], withheld: str) -> C
 
 
 def with_scale(
-    family: Sequence[tuple[Evidence, Judgement]],
-    changes: Sequence[Change | None],
-    withheld: Sequence[str],
-    n_others: int = 0,
+    family: Sequence[tuple[Evidence, Judgement]], of_laws: Sequence[Mapping[str, Any]], n_others: int = 0
 ) -> list[ScaleLine]:
-    """Line 2 of each arm; p-values of the changes are corrected by Holm over the arms and ``n_others``."""
-    known = [change.p_value if change else None for change in changes]
-    corrected = holm([*known, *[None] * n_others])
+    """Line 2 of each arm by its ``trend`` and why its laws are ``withheld``.
+
+    p-values of the changes are corrected by Holm over the arms and ``n_others``.
+    """
+    changes = [
+        _change(evidence, fields["trend"]) for (evidence, _), fields in zip(family, of_laws, strict=True)
+    ]
+    corrected = holm([*(change and change.p_value for change in changes), *[None] * n_others])
     return [
-        _line(evidence, decision, change, p, why)
-        for (evidence, decision), change, p, why in zip(family, changes, corrected, withheld, strict=False)
+        _line(evidence, decision, change, p, fields["withheld"])
+        for (evidence, decision), change, p, fields in zip(family, changes, corrected, of_laws, strict=False)
     ]
 
 

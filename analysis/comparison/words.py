@@ -10,7 +10,7 @@ from scalevec.analysis.comparison.fairness import CHOSEN, Line, recorded
 from scalevec.analysis.comparison.line_laws import SIDES
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict
-from scalevec.analysis.data.pairs import PairKind, Pairs, differs, varying
+from scalevec.analysis.data.pairs import PairKind, Pairs, differs
 from scalevec.analysis.data.tidy import BoolArray, simulation_warnings, unit_warnings
 from scalevec.analysis.formatting import (
     degrees,
@@ -37,6 +37,12 @@ _ABSENT = {
     PairKind.BOTH_DIVERGED: "both diverged",
     PairKind.FAILED: "failed or cancelled",
     PairKind.UNPAIRED: "a trial of one arm without its counterpart",
+}
+_BETWEEN = {
+    "rungs": "from the spread between rungs: one seed each",
+    "clusters": "from the spread between clusters",
+    "seeds of clusters": "from whole clusters",
+    "whole seeds": "from whole seeds",
 }
 _ROUNDING, _MACHINES = "rounding differs", "the difference holds that of the machines too"
 
@@ -81,7 +87,7 @@ def _of_sizes(evidence: Evidence, decision: Judgement) -> Line:
     if lower and higher:
         return Line("crosses", f"lower at {_named(lower, every)}; higher at {_named(higher, every)}")
     if evidence.is_significant and len(known) == 1:
-        return Line(word, f"{word} at {known[0].name}{_over_settings(evidence)}")
+        return Line(word, f"{word} at {known[0].name}")
     same = evidence.differing(known, -1 if mean < 0 else 1, alone=True)
     if evidence.is_significant and known and len(same) == len(known):
         where = _all(known) if len(known) == len(evidence.sizes) else _named(known)
@@ -117,13 +123,6 @@ def _named(parts: Sequence[Part], every: Sequence[Part] = ()) -> str:
 
 def _all(parts: Sequence[Part]) -> str:
     return f"{'both' if len(parts) == 2 else f'all {len(parts)}'} sizes"
-
-
-def _over_settings(evidence: Evidence) -> str:
-    complete = evidence.pairs.complete
-    names = varying(complete, evidence.pairs.settings)
-    counts = [plural(complete[name].nunique(), name.replace("_", " ")) for name in names]
-    return f", over {joined(counts)}" if counts else ""
 
 
 def _diverged(evidence: Evidence) -> str:
@@ -178,28 +177,21 @@ def _value(evidence: Evidence) -> str:
 
 def _mean(evidence: Evidence) -> str:
     """The mean difference with its interval, pairs and degrees of freedom."""
-    estimate, interval = evidence.estimate, evidence.difference.interval
-    value = _value(evidence)
+    estimate, interval, value = evidence.estimate, evidence.difference.interval, _value(evidence)
     start = value[0].upper() + value[1:]
     if estimate is None or interval is None:
         return f"{start}, without a noise figure"
-    basis = {
-        "rungs": ["from the spread between rungs: one seed each"],
-        "clusters": ["from the spread between clusters"],
-        "seeds of clusters": ["from whole clusters"],
-        "whole seeds": ["from whole seeds"],
-    }.get(estimate.between, [])
     facts = [
         f"{percent(evidence.options.level)} interval {span(interval)}",
         plural(int(evidence.paired.keep.sum()), "pair"),
-        " ".join([degrees(estimate.df), *basis]),
+        " ".join(filter(None, [degrees(estimate.df), _BETWEEN.get(estimate.between, "")])),
         f"Holm p {p_value(evidence.difference.p_holm)}",
-        *assumptions(evidence.pairs, estimate),
+        *_assumptions(evidence.pairs, estimate),
     ]
     return f"{start} ({'; '.join(facts)})"
 
 
-def assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
+def _assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
     """What the interval of a mean assumes of seeds and leaves out, as clauses of a sentence."""
     of_seeds = "stated to be independent" if pairs.seeds_differ else "taken to share what a seed does"
     return [
@@ -210,13 +202,8 @@ def assumptions(pairs: Pairs, estimate: Estimate) -> list[str]:
 
 
 def of_laws(laws: Sequence[dict[str, Any]]) -> list[str]:
-    """Caveats of fitted laws: no verified optimum, or one that is not unique."""
-    warnings = [
-        f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
-        for law in laws
-        if not law["verified"]
-    ]
-    return warnings + [
+    """Where the optimum of a fitted law is not unique."""
+    return [
         f"law of the {law['side']} in {law['x']}: {warning}"
         for law in laws
         for warning in equal_optima_warning(law["equal_parameters"])
