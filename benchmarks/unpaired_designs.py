@@ -65,7 +65,7 @@ def _seen(sides: LawsOnLine, p_holm: float | None, gain: float) -> dict[str, flo
     mean, _ = sides.difference(sides.compute)
     at = sides.variables(sides.compute)
     difference = float(np.mean(_truth(at["N"], at["D"], gain) - _truth(at["N"], at["D"], 1.0)))
-    largest = sides.of_compute()
+    largest = sides.multipliers()[0]
     alone = mean.p_value() or 1.0
     verdict = law_verdict(mean, p_holm, sides.options, N_ARMS - 1)
     return {

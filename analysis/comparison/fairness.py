@@ -108,20 +108,19 @@ def _of_bounds(pairs: Pairs, named: "dict[str, pd.Series[str]]") -> Iterator[Lin
 def _of_carried(pairs: Pairs, named: "dict[str, pd.Series[str]]") -> Iterator[Line]:
     """Which rates were carried from smaller sizes, and where they are far apart and no side was checked."""
     is_carried = {name: (of_side == "carried").to_numpy(bool) for name, of_side in named.items()}
-    names, either = (
-        [name for name, of_side in is_carried.items() if of_side.any()],
-        np.any(list(is_carried.values()), axis=0),
-    )
+    names = [name for name, of_side in is_carried.items() if of_side.any()]
+    either = np.any(list(is_carried.values()), axis=0)
     if not names:
         return
-    complete, rungs = pairs.complete, pairs.complete["rung"].astype(str)
-    text = f"rates of {joined(names)} carried from smaller sizes at {joined(rungs[either].unique().tolist())}"
-    yield Line("carried", text)
+    complete = pairs.complete
+    rungs: pd.Series[str] = complete["rung"].astype(str)
+    where = joined(list(dict.fromkeys(rungs[either])))
+    yield Line("carried", f"rates of {joined(names)} carried from smaller sizes at {where}")
     checked = [(recorded(pairs, "carried_check", side) == "inside").any() for side in ("reference", "arm")]
     if {"learning_rate_reference", "learning_rate_arm"} <= set(complete) and not all(checked):
         rates = complete["learning_rate_arm"] / complete["learning_rate_reference"]
         apart = (np.abs(np.log(rates.to_numpy(float))) > np.log(FURTHEST_APART)) & either
-        if far := rungs[apart].unique().tolist():
+        if far := list(dict.fromkeys(rungs[apart])):
             yield Line("carried", f"carried rates differ more than twofold at {joined(far)}")
 
 

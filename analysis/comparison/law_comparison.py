@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, compare, compared
-from scalevec.analysis.comparison.differences import LossDifference, RungDifference
+from scalevec.analysis.comparison.differences import LossDifference, RungDifference, excludes_zero
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
+from scalevec.analysis.comparison.line_laws import Multiplier, Parameters, Statistic, TwoLaws
 from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
@@ -148,20 +148,22 @@ class LawsOnLine(TwoLaws):
 
     def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
         """Degrees of freedom are Satterthwaite's over the arms' parts; the fewer where runs are shared."""
-        if self.draws is None:
-            return Error(float("nan"), 0)
-        replicates = [self.draws[0], self.best[1]], [self.best[0], self.draws[1]]
+        spread, (reference, arm) = float(np.std(drawn)), self.arms
         parts = [
-            Component(float(np.var(statistic(of_arm))), side.df)
-            for of_arm, side in zip(replicates, self.arms, strict=True)
+            Component(float(np.var(statistic(varied))), side.df)
+            for varied, side in zip(self.one_at_a_time, self.arms, strict=True)
         ]
-        total, spread = sum(part.variance for part in parts), float(np.std(drawn))
-        shared = len(self.fits) == 1 or bool({*self.arms[0].data.clusters} & {*self.arms[1].data.clusters})
-        if not np.isfinite(total):
+        if not all(np.isfinite(part.variance) for part in parts):
             return Error(float("nan"), 0)
-        if shared or not total:
-            return Error(spread, min(side.df for side in self.arms))
+        if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
+            return Error(spread, min(reference.df, arm.df))
         return Error(spread, satterthwaite(parts).df)
+
+    @property
+    def one_at_a_time(self) -> list[Parameters]:
+        """The replicates of one side beside the best law of the other."""
+        reference, arm = self.draws or self.best
+        return [[reference, self.best[1]], [self.best[0], arm]]
 
     def difference(self, compute: FloatArray) -> tuple[Estimate, str]:
         """The mean difference, arm minus reference, at ``compute`` [points] of the line."""
@@ -185,26 +187,19 @@ class LawsOnLine(TwoLaws):
             )
         return tuple(points)
 
-    def of_compute(self) -> Multiplier:
-        """The compute multiplier at the end of the line."""
-        largest = float(self.compute[-1])
-        return self.multiplier("largest", largest, largest)
-
-    def of_tokens(self) -> tuple[Multiplier, ...]:
-        """The token multiplier at the size there, for laws in N and D."""
-        if set(self.law.variables) != {"N", "D"}:
-            return ()
+    def multipliers(self) -> tuple[Multiplier, ...]:
+        """That of compute at the end of the line and, for laws in N and D, that of tokens at its size."""
         size, tokens, compute = (float(of[0]) for of in self.places(self.compute[-1:]).values())
+        of_compute = self.multiplier("largest", compute, compute)
+        if set(self.law.variables) != {"N", "D"}:
+            return (of_compute,)
+
+        def at_the_size(d: FloatArray) -> dict[str, FloatArray]:
+            return {"N": np.full(len(d), size), "D": d}
+
         known = self.arms[0].data.rows["n_tokens"]
-        return (
-            self.multiplier(
-                "largest",
-                tokens,
-                compute,
-                lambda d: {"N": np.full(len(d), size), "D": d},
-                (float(known.min()), float(known.max())),
-            ),
-        )
+        span = (float(known.min()), float(known.max()))
+        return of_compute, self.multiplier("largest", tokens, compute, at_the_size, span)
 
 
 def arms_on_line(
@@ -289,7 +284,7 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     """The comparison of two sides; ``p_values`` are that of the mean difference, and by Holm."""
     options, (mean, note), (reference, arm) = laws.options, laws.difference(laws.compute), laws.names
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
-    at = laws.along_the_line()
+    at, multipliers = laws.along_the_line(), laws.multipliers()
     crossing = _crossing(at, mean.value)
     verdict: Verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
     n_runs = [f"{side.data.arm} {side.data.clusters.nunique()}" for side in laws.arms]
@@ -309,8 +304,8 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
         sentence=_sentence(laws, verdict, of_mean, note) + (f" {crossing.text}" if crossing else ""),
         loss_difference=of_mean,
         by_rung=at,
-        compute_multipliers=(laws.of_compute(),),
-        token_multipliers=laws.of_tokens(),
+        compute_multipliers=multipliers[:1],
+        token_multipliers=multipliers[1:],
         warnings=tuple(
             f"{side.data.arm}: {warning}"
             for side in laws.arms
@@ -326,14 +321,14 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
 def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str) -> Line:
     """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
     where = f"{at[0].rung} to {count(at[-1].n_params)}"
+    word = {"better": "lower", "worse": "higher"}.get(verdict)
     if crossing:
         return Line("crosses", f"the laws cross on the line, {where}")
-    word = {"better": "lower", "worse": "higher"}.get(verdict)
+    if verdict == "equivalent":
+        return Line("within_margin_on_average", f"within margin on average, {where}")
     if word is None:
-        code = "within_margin_on_average" if verdict == "equivalent" else "not_resolved"
-        why = f" ({note})" if note and code == "not_resolved" else ""
-        return Line(code, f"{code.replace('_', ' ')}{why}, {where}")
-    if all(point.interval and point.interval[0] * point.interval[1] > 0 for point in at):
+        return Line("not_resolved", f"not resolved{f' ({note})' if note else ''}, {where}")
+    if all(excludes_zero(point.interval) for point in at):
         return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
     return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
 
@@ -341,7 +336,7 @@ def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None
 def _crossing(at: Sequence[RungDifference], mean: float) -> Line | None:
     """Where the laws differ against their mean at a point, beyond its noise; None where they do not."""
     for point in at:
-        if point.interval and mean * point.mean < 0 < np.prod(point.interval):
+        if point.interval and mean * point.mean < 0 and excludes_zero(point.interval):
             shown = f"{signed(point.mean)} ({span(point.interval)})"
             text = f"The laws cross: at {point.rung} the difference is {shown}: no mean decides."
             return Line("crosses", text)
