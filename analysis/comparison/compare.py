@@ -232,7 +232,9 @@ def require_common_cells(trials: ComparedTrials) -> None:
         return
     rows, is_other = trials.rows, trials.rows["arm"] != trials.reference
     key = ", ".join([*all_pairs[0].cell_columns, "seed"])
-    rungs, of_others = (shortened(rows.loc[of_side, "rung"].unique()) for of_side in (~is_other, is_other))
+    rungs, of_others = (
+        shortened(list(dict.fromkeys(rows.loc[of_side, "rung"]))) for of_side in (~is_other, is_other)
+    )
     raise DataError(
         f"no arm has a trial in common with {trials.reference!r}: a pair agrees in {key}; rungs of "
         f"{trials.reference!r}: {rungs}; of the others: {of_others}"
@@ -308,7 +310,8 @@ def _from_laws(evidence: Evidence) -> dict[str, Any]:
     elif evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
         against = "a side of some pairs diverged"
     shown = laws_of_pairs(pairs, options, names, against)
-    laws, multipliers, change = shown.laws.described() if shown.laws else [], (), None
+    laws, change = shown.laws.described() if shown.laws else [], None
+    multipliers: tuple[Multiplier, ...] = ()
     if shown.laws and not shown.reason:
         low, high = common_range(pairs.complete)
         multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)

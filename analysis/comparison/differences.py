@@ -312,9 +312,19 @@ def corrected_differences(
         if estimate is None:
             found.append(LossDifference(None, None, None, None, 0))
             continue
-        errors = (estimate.standard_error, estimate.seeds_error) if estimate.has_noise else (None, None)
-        of_mean = (estimate.value, interval, paired.p_value(), p, estimate.df)
-        found.append(LossDifference(*of_mean, *errors, estimate.split_error, int(paired.keep.sum())))
+        found.append(
+            LossDifference(
+                mean=estimate.value,
+                interval=interval,
+                p_value=paired.p_value(),
+                p_holm=p,
+                df=estimate.df,
+                standard_error=estimate.standard_error if estimate.has_noise else None,
+                seeds_error=estimate.seeds_error if estimate.has_noise else None,
+                split_error=estimate.split_error,
+                n_pairs=int(paired.keep.sum()),
+            )
+        )
     return found
 
 

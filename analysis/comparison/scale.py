@@ -77,7 +77,7 @@ def with_scale(
     changes = [
         _change(evidence, fields["trend"]) for (evidence, _), fields in zip(family, of_laws, strict=True)
     ]
-    corrected = holm([*(change and change.p_value for change in changes), *[None] * n_others])
+    corrected = holm([*(change.p_value if change else None for change in changes), *[None] * n_others])
     return [
         _line(evidence, decision, change, p, fields["withheld"])
         for (evidence, decision), change, p, fields in zip(family, changes, corrected, of_laws, strict=False)
