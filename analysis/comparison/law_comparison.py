@@ -5,7 +5,7 @@ goes over the sizes and tokens that both were run at. The verdict is that of the
 line. Replicates of all arms are drawn together, whole runs' residuals with random signs: a run that several
 arms share (the same value in the cluster column) has the same sign in each of them, so that what it has in
 common goes out of a difference. Residuals are those of a fit without the run (for the signs: Cameron, Gelbach
-& Miller 2008), so that a run which draws the law to itself does not hide its noise.
+& Miller 2008), as a run may draw the law to itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ import pandas as pd
 from scalevec.analysis.comparison.compare import Comparison, compare, compared
 from scalevec.analysis.comparison.differences import LossDifference, RungDifference, excludes_zero
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.line_laws import Multiplier, Parameters, Statistic, TwoLaws
+from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
 from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
@@ -45,7 +45,7 @@ Basis = Literal["pairs", "laws"]
 
 
 @dataclass(frozen=True)
-class ArmLaw:
+class LawOfArm:
     """The law of one arm with its replicates, which have ``df`` degrees of freedom, or why there are none."""
 
     data: ArmData
@@ -57,7 +57,7 @@ class ArmLaw:
     reason: str = ""
 
 
-def laws_of(arms: Sequence[ArmData]) -> dict[str, ArmLaw]:
+def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
     """Return the law of each arm with replicates that are drawn together.
 
     Raises :class:`DataError` where the points of an arm leave a parameter free.
@@ -66,7 +66,7 @@ def laws_of(arms: Sequence[ArmData]) -> dict[str, ArmLaw]:
     jointly = bool(laws[0].points.law.per_arm)
     runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
     signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
-    found: list[ArmLaw] = []
+    found: list[LawOfArm] = []
     for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
         if jointly and found:
             found.append(replace(found[0], data=data, number=number))
@@ -78,14 +78,13 @@ def laws_of(arms: Sequence[ArmData]) -> dict[str, ArmLaw]:
         reason, refits = _problem(of_law, law, n_runs), None
         if not reason:
             refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, own)[0]))
-        found.append(ArmLaw(data, law, 0, refits, n_runs - law.theta.size, reason))
+        found.append(LawOfArm(data, law, 0, refits, n_runs - law.theta.size, reason))
     return {law.data.arm: law for law in found}
 
 
 def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
     """Why the runs carry no interval, as a sentence; empty where they do."""
     needed = max(FEWEST_CLUSTERS, law.theta.size + FEWEST_RESIDUAL_FREEDOM)
-    doubts = [data.doubt for data in arms if data.doubt]
     several = pooled_settings(pd.concat([data.rows for data in arms]), arms[0].options.settings)
     if arms[0].options.bootstrap == 0:
         return "no interval was asked for"
@@ -93,7 +92,7 @@ def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
         return f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
     if n_runs < needed:
         return f"no interval: {n_runs} independent runs for {law.theta.size} parameters, fewer than {needed}"
-    return doubts[0] if doubts else ""
+    return next((data.doubt for data in arms if data.doubt), "")
 
 
 class LawsOnLine(TwoLaws):
@@ -102,21 +101,17 @@ class LawsOnLine(TwoLaws):
     Raises :class:`DataError` where both were run at no size in common.
     """
 
-    def __init__(self, reference: ArmLaw, arm: ArmLaw, ratio: float) -> None:
+    def __init__(self, reference: LawOfArm, arm: LawOfArm, ratio: float) -> None:
         super().__init__([(side.law, side.number) for side in (reference, arm)], arm.data.options)
         self.arms, self.ratio, self.compute = (reference, arm), ratio, self._line((reference, arm), ratio)
+        self.names = (reference.data.arm, arm.data.arm)
         self.remark = reference.reason or arm.reason
         refits = [side.refits for side in self.arms[: len(self.fits)] if side.refits]
         if not self.remark:
             self.draw(refits)
 
-    @property
-    def names(self) -> tuple[str, str]:
-        """The reference's name and the arm's."""
-        return self.arms[0].data.arm, self.arms[1].data.arm
-
     @staticmethod
-    def _line(arms: Sequence[ArmLaw], ratio: float) -> FloatArray:
+    def _line(arms: Sequence[LawOfArm], ratio: float) -> FloatArray:
         """Compute along the sizes and tokens that both were run at."""
         rows, convention = [side.data.rows for side in arms], arms[0].data.options.n_convention
         sizes = [parameters_of(of_arm, convention) for of_arm in rows]
@@ -132,10 +127,6 @@ class LawsOnLine(TwoLaws):
             raise DataError(f"{names} ({spans}) have no size in common at {ratio:.3g} tokens per parameter")
         return np.asarray(6 * ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
 
-    def range(self) -> tuple[float, float]:
-        """The ends of the line."""
-        return float(self.compute[0]), float(self.compute[-1])
-
     def places(self, compute: FloatArray) -> dict[str, FloatArray]:
         """N, D and C at ``compute`` on the line."""
         size = np.sqrt(compute / (6 * self.ratio))
@@ -149,21 +140,14 @@ class LawsOnLine(TwoLaws):
     def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
         """Degrees of freedom are Satterthwaite's over the arms' parts; the fewer where runs are shared."""
         spread, (reference, arm) = float(np.std(drawn)), self.arms
-        parts = [
-            Component(float(np.var(statistic(varied))), side.df)
-            for varied, side in zip(self.one_at_a_time, self.arms, strict=True)
-        ]
+        drawn_laws, best = self.draws or self.best, self.best
+        one_at_a_time = zip(([drawn_laws[0], best[1]], [best[0], drawn_laws[1]]), self.arms, strict=True)
+        parts = [Component(float(np.var(statistic(laws))), side.df) for laws, side in one_at_a_time]
         if not all(np.isfinite(part.variance) for part in parts):
             return Error(float("nan"), 0)
         if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
             return Error(spread, min(reference.df, arm.df))
         return Error(spread, satterthwaite(parts).df)
-
-    @property
-    def one_at_a_time(self) -> list[Parameters]:
-        """The replicates of one side beside the best law of the other."""
-        reference, arm = self.draws or self.best
-        return [[reference, self.best[1]], [self.best[0], arm]]
 
     def difference(self, compute: FloatArray) -> tuple[Estimate, str]:
         """The mean difference, arm minus reference, at ``compute`` [points] of the line."""
@@ -225,18 +209,16 @@ def _require_line(arms: Sequence[ArmData]) -> None:
     """Refuse a law that says nothing along a line of sizes, or that lies across several."""
     options, law = arms[0].options, law_named(arms[0].options.law)
     if law.method != "points" or not set(law.variables) <= {"N", "D", "C", "x"}:
-        shown = joined([*law.variables])
         raise DataError(
-            f"law {law.name} ({shown}) has no line to compare arms on; allowed are laws in N, D or C"
+            f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; allowed are laws in N, "
+            "D or C"
         )
     if not is_loss(options.y):
         raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
     reads_compute = "C" in law.variables or ("x" in law.variables and options.x == "C")
     if reads_compute and options.c_convention != "6nd":
         raise DataError(f"c_convention is {options.c_convention!r}; on a line C is 6ND: allowed is '6nd'")
-    if law.variables != ("x",) or options.x != "C":
-        return
-    for data in arms:
+    for data in arms if law.variables == ("x",) and options.x == "C" else ():
         ratio = data.rows["n_tokens"] / data.rows["n_params"]
         if ratio.max() > ONE_LINE * ratio.min():
             raise DataError(
@@ -338,8 +320,9 @@ def _crossing(at: Sequence[RungDifference], mean: float) -> Line | None:
     for point in at:
         if point.interval and mean * point.mean < 0 and excludes_zero(point.interval):
             shown = f"{signed(point.mean)} ({span(point.interval)})"
-            text = f"The laws cross: at {point.rung} the difference is {shown}: no mean decides."
-            return Line("crosses", text)
+            return Line(
+                "crosses", f"The laws cross: at {point.rung} the difference is {shown}: no mean decides."
+            )
     return None
 
 
@@ -401,12 +384,10 @@ def pairs_or_laws(
     if not chosen:
         return compared(trials), []
     results, reference, options = trials.source, trials.reference, trials.options
+    rows = results[results["arm"].isin([reference, *chosen])]
     try:
         laws = compare_by_laws(
-            results[results["arm"].isin([reference, *chosen])],
-            reference=reference,
-            options=options,
-            tokens_per_parameter=tokens_per_parameter,
+            rows, reference=reference, options=options, tokens_per_parameter=tokens_per_parameter
         )
     except DataError as error:
         if by:

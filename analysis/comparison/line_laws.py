@@ -2,13 +2,11 @@
 
 An interval is a t interval; that of a ratio is on its logarithm. The standard error is the spread of the
 quantity when noise is drawn around both laws and both are refitted. :class:`ArmLaws` draws, for arms with
-pairs, the noise of each rung's seeds (normal in log loss, pairs and whole clusters together); the degrees of
-freedom are Satterthwaite's over the rungs, whose shares follow from what a small change of each rung's losses
-does to the quantity. Where no seed repeats and there are enough rungs, the noise is that of the residuals of
-least-squares fits, which is the weaker interval and says so. Clusters that do not repeat each other get
-random signs of their residuals. The test split's part is the jackknife over its blocks, with both laws
-refitted. Arms without pairs: ``analysis.comparison.unpaired_laws``. It covers the noise, not a law of the
-wrong form.
+pairs, the noise of each rung's seeds; degrees of freedom are Satterthwaite's over the rungs, whose shares
+follow from what a small change of each rung's losses does to the quantity. Where no seed repeats and there
+are enough rungs, the noise is that of the residuals of least-squares fits, which is the weaker interval and
+says so. Clusters that do not repeat each other get random signs of their residuals. The test split's part is
+the jackknife over its blocks. Arms without pairs: ``analysis.comparison.law_comparison``.
 """
 
 import dataclasses
@@ -73,6 +71,7 @@ class TwoLaws:
 
     draws: Parameters | None = None
     remark: str = ""
+    compute: FloatArray
 
     def __init__(self, sides: Sequence[tuple[FittedLaw, int]], options: AnalysisOptions) -> None:
         self.sides, self.options = tuple(sides), options
@@ -104,7 +103,7 @@ class TwoLaws:
 
     def range(self) -> tuple[float, float]:
         """The smallest and the largest compute at which the reference was run."""
-        raise NotImplementedError
+        return float(self.compute.min()), float(self.compute.max())
 
     def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
         """The error of a quantity with these ``drawn`` values [draws]; nan where the noise leaves none."""
@@ -120,6 +119,8 @@ class TwoLaws:
         without = Estimate(value, float("nan"), 0)
         if self.draws is None:
             return without, self.remark
+        if len(np.unique(self.compute)) < FEWEST_RUNGS:
+            return without, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law"
         with np.errstate(all="ignore"):
             drawn = statistic(self.draws)
             error = self.error(statistic, drawn) if np.all(np.isfinite(drawn)) else Error(np.nan, 0)
@@ -137,10 +138,7 @@ class TwoLaws:
         return (float(np.exp(ends[0])), float(np.exp(ends[1]))), note
 
     def needed(self, laws: Parameters, at: float, along: Along) -> FloatArray:
-        """The place [rows] at which the reference has the arm's loss at ``at``; infinite where it never has.
-
-        By bisection, for laws that fall, within ten times :data:`LARGEST_FACTOR`.
-        """
+        """The place [rows] where the reference has the arm's loss at ``at``; infinite where it never has."""
         reference, arm = laws
 
         def loss_at(side: Rows, places: FloatArray) -> FloatArray:
@@ -219,12 +217,16 @@ class ArmLaws(TwoLaws):
     points that leave a parameter free.
     """
 
+    noise: RungNoise | None = None
+    left_out: Parameters | None = None
+
     def __init__(self, pairs: Pairs, options: AnalysisOptions) -> None:
         complete = pairs.complete
         self.x = [complete[f"compute_{side}"].to_numpy(float) for side in SIDES]
+        self.compute = self.x[0]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in SIDES]
         super().__init__(_fitted(self.x, losses, dataclasses.replace(options, x="C")), options)
-        self.sample, self.noise, self.left_out = sample_of(pairs), None, None
+        self.sample = sample_of(pairs)
         replicates, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
         if self.df:
             self.draw(self._redone(replicates))
@@ -232,14 +234,7 @@ class ArmLaws(TwoLaws):
         if self.draws and self.sample.split is not None:
             self.left_out = self._without_blocks()
         if not all(fit.optimal for fit in self.fits):
-            self.remark = "; ".join(filter(None, ["not from verified optima", self.remark]))
-
-    noise: RungNoise | None
-    left_out: Parameters | None
-
-    def range(self) -> tuple[float, float]:
-        """The smallest and the largest compute at which the reference was run."""
-        return float(self.x[0].min()), float(self.x[0].max())
+            self.add_remark("not from verified optima")
 
     def _redone(self, losses: FloatArray, fits: Sequence[FittedLaw] = ()) -> list[Solution]:
         """Each fit (or other ``fits`` of the same points) redone on ``losses`` [rows, sides, points]."""
@@ -338,14 +333,6 @@ class ArmLaws(TwoLaws):
             return None
         return self.rows([refit.theta for refit in refits])
 
-    def estimated(self, statistic: Statistic) -> tuple[Estimate, str]:
-        """A quantity of both laws; without an interval where fewer than three rungs cannot check them."""
-        estimate, note = super().estimated(statistic)
-        if not estimate.df or len(np.unique(self.x[0])) >= FEWEST_RUNGS:
-            return estimate, note
-        few = f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law"
-        return Estimate(estimate.value, float("nan"), 0), few
-
     def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
         """The error from seeds with the test split's; nan where a law without a block never gets there."""
         split = []
@@ -356,9 +343,7 @@ class ArmLaws(TwoLaws):
         return with_split(self.errors_of_seeds(statistic, drawn), split)[0]
 
     def errors_of_seeds(self, statistic: Statistic, drawn: FloatArray) -> list[Error]:
-        """By rung, or with noise pooled over rungs where that is longer: their quotient is that of the linear
-        parts.
-        """
+        """By rung, and with noise pooled over rungs: their quotient is that of the linear parts."""
         spread = float(np.std(drawn))
         if self.noise is not None:
             with np.errstate(all="ignore"):
