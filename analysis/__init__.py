@@ -30,8 +30,8 @@ Compare arms: a verdict with its interval, and how many times the compute the ba
 >>> comparison = analysis.compare(results, "baseline")["new"]
 >>> comparison.verdict
 'better'
->>> middle = comparison.compute_multipliers[0]
->>> middle.interval[0] < 1.2 < middle.interval[1]
+>>> largest = comparison.compute_multipliers[0]
+>>> largest.interval[0] < 1.2 < largest.interval[1]
 True
 
 Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`tables`):
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from scalevec.analysis.comparison.compare import Comparison as Comparison
     from scalevec.analysis.comparison.compare import Comparisons as Comparisons
     from scalevec.analysis.comparison.compare import compare as compare
-    from scalevec.analysis.comparison.law_comparison import LawComparison as LawComparison
     from scalevec.analysis.comparison.law_comparison import compare_arms as compare_arms
     from scalevec.analysis.comparison.law_comparison import compare_by_laws as compare_by_laws
     from scalevec.analysis.data.tidy import read_table as read_table
@@ -88,7 +87,7 @@ if TYPE_CHECKING:
     from scalevec.analysis.tables.render import render as render
 
 _NAMES_BY_MODULE = {
-    "comparison.law_comparison": "LawComparison compare_arms compare_by_laws",
+    "comparison.law_comparison": "compare_arms compare_by_laws",
     "comparison.compare": "Comparison Comparisons compare",
     "data.tidy": "read_table",
     "data.where": "select",

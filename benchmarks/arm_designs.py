@@ -33,7 +33,7 @@ def pairs_of_arms(n_rungs: int, n_seeds: int) -> Simulate:
         truth = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
         wanted = float(np.mean([cell.mean() for _, cell in truth.groupby(pairs.cells)]))
         mean = _mean(pairs)
-        lines = ArmLaws(pairs, settings, "C")
+        lines = ArmLaws(pairs, settings)
         low, high = lines.range()
         middle, largest = (lines.multiplier("", at, at).interval for at in ((low * high) ** 0.5, high))
         reference = table[table["arm"] == "reference"]
@@ -181,6 +181,6 @@ def _mean(pairs: Pairs) -> Interval:
 
 def _middle(pairs: Pairs, settings: AnalysisOptions) -> Interval:
     """The interval of the multiplier in the middle of the range."""
-    lines = ArmLaws(pairs, settings, "C")
+    lines = ArmLaws(pairs, settings)
     at = float(np.sqrt(np.prod(lines.range())))
     return lines.multiplier("middle", at, at).interval

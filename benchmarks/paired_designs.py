@@ -176,7 +176,7 @@ def multipliers(layout: Layout, law: dict[str, float]) -> Simulate:
                 )
             parts.append(table)
         pairs = paired_by(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", AnalysisOptions())
-        lines = ArmLaws(pairs, settings, "C")
+        lines = ArmLaws(pairs, settings)
         low, high = lines.range()
         points = {"middle": (low * high) ** 0.5, "largest": high}
         bounds = {name: lines.multiplier(name, at, at).interval for name, at in points.items()}

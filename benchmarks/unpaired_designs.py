@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 from law_designs import CHINCHILLA, NOISE, Covered, Simulate, covers
 
-from scalevec.analysis.comparison.law_comparison import law_verdict
-from scalevec.analysis.comparison.unpaired_laws import ArmOnLine, arms_on_line
+from scalevec.analysis.comparison.law_comparison import LawsOnLine, arms_on_line, law_verdict
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -30,7 +29,7 @@ def unpaired(n_runs: int, n_points: int, correlation: float) -> Simulate:
         corrected = holm([sides.difference(sides.compute)[0].p_value() for sides in family])
         shares: dict[str, list[float]] = {}
         for sides, p_holm in zip(family, corrected, strict=True):
-            gain = gains[sides.arm.data.arm]
+            gain = gains[sides.names[1]]
             for name, value in _seen(sides, p_holm, gain).items():
                 shares.setdefault(f"{name}, multiplier {gain:.2f}", []).append(value)
         equal = "called better or worse, multiplier 1.00"
@@ -61,17 +60,16 @@ def _truth(n: FloatArray, d: FloatArray, gain: float) -> FloatArray:
     return law_named("chinchilla").predict(CHINCHILLA, {"N": n * gain**0.5, "D": d * gain**0.5})
 
 
-def _seen(sides: ArmOnLine, p_holm: float | None, gain: float) -> dict[str, float]:
+def _seen(sides: LawsOnLine, p_holm: float | None, gain: float) -> dict[str, float]:
     """What is covered of one arm, and what is said of it."""
     mean, _ = sides.difference(sides.compute)
     at = sides.variables(sides.compute)
     difference = float(np.mean(_truth(at["N"], at["D"], gain) - _truth(at["N"], at["D"], 1.0)))
-    middle, largest = sides.multipliers()
+    largest = sides.multipliers()[0]
     alone = mean.p_value() or 1.0
     verdict = law_verdict(mean, p_holm, sides.options, N_ARMS - 1)
     return {
         "mean difference": covers(mean.interval(sides.options.level), difference),
-        "multiplier in the middle": covers(middle.interval, gain),
         "multiplier at the largest C": covers(largest.interval, gain),
         "called better": float(verdict == "better"),
         "called better or worse": float(verdict in ("better", "worse")),

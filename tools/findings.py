@@ -147,11 +147,11 @@ def _falls_short(interval: Interval | None, effect: float | None) -> bool:
 
 def _multiplier(claim: Claim) -> Reading:
     comparison = compared(claim.sweep, claim.where).get(claim.arm)
-    middle = next(iter(comparison.compute_multipliers), None) if comparison else None
-    if comparison is None or middle is None:
+    largest = next(iter(comparison.compute_multipliers), None) if comparison else None
+    if comparison is None or largest is None:
         return Reading()
-    word = saved(comparison.verdict, claim, middle.interval)
-    return _reading(claim, comparison, _with_interval(middle.estimate, middle.interval), word)
+    word = saved(comparison.verdict, claim, largest.interval)
+    return _reading(claim, comparison, _with_interval(largest.estimate, largest.interval), word)
 
 
 def saved(verdict: str, claim: Claim, interval: Interval | None) -> str:

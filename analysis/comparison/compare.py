@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Unpack
 
 import pandas as pd
 
-from scalevec.analysis.comparison import cautions
 from scalevec.analysis.comparison.differences import (
     LossDifference,
     Part,
@@ -15,31 +14,22 @@ from scalevec.analysis.comparison.differences import (
     rung_differences,
     trend_per_decade,
 )
-from scalevec.analysis.comparison.fairness import (
-    SCHEMA_VERSION,
-    Line,
-    effort_of,
-    fair,
-    unlike_environments,
-)
+from scalevec.analysis.comparison.fairness import Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import multipliers
+from scalevec.analysis.comparison.pair_laws import common_range, laws_of_pairs
 from scalevec.analysis.comparison.plan import (
-    DROPPED,
-    VERDICTS,
     claim_status,
     dropped_trials,
     earlier_verdict,
     exploratory_sentence,
-    history_of,
     plan_of,
 )
 from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
-from scalevec.analysis.comparison.scale import ScaleLine, changes_of, with_scale
+from scalevec.analysis.comparison.scale import ScaleLine, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
-from scalevec.analysis.comparison.words import at_sizes, sentence
-from scalevec.analysis.data.pairs import WITHOUT_RESULT, PairKind
+from scalevec.analysis.comparison.words import at_sizes, of_laws, of_pairs, of_reference, sentence
+from scalevec.analysis.data.pairs import PairKind
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
@@ -69,37 +59,33 @@ class Comparison:
         fair: Line 3, whether both sides had their learning rates chosen alike, and with what effort.
         claim_status: Line 4, whether the question was asked before the results.
         sentence: The verdict with its figures, for people.
-        pairs: Complete pairs: both sides completed, equal but for the arm.
         loss_difference: The mean difference that decides with its interval and p-values.
+        options: How it was compared: level, law, loss and conventions, with ``loss: auto`` decided.
+        basis: ``pairs``, or ``laws`` where an arm without pairs is compared by the laws of both.
+        pairs: Complete pairs: both sides completed, equal but for the arm.
         sizes: The difference at each size with its own interval and p, by size.
         settings: The same in each setting (optimizer, schedule) that varies.
-        by_rung: The difference of each rung and setting, descriptive.
-        compute_multipliers: How many times the arm's compute (FLOPs) the reference needs for the same loss.
-        token_multipliers: The same in training tokens.
+        by_rung: The difference of each rung and setting, or at points of the line of laws; descriptive.
+        compute_multipliers: How many times the arm's compute (FLOPs) the reference needs for the same loss,
+            at the largest that both were run at.
+        token_multipliers: The same in training tokens at the largest size, by laws in N and D.
         withheld: Why there is no multiplier: what refutes a law; empty where nothing does.
         trend: Change of the difference (nats/token) and of the multiplier per decade of compute.
         equivalence: Two one-sided tests at every size against the margin, or why there are none.
         hold_out: The difference at the largest rung, predicted by laws of the other rungs, and as observed;
             ``fails`` where it lies outside of the prediction's ``interval``, ``laws_fail`` are the sides
-            whose own loss does; ``warnings`` are of those laws.
+            whose own loss does.
         warnings: Caveats, one sentence each, which names the arm that it is about.
-        facts: What the figures rest on, a sentence each: no caveat.
-        arm_diverged: Pairs of which the arm's side alone diverged, by name.
-        reference_diverged: Pairs of which the reference's side alone diverged.
-        both_diverged: Pairs of which both sides diverged.
-        missing: Planned pairs without a result: not run yet, failed or cancelled.
-        unpaired: Trials of one arm whose counterpart the table does not hold, by the name of the pair.
-        environments: The pairs whose sides differ in a recorded column of where and by what code they ran.
+        facts: What was chosen among the rows and dropped from the plan, a sentence each: no caveat.
+        absences: The pairs without a difference by what became of them: a side that diverged, no result yet,
+            failed, one side only.
         interim: How far the plan is, as ``interim: 3 of 8 pairs``; empty once a verdict is due.
         plan: Planned pairs, those with a result, the declared looks (numbers of seeds), the look reached and
-            the next one, what was dropped, and the mean with its standard error over all pairs
-            (``exploratory``) where some came after the verdict.
+            the next one, and the mean with its standard error over all pairs (``exploratory``) where some
+            came after the verdict.
         predictions: What was predicted of the arm before its results, beside what was seen.
-        options: How it was compared: level, law, loss and conventions, with ``loss: auto`` decided.
-        laws: The fitted law of each side in each variable that was needed, with its optimality and starts.
+        laws: The fitted law of each side, with its optimality and starts.
         excluded: Number of rows of these arms that ``where`` of the options leaves out.
-        basis: ``pairs``; that of :class:`LawComparison` is ``laws``.
-        schema_version: That of these fields.
     """
 
     reference: str
@@ -112,38 +98,32 @@ class Comparison:
     fair: Line
     claim_status: Line
     sentence: str
-    pairs: int
     loss_difference: LossDifference
-    sizes: tuple[Part, ...]
-    settings: tuple[Part, ...]
-    by_rung: tuple[RungDifference, ...]
-    compute_multipliers: tuple[Multiplier, ...]
-    token_multipliers: tuple[Multiplier, ...]
-    withheld: str
-    trend: dict[str, Any]
-    equivalence: dict[str, Any]
-    hold_out: dict[str, Any]
-    warnings: tuple[str, ...]
-    facts: tuple[str, ...]
-    arm_diverged: tuple[str, ...]
-    reference_diverged: tuple[str, ...]
-    both_diverged: tuple[str, ...]
-    missing: tuple[str, ...]
-    unpaired: tuple[str, ...]
-    environments: dict[str, list[str]]
-    interim: str
-    plan: dict[str, Any]
-    predictions: tuple[Prediction, ...]
     options: AnalysisOptions
-    laws: tuple[dict[str, Any], ...]
-    excluded: dict[str, int]
-    basis: Literal["pairs"] = "pairs"
-    schema_version: int = SCHEMA_VERSION
+    basis: Literal["pairs", "laws"] = "pairs"
+    pairs: int = 0
+    sizes: tuple[Part, ...] = ()
+    settings: tuple[Part, ...] = ()
+    by_rung: tuple[RungDifference, ...] = ()
+    compute_multipliers: tuple[Multiplier, ...] = ()
+    token_multipliers: tuple[Multiplier, ...] = ()
+    withheld: str = ""
+    trend: dict[str, Any] = field(default_factory=lambda: {"per_decade": None, "multiplier_per_decade": None})
+    equivalence: dict[str, Any] = field(default_factory=lambda: {"margin": None})
+    hold_out: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    absences: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    interim: str = ""
+    plan: dict[str, Any] = field(default_factory=dict)
+    predictions: tuple[Prediction, ...] = ()
+    laws: tuple[dict[str, Any], ...] = ()
+    excluded: dict[str, int] = field(default_factory=dict)
 
     @property
     def multipliers(self) -> dict[str, tuple[Multiplier, ...]]:
         """The multipliers by what is saved: compute, tokens."""
-        return {"compute": self.compute_multipliers, "tokens": self.token_multipliers}
+        return {"compute": self.compute_multipliers, "token": self.token_multipliers}
 
     @property
     def lines(self) -> dict[str, Line]:
@@ -157,14 +137,9 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; the options under their own names."""
-        return flat_fields(self, FLAT)
-
-
-def flat_fields(comparison: Any, stated: Sequence[str]) -> dict[str, Any]:
-    """The fields of a ``comparison``, in the place of its options those that are ``stated``."""
-    fields = dataclasses.asdict(comparison)
-    options = fields.pop("options")
-    return fields | {name: options[name] for name in stated} | {"n_bootstrap": options["bootstrap"]}
+        fields = dataclasses.asdict(self)
+        options = fields.pop("options")
+        return fields | {name: options[name] for name in FLAT} | {"n_bootstrap": options["bootstrap"]}
 
 
 class Comparisons(dict[str, Comparison]):
@@ -184,9 +159,7 @@ class Comparisons(dict[str, Comparison]):
         """The sentence of each arm, a line each."""
         return "\n".join(comparison.sentence for comparison in self.values())
 
-    def __repr__(self) -> str:
-        """The same as :meth:`summary`."""
-        return self.summary()
+    __repr__ = summary
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, float_format="{:.4f}".format))
@@ -244,13 +217,8 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
     require_common_cells(trials)
     family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
     of_laws = [_from_laws(evidence) for evidence, _ in family]
-    changes = [
-        changes_of(evidence, fields["trend"], fields["withheld"])
-        for (evidence, _), fields in zip(family, of_laws, strict=True)
-    ]
-    withheld = [fields["withheld"] for fields in of_laws]
-    lines = with_scale(family, changes, withheld, trials.n_arms_left_out)
-    notes, predicted = cautions.of_reference(trials), predictions_of(trials)
+    lines = with_scale(family, of_laws, trials.n_arms_left_out)
+    notes, predicted = of_reference(trials), predictions_of(trials)
     return [
         _comparison(trials, evidence, decision, fields | {"with_scale": line}, notes, predicted)
         for (evidence, decision), fields, line in zip(family, of_laws, lines, strict=True)
@@ -259,21 +227,17 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
 
 def require_common_cells(trials: ComparedTrials) -> None:
     """Raise :class:`DataError` where no arm has anything in common with the reference."""
-    all_pairs, reference = [trials.pairs(arm) for arm in trials.others], trials.reference
-    if any(pairs.table[["status_reference", "status_arm"]].notna().all(axis=1).any() for pairs in all_pairs):
+    all_pairs, sides = [trials.pairs(arm) for arm in trials.others], ["status_reference", "status_arm"]
+    if any(pairs.table[sides].notna().all(axis=1).any() for pairs in all_pairs):
         return
+    rows, is_other = trials.rows, trials.rows["arm"] != trials.reference
     key = ", ".join([*all_pairs[0].cell_columns, "seed"])
-    rungs, rungs_of_others = (
-        dict.fromkeys(
-            str(rung)
-            for pairs in some
-            for rung in pairs.table.loc[pairs.table[f"status_{side}"].notna(), "rung"]
-        )
-        for side, some in (("reference", all_pairs[:1]), ("arm", all_pairs))
+    rungs, of_others = (
+        shortened(list(dict.fromkeys(rows.loc[of_side, "rung"]))) for of_side in (~is_other, is_other)
     )
     raise DataError(
-        f"no arm has a trial in common with {reference!r}: a pair agrees in {key}; rungs of {reference!r}: "
-        f"{shortened(list(rungs))}; of the others: {shortened(list(rungs_of_others))}"
+        f"no arm has a trial in common with {trials.reference!r}: a pair agrees in {key}; rungs of "
+        f"{trials.reference!r}: {rungs}; of the others: {of_others}"
     )
 
 
@@ -287,9 +251,11 @@ def _comparison(
 ) -> Comparison:
     """All of one arm."""
     paired, pairs, names = evidence.paired, evidence.pairs, (evidence.reference, evidence.arm)
-    options = trials.options.with_loss(seeds_repeat=pairs.seeds_repeat)
-    plan = plan_of(paired, dropped_trials(history_of(trials.source, DROPPED), names))
+    plan, dropped = plan_of(paired), dropped_trials(trials.source, names)
     left_out, line = trials.left_out(names), at_sizes(evidence, decision)
+    caveats = of_pairs(evidence)
+    if trials.options.where is None:
+        caveats += earlier_verdict(paired, trials.source, trials.reference)
     return Comparison(
         reference=evidence.reference,
         arm=evidence.arm,
@@ -304,22 +270,17 @@ def _comparison(
         loss_difference=evidence.difference,
         sizes=evidence.sizes,
         settings=evidence.settings,
-        by_rung=tuple(rung_differences(paired, paired.level(options.level))),
+        by_rung=tuple(rung_differences(paired, paired.level(trials.options.level))),
         equivalence=evidence.equivalence,
-        warnings=(*notes, *_warnings(trials, evidence), *of_laws["caveats"]),
-        facts=(*trials.chosen, *_facts(evidence, plan)),
-        arm_diverged=evidence.absences[PairKind.ARM_DIVERGED],
-        reference_diverged=evidence.absences[PairKind.REFERENCE_DIVERGED],
-        both_diverged=evidence.absences[PairKind.BOTH_DIVERGED],
-        missing=tuple(pairs.names(*WITHOUT_RESULT)),
-        unpaired=evidence.absences[PairKind.UNPAIRED],
-        environments=unlike_environments(pairs),
+        warnings=(*notes, *(f"{evidence.arm}: {text}" for text in caveats), *of_laws["warnings"]),
+        facts=(*trials.chosen, *dropped),
+        absences={kind.value: names for kind, names in evidence.absences.items() if names},
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
         predictions=of_arm(predicted, evidence.arm, trials.others),
-        options=options,
+        options=trials.options.with_loss(seeds_repeat=pairs.seeds_repeat),
         excluded={"where": left_out} if left_out else {},
-        **{name: value for name, value in of_laws.items() if name != "caveats"},
+        **{name: value for name, value in of_laws.items() if name != "warnings"},
     )
 
 
@@ -336,46 +297,29 @@ def _question(trials: ComparedTrials) -> dict[str, Any]:
 
 
 def _from_laws(evidence: Evidence) -> dict[str, Any]:
-    """The fields that rest on laws fitted to the pairs, and ``caveats``: what is to be said of those laws."""
-    pairs, paired = evidence.pairs, evidence.paired
+    """The fields that rest on laws fitted to the pairs, and what is to be said of those laws.
+
+    There is no multiplier where a loss is only a bound, or a side diverged.
+    """
+    pairs, names = evidence.pairs, {"reference": evidence.reference, "arm": evidence.arm}
     options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
-    chosen = dataclasses.replace(options, level=paired.level(options.level))
-    names = {"reference": evidence.reference, "arm": evidence.arm}
-    fields = multipliers(pairs, chosen, names, _against_laws(evidence))
-    trend = {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": fields.pop("per_decade")}
-    laws = fields["laws"]
-    return {**fields, "trend": trend, "caveats": [*cautions.unverified(laws), *cautions.not_unique(laws)]}
-
-
-def _against_laws(evidence: Evidence) -> str:
-    """What stands against any law of these pairs, whatever its form."""
-    bound = dict.fromkeys(side for size in evidence.sizes for side in size.bound)
+    options = dataclasses.replace(options, level=evidence.paired.level(options.level))
+    against, bound = "", dict.fromkeys(side for size in evidence.sizes for side in size.bound)
     if bound:
-        names = {"reference": evidence.reference, "arm": evidence.arm}
-        return f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
-    if evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
-        return "a side of some pairs diverged"
-    return ""
-
-
-def _warnings(trials: ComparedTrials, evidence: Evidence) -> list[str]:
-    """Caveats of one arm's pairs: what did not complete, an earlier verdict."""
-    warnings = cautions.of_pairs(evidence)
-    if trials.options.where is None:
-        verdicts = history_of(trials.source, VERDICTS)
-        earlier = earlier_verdict(evidence.paired, verdicts, trials.reference)
-        warnings += [f"{evidence.arm}: {earlier}"] if earlier else []
-    return warnings
-
-
-def _facts(evidence: Evidence, plan: Mapping[str, Any]) -> list[str]:
-    """What was dropped, and what the mean's standard error is of."""
-    dropped = [f"dropped by the sweep file: {'; '.join(plan['dropped'])}"] if plan["dropped"] else []
-    estimate, split = evidence.estimate, evidence.paired.sample.split
-    if estimate is None or split is None or not estimate.has_noise or estimate.split_error is None:
-        return dropped
-    return [
-        *dropped,
-        f"standard error {estimate.standard_error:.4f}: {estimate.seeds_error:.4f} from seeds, "
-        f"{estimate.split_error:.4f} from the test split ({len(split.tokens)} blocks)",
-    ]
+        against = f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
+    elif evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
+        against = "a side of some pairs diverged"
+    shown = laws_of_pairs(pairs, options, names, against)
+    laws, change = shown.laws.described() if shown.laws else [], None
+    multipliers: tuple[Multiplier, ...] = ()
+    if shown.laws and not shown.reason:
+        low, high = common_range(pairs.complete)
+        multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)
+    return {
+        "withheld": shown.reason,
+        "hold_out": shown.held,
+        "laws": tuple(laws),
+        "compute_multipliers": multipliers,
+        "trend": {**trend_per_decade(evidence.paired, options.level), "multiplier_per_decade": change},
+        "warnings": of_laws(laws),
+    }

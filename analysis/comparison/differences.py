@@ -78,8 +78,6 @@ class LossDifference:
     p_holm: float | None
     df: float
     """Degrees of freedom by Satterthwaite, rarely a whole number."""
-    pair_sd: float | None
-    """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
     standard_error: float | None = None
     """None without a noise figure. While planned pairs have no result it stands without interval and p."""
     seeds_error: float | None = None
@@ -91,21 +89,18 @@ class LossDifference:
 
 @dataclass(frozen=True)
 class RungDifference:
-    """One cell, descriptive: ``sd`` of its own pairs, ``interval`` from the noise of its rung."""
+    """One cell, or a point of a line of laws, descriptive; ``interval`` is from the noise of its rung."""
 
     rung: str
-    n_params: int
-    n_tokens: int
+    n_params: float
+    n_tokens: float
     setting: dict[str, Any]
     differences: tuple[float, ...]
     """One for each complete pair; their number is ``n``."""
     seeds: tuple[str, ...]
     """The seed of each of them."""
     n: int
-    loss_reference: float
-    loss_arm: float
     mean: float
-    sd: float | None
     interval: tuple[float, float] | None
 
 
@@ -225,11 +220,10 @@ class PairedArm:
         interim, level = self.pairs.is_interim, self.level(options.level)
         estimates = [inference.overall(self.sample.kept(of_part)) for _, of_part in groups]
         p_values = [None if interim else estimate.p_value() for estimate in estimates]
-        bounds, compute = self.bounds, self.pairs.complete["compute_reference"].to_numpy(float)
-        sides = (("reference", bounds.reference), ("arm", bounds.arm))
+        compute = self.pairs.complete["compute_reference"].to_numpy(float)
+        sides = (("reference", self.bounds.reference), ("arm", self.bounds.arm))
+        # A part without a p-value is none of the family here.
         corrected = iter(inference.holm([p for p in p_values if p is not None]))
-        p_holm = [None if p is None else next(corrected) for p in p_values]
-        told = zip(groups, estimates, p_values, p_holm, strict=True)
         return tuple(
             Part(
                 name=name,
@@ -238,12 +232,12 @@ class PairedArm:
                 mean=estimate.value,
                 interval=None if interim else estimate.interval(level),
                 p_value=p,
-                p_holm=p_of_all,
-                equivalence_p=_inside(estimate, options) if not interim else None,
+                p_holm=None if p is None else next(corrected),
+                equivalence_p=None if interim else _inside(estimate, options),
                 one_run=not estimate.has_noise,
                 bound=tuple(side for side, is_bound in sides if is_bound[of_part].any()),
             )
-            for (name, of_part), estimate, p, p_of_all in told
+            for (name, of_part), estimate, p in zip(groups, estimates, p_values, strict=True)
         )
 
     def equivalence_p(self, options: AnalysisOptions) -> float | None:
@@ -312,26 +306,26 @@ def corrected_differences(
     ``n_others`` arms more were run, which count in the family although they are not among the rows.
     """
     p_holm = inference.holm([*(arm.p_value() for arm in family), *[None] * n_others])
-    return [_loss_difference(arm, p, level) for arm, p in zip(family, p_holm, strict=False)]
-
-
-def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> LossDifference:
-    estimate = paired.estimate
-    if estimate is None:
-        return LossDifference(None, None, None, None, 0, None)
-    error = estimate.standard_error if estimate.has_noise else None
-    return LossDifference(
-        estimate.value,
-        paired.interval(level),
-        paired.p_value(),
-        p_holm,
-        estimate.df,
-        paired.pair_sd,
-        error,
-        estimate.seeds_error if estimate.has_noise else None,
-        estimate.split_error,
-        int(paired.keep.sum()),
-    )
+    found = []
+    for paired, p in zip(family, p_holm, strict=False):
+        estimate, interval = paired.estimate, paired.interval(level)
+        if estimate is None:
+            found.append(LossDifference(None, None, None, None, 0))
+            continue
+        found.append(
+            LossDifference(
+                mean=estimate.value,
+                interval=interval,
+                p_value=paired.p_value(),
+                p_holm=p,
+                df=estimate.df,
+                standard_error=estimate.standard_error if estimate.has_noise else None,
+                seeds_error=estimate.seeds_error if estimate.has_noise else None,
+                split_error=estimate.split_error,
+                n_pairs=int(paired.keep.sum()),
+            )
+        )
+    return found
 
 
 def cell_differences(paired: PairedArm, cells: Sequence[_Cell], level: float) -> dict[_Cell, CellMean]:
@@ -358,10 +352,7 @@ def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
                 differences=tuple(values.tolist()),
                 seeds=tuple(map(str, of_cell["seed"])),
                 n=difference.n,
-                loss_reference=float(of_cell["loss_reference"].mean()),
-                loss_arm=float(of_cell["loss_arm"].mean()),
                 mean=difference.mean,
-                sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
                 interval=None if pairs.is_interim else difference.interval,
             )
         )

@@ -2,67 +2,235 @@
 
 The line has one number of tokens per parameter, by default the median at which the runs of all arms end, and
 goes over the sizes and tokens that both were run at. The verdict is that of the mean difference over the
-line; multipliers are how many times the compute (the tokens, at one size) the reference's law needs for the
-arm's loss.
+line. Replicates of all arms are drawn together, whole runs' residuals with random signs: a run that several
+arms share (the same value in the cluster column) has the same sign in each of them, so that what it has in
+common goes out of a difference. Residuals are those of a fit without the run (for the signs: Cameron, Gelbach
+& Miller 2008), as a run may draw the law to itself.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from dataclasses import dataclass, replace
+from typing import Literal, Unpack
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.compare import Comparison, compare, compared, flat_fields
-from scalevec.analysis.comparison.fairness import SCHEMA_VERSION, Line
-from scalevec.analysis.comparison.line_laws import Multiplier, described
+from scalevec.analysis.comparison.compare import Comparison, compare, compared
+from scalevec.analysis.comparison.differences import LossDifference, RungDifference, excludes_zero
+from scalevec.analysis.comparison.fairness import Line
+from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
+from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.comparison.unpaired_laws import ArmOnLine, LawDifference, arms_on_line
 from scalevec.analysis.comparison.verdict import Verdict
 from scalevec.analysis.comparison.words import opening
-from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import count, degrees, p_value, percent, signed, span
+from scalevec.analysis.data.pairs import pooled_settings
+from scalevec.analysis.data.tidy import FloatArray, parameters_of, require_column
+from scalevec.analysis.errors import DataError, nearest
+from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
+from scalevec.analysis.fits.fit import fit_warnings
+from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, residuals_left_out, shifted
+from scalevec.analysis.formatting import count, degrees, is_loss, joined, p_value, percent, signed, span
+from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
+from scalevec.analysis.solver.best_fit import FittedLaw
+from scalevec.analysis.solver.newton import Solution
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm, level_of_holm
+from scalevec.analysis.statistics.rung_noise import Component, Error, satterthwaite
+
+POINTS_ON_THE_LINE = 5
+ONE_LINE = 1.5
+"""Tokens per parameter that differ by more lie on no line in compute."""
+Basis = Literal["pairs", "laws"]
 
 
 @dataclass(frozen=True)
-class LawComparison:
-    """One arm against the reference by their laws; the fields are those of ``scalevec compare --json``.
+class LawOfArm:
+    """The law of one arm with its replicates, which have ``df`` degrees of freedom, or why there are none."""
 
-    Attributes:
-        basis: ``laws``; that of a comparison of pairs is ``pairs``.
-        at_sizes: What holds along the line: a ``code`` and its ``text``.
-        tokens_per_parameter: That of the line.
-        loss_difference: The mean difference of the laws over the line with its interval, degrees of freedom
-            and p-values; ``note`` says why there is none.
-        at: The difference at points of the line.
-        compute_multipliers: How many times the arm's compute the reference needs for its loss, on the line.
-        token_multipliers: The same in tokens at one size, for laws in N and D.
-        laws: The fitted laws; ``runs`` of each arm are what varies.
-        options: How it was compared: level, law and conventions.
+    data: ArmData
+    law: FittedLaw
+    number: int
+    """The arm's own in a law of several arms."""
+    refits: Solution | None
+    df: float
+    reason: str = ""
+
+
+def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
+    """Return the law of each arm with replicates that are drawn together.
+
+    Raises :class:`DataError` where the points of an arm leave a parameter free.
+    """
+    laws, options = fitted_laws(arms), arms[0].options
+    jointly = bool(laws[0].points.law.per_arm)
+    runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
+    signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
+    found: list[LawOfArm] = []
+    for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
+        if jointly and found:
+            found.append(replace(found[0], data=data, number=number))
+            continue
+        of_law = arms if jointly else [data]
+        codes = np.searchsorted(runs, np.concatenate([member.clusters.to_numpy(str) for member in of_law]))
+        own = np.unique(codes, return_inverse=True)[1]
+        n_runs = int(own.max()) + 1
+        reason, refits = _problem(of_law, law, n_runs), None
+        if not reason:
+            refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, own)[0]))
+        found.append(LawOfArm(data, law, 0, refits, n_runs - law.theta.size, reason))
+    return {law.data.arm: law for law in found}
+
+
+def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
+    """Why the runs carry no interval, as a sentence; empty where they do."""
+    needed = max(FEWEST_CLUSTERS, law.theta.size + FEWEST_RESIDUAL_FREEDOM)
+    several = pooled_settings(pd.concat([data.rows for data in arms]), arms[0].options.settings)
+    if arms[0].options.bootstrap == 0:
+        return "no interval was asked for"
+    if several:
+        return f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
+    if n_runs < needed:
+        return f"no interval: {n_runs} independent runs for {law.theta.size} parameters, fewer than {needed}"
+    return next((data.doubt for data in arms if data.doubt), "")
+
+
+class LawsOnLine(TwoLaws):
+    """The laws of reference and arm on the line of ``ratio`` tokens per parameter, over ``compute`` [points].
+
+    Raises :class:`DataError` where both were run at no size in common.
     """
 
-    reference: str
-    arm: str
-    verdict: Verdict
-    at_sizes: Line
-    sentence: str
-    tokens_per_parameter: float
-    loss_difference: dict[str, Any]
-    at: tuple[LawDifference, ...]
-    compute_multipliers: tuple[Multiplier, ...]
-    token_multipliers: tuple[Multiplier, ...]
-    laws: tuple[dict[str, Any], ...]
-    runs: dict[str, int]
-    warnings: tuple[str, ...]
-    options: AnalysisOptions
-    basis: Literal["laws"] = "laws"
-    schema_version: int = SCHEMA_VERSION
+    def __init__(self, reference: LawOfArm, arm: LawOfArm, ratio: float) -> None:
+        super().__init__([(side.law, side.number) for side in (reference, arm)], arm.data.options)
+        self.arms, self.ratio, self.compute = (reference, arm), ratio, self._line((reference, arm), ratio)
+        self.names = (reference.data.arm, arm.data.arm)
+        self.remark = reference.reason or arm.reason
+        refits = [side.refits for side in self.arms[: len(self.fits)] if side.refits]
+        if not self.remark:
+            self.draw(refits)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; the options under their own names."""
-        return flat_fields(self, ("law", "y", "level", "seed", "cluster"))
+    @staticmethod
+    def _line(arms: Sequence[LawOfArm], ratio: float) -> FloatArray:
+        """Compute along the sizes and tokens that both were run at."""
+        rows, convention = [side.data.rows for side in arms], arms[0].data.options.n_convention
+        sizes = [parameters_of(of_arm, convention) for of_arm in rows]
+        tokens = [of_arm["n_tokens"].to_numpy(float) for of_arm in rows]
+        at_ratio = [*sizes, *(of_arm / ratio for of_arm in tokens)]
+        low, high = max(values.min() for values in at_ratio), min(values.max() for values in at_ratio)
+        if not low < high:
+            spans = " and ".join(
+                f"N {count(n.min())} to {count(n.max())}, D {count(d.min())} to {count(d.max())}"
+                for n, d in zip(sizes, tokens, strict=True)
+            )
+            names = " and ".join(repr(side.data.arm) for side in arms)
+            raise DataError(f"{names} ({spans}) have no size in common at {ratio:.3g} tokens per parameter")
+        return np.asarray(6 * ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
+
+    def places(self, compute: FloatArray) -> dict[str, FloatArray]:
+        """N, D and C at ``compute`` on the line."""
+        size = np.sqrt(compute / (6 * self.ratio))
+        return {"N": size, "D": self.ratio * size, "C": compute}
+
+    def variables(self, compute: FloatArray) -> Mapping[str, FloatArray]:
+        """What the law reads at ``compute`` on the line."""
+        known = self.places(compute)
+        return {name: known[self.options.x if name == "x" else name] for name in self.law.variables}
+
+    def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
+        """Degrees of freedom are Satterthwaite's over the arms' parts; the fewer where runs are shared."""
+        spread, (reference, arm) = float(np.std(drawn)), self.arms
+        drawn_laws, best = self.draws or self.best, self.best
+        one_at_a_time = zip(([drawn_laws[0], best[1]], [best[0], drawn_laws[1]]), self.arms, strict=True)
+        parts = [Component(float(np.var(statistic(laws))), side.df) for laws, side in one_at_a_time]
+        if not all(np.isfinite(part.variance) for part in parts):
+            return Error(float("nan"), 0)
+        if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
+            return Error(spread, min(reference.df, arm.df))
+        return Error(spread, satterthwaite(parts).df)
+
+    def difference(self, compute: FloatArray) -> tuple[Estimate, str]:
+        """The mean difference, arm minus reference, at ``compute`` [points] of the line."""
+        at = {name: values[None] for name, values in self.variables(compute).items()}
+
+        def mean(laws: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
+            reference, arm = (self.law.predict(side, at) for side in laws)
+            return np.asarray(np.mean(arm - reference, axis=1))
+
+        return self.estimated(mean)
+
+    def along_the_line(self) -> tuple[RungDifference, ...]:
+        """The difference at each point of the line."""
+        points = []
+        for compute in self.compute[:, None]:
+            estimate, _ = self.difference(compute)
+            size, tokens, _ = (float(of[0]) for of in self.places(compute).values())
+            interval = estimate.interval(self.options.level)
+            points.append(
+                RungDifference(f"N {count(size)}", size, tokens, {}, (), (), 0, estimate.value, interval)
+            )
+        return tuple(points)
+
+    def multipliers(self) -> tuple[Multiplier, ...]:
+        """That of compute at the end of the line and, for laws in N and D, that of tokens at its size."""
+        size, tokens, compute = (float(of[0]) for of in self.places(self.compute[-1:]).values())
+        of_compute = self.multiplier("largest", compute, compute)
+        if set(self.law.variables) != {"N", "D"}:
+            return (of_compute,)
+
+        def at_the_size(d: FloatArray) -> dict[str, FloatArray]:
+            return {"N": np.full(len(d), size), "D": d}
+
+        known = self.arms[0].data.rows["n_tokens"]
+        span = (float(known.min()), float(known.max()))
+        return of_compute, self.multiplier("largest", tokens, compute, at_the_size, span)
+
+
+def arms_on_line(
+    results: pd.DataFrame, reference: str, options: AnalysisOptions, ratio: float | None = None
+) -> list[LawsOnLine]:
+    """Return every other arm with the reference on the line of ``ratio`` tokens per parameter.
+
+    Raises :class:`DataError` as :func:`compare_by_laws` does.
+    """
+    for column in ("arm", "n_params", "n_tokens"):
+        require_column(results, column, "a comparison by laws")
+    arms = data_of_arms(results, options)
+    names = [data.arm for data in arms]
+    if reference not in names or len(names) == 1:
+        raise DataError(f"reference is {reference!r}; {nearest(reference, names)}; another arm is needed too")
+    _require_line(arms)
+    laws = laws_of(arms)
+    chosen = ratio or float(pd.concat([_ends(data) for data in arms]).median())
+    return [LawsOnLine(laws[reference], laws[name], chosen) for name in names if name != reference]
+
+
+def _require_line(arms: Sequence[ArmData]) -> None:
+    """Refuse a law that says nothing along a line of sizes, or that lies across several."""
+    options, law = arms[0].options, law_named(arms[0].options.law)
+    if law.method != "points" or not set(law.variables) <= {"N", "D", "C", "x"}:
+        raise DataError(
+            f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; allowed are laws in "
+            "N, D or C"
+        )
+    if not is_loss(options.y):
+        raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
+    reads_compute = "C" in law.variables or ("x" in law.variables and options.x == "C")
+    if reads_compute and options.c_convention != "6nd":
+        raise DataError(f"c_convention is {options.c_convention!r}; on a line C is 6ND: allowed is '6nd'")
+    for data in arms if law.variables == ("x",) and options.x == "C" else ():
+        ratio = data.rows["n_tokens"] / data.rows["n_params"]
+        if ratio.max() > ONE_LINE * ratio.min():
+            raise DataError(
+                f"arm {data.arm!r} has {ratio.min():.3g} to {ratio.max():.3g} tokens per parameter, which "
+                "lie on no line in C: take a law in N and D (--law chinchilla), or one line with --where"
+            )
+
+
+def _ends(data: ArmData) -> "pd.Series[float]":
+    """The tokens per parameter at which each run of an arm ends [runs]."""
+    ratio = data.rows["n_tokens"] / parameters_of(data.rows, data.options.n_convention)
+    return ratio.groupby(data.rows[data.options.cluster]).max()
 
 
 def compare_by_laws(
@@ -72,7 +240,7 @@ def compare_by_laws(
     options: AnalysisOptions | None = None,
     tokens_per_parameter: float | None = None,
     **changes: Unpack[OptionChanges],
-) -> list[LawComparison]:
+) -> list[Comparison]:
     """Compare every other arm with ``reference`` by the laws fitted to each, without pairs.
 
     Args:
@@ -83,74 +251,79 @@ def compare_by_laws(
         **changes: Fields of the options that stand over ``options``.
 
     Returns:
-        One :class:`LawComparison` per other arm, p-values by Holm over them.
+        One :class:`Comparison` per other arm, whose ``by_rung`` are points of the line; p-values by Holm.
 
     Raises:
         DataError: Bad values, points that leave a parameter free, or a law that has no line here.
     """
     family = arms_on_line(results, reference, chosen_options(options, changes), tokens_per_parameter)
-    estimates = [sides.difference(sides.compute) for sides in family]
-    p_values = [estimate.p_value() for estimate, _ in estimates]
-    return [
-        _compared(sides, *estimate, both, len(family))
-        for sides, estimate, both in zip(
-            family, estimates, zip(p_values, holm(p_values), strict=True), strict=True
-        )
-    ]
+    p_values = [laws.difference(laws.compute)[0].p_value() for laws in family]
+    both = zip(p_values, holm(p_values), strict=True)
+    return [_compared(laws, of_arm, len(family)) for laws, of_arm in zip(family, both, strict=True)]
 
 
-def _compared(
-    sides: ArmOnLine, mean: Estimate, note: str, p_values: tuple[float | None, float | None], n_arms: int
-) -> LawComparison:
+def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_arms: int) -> Comparison:
     """The comparison of two sides; ``p_values`` are that of the mean difference, and by Holm."""
-    options, reference, arm = sides.options, sides.reference.data.arm, sides.arm.data.arm
+    options, (mean, note), (reference, arm) = laws.options, laws.difference(laws.compute), laws.names
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
-    at = sides.along_the_line()
+    at, multipliers = laws.along_the_line(), laws.multipliers()
     crossing = _crossing(at, mean.value)
     verdict: Verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
-    law = sides.law.points.law
-    of_mean = {"mean": mean.value, "interval": interval, "df": mean.df, "note": note}
-    return LawComparison(
+    n_runs = [f"{side.data.arm} {side.data.clusters.nunique()}" for side in laws.arms]
+    of_mean = LossDifference(
+        mean.value, interval, *p_values, mean.df, mean.standard_error if mean.has_noise else None
+    )
+    return Comparison(
         reference=reference,
         arm=arm,
         verdict=verdict,
-        at_sizes=_along(at, verdict, bool(crossing)),
-        sentence=_sentence(sides, verdict, of_mean, p_values[1]) + crossing,
-        tokens_per_parameter=sides.ratio,
-        loss_difference={**of_mean, "p_value": p_values[0], "p_holm": p_values[1]},
-        at=at,
-        laws=tuple(described(s.data.arm, ", ".join(law.variables), s.law, s.number) for s in sides.both),
-        runs={surface.data.arm: len(surface.runs) for surface in sides.both},
-        warnings=sides.warnings(),
+        scope=Line("line", f"{at[0].rung} to {count(at[-1].n_params)}"),
+        reason=crossing,
+        at_sizes=_along(at, verdict, crossing, "" if interval else note),
+        with_scale=ScaleLine("none", "says nothing: no pairs"),
+        fair=Line("unknown", f"not known: by the law {options.law} of each, which no pairs check"),
+        claim_status=Line("no_plan", "no plan"),
+        sentence=_sentence(laws, verdict, of_mean, note) + (f" {crossing.text}" if crossing else ""),
+        loss_difference=of_mean,
+        by_rung=at,
+        compute_multipliers=multipliers[:1],
+        token_multipliers=multipliers[1:],
+        warnings=tuple(
+            f"{side.data.arm}: {warning}"
+            for side in laws.arms
+            for warning in fit_warnings(side.data, side.law, side.number)
+        ),
+        facts=(f"independent runs by {options.cluster}: {', '.join(n_runs)}",),
         options=options,
-        compute_multipliers=sides.multipliers(),
-        token_multipliers=sides.multipliers(of_tokens=True),
+        laws=tuple(laws.described(laws.names, ", ".join(laws.law.variables))),
+        basis="laws",
     )
 
 
-def _along(at: Sequence[LawDifference], verdict: Verdict, crosses: bool) -> Line:
+def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str) -> Line:
     """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
-    where = f"N {count(at[0].at['N'])} to {count(at[-1].at['N'])}"
-    if crosses:
-        return Line("crosses", f"the laws cross on the line, {where}")
+    where = f"{at[0].rung} to {count(at[-1].n_params)}"
     word = {"better": "lower", "worse": "higher"}.get(verdict)
+    if crossing:
+        return Line("crosses", f"the laws cross on the line, {where}")
+    if verdict == "equivalent":
+        return Line("within_margin_on_average", f"within margin on average, {where}")
     if word is None:
-        code = "within_margin_on_average" if verdict == "equivalent" else "not_resolved"
-        return Line(code, f"{code.replace('_', ' ')}, {where}")
-    if all(point.interval and point.interval[0] * point.interval[1] > 0 for point in at):
+        return Line("not_resolved", f"not resolved{f' ({note})' if note else ''}, {where}")
+    if all(excludes_zero(point.interval) for point in at):
         return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
     return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
 
 
-def _crossing(at: Sequence[LawDifference], mean: float) -> str:
-    """A sentence where the laws differ against their mean at a point, beyond its noise; empty where not."""
-    against = [
-        point for point in at if point.interval and mean * point.estimate < 0 < np.prod(point.interval)
-    ]
-    if not against:
-        return ""
-    shown = f"{signed(against[0].estimate)} ({span(against[0].interval or (0.0, 0.0))})"
-    return f" The laws cross: at N {count(against[0].at['N'])} the difference is {shown}: no mean decides."
+def _crossing(at: Sequence[RungDifference], mean: float) -> Line | None:
+    """Where the laws differ against their mean at a point, beyond its noise; None where they do not."""
+    for point in at:
+        if point.interval and mean * point.mean < 0 and excludes_zero(point.interval):
+            shown = f"{signed(point.mean)} ({span(point.interval)})"
+            return Line(
+                "crosses", f"The laws cross: at {point.rung} the difference is {shown}: no mean decides."
+            )
+    return None
 
 
 def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> Verdict:
@@ -162,22 +335,18 @@ def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, 
     return "equivalent" if within and within * n_arms < alpha else "undecided"
 
 
-def _sentence(sides: ArmOnLine, verdict: Verdict, mean: Mapping[str, Any], p_holm: float | None) -> str:
-    reference, arm = sides.reference.data.arm, sides.arm.data.arm
-    margin = f" within {sides.options.margin}" if verdict == "equivalent" else ""
-    level = percent(sides.options.level)
-    noise = mean["note"] or (
-        f"{level} interval {span(mean['interval'])}, {degrees(mean['df'])}, Holm p {p_value(p_holm)}"
-    )
-    sizes = sides.places(sides.compute)["N"]
+def _sentence(laws: LawsOnLine, verdict: Verdict, of_mean: LossDifference, note: str) -> str:
+    margin = f" within {laws.options.margin}" if verdict == "equivalent" else ""
+    noise = note
+    if of_mean.interval:
+        level, df = percent(laws.options.level), degrees(of_mean.df)
+        noise = f"{level} interval {span(of_mean.interval)}, {df}, Holm p {p_value(of_mean.p_holm)}"
+    low, high = (count(size) for size in laws.places(laws.compute)["N"][[0, -1]])
     return (
-        f"{opening(verdict, arm, reference)}{margin}, by their laws: "
-        f"mean difference {signed(mean['mean'])} ({noise}) at {sides.ratio:.3g} tokens per parameter "
-        f"from N {count(sizes[0])} to {count(sizes[-1])}, which no pairs check."
+        f"{opening(verdict, laws.names[1], laws.names[0])}{margin}, by their laws: "
+        f"mean difference {signed(of_mean.mean or 0.0)} ({noise}) at {laws.ratio:.3g} tokens per parameter "
+        f"from N {low} to {high}, which no pairs check."
     )
-
-
-Basis = Literal["pairs", "laws"]
 
 
 def compare_arms(
@@ -187,7 +356,7 @@ def compare_arms(
     options: AnalysisOptions,
     by: Basis | None = None,
     tokens_per_parameter: float | None = None,
-) -> tuple[list[Comparison], list[LawComparison]]:
+) -> tuple[list[Comparison], list[Comparison]]:
     """Compare each arm by its pairs with the reference; those that have none by their laws.
 
     Args:
@@ -198,7 +367,7 @@ def compare_arms(
         tokens_per_parameter: Of the line along which laws are compared.
 
     Returns:
-        The comparisons of both kinds; Holm's correction is over each kind alone.
+        The comparisons by pairs, then those by laws; Holm's correction is over each kind alone.
 
     Raises:
         DataError: What neither way can be compared, and why.
@@ -208,19 +377,17 @@ def compare_arms(
 
 def pairs_or_laws(
     trials: ComparedTrials, by: Basis | None = None, tokens_per_parameter: float | None = None
-) -> tuple[list[Comparison], list[LawComparison]]:
+) -> tuple[list[Comparison], list[Comparison]]:
     """The same of ``trials``. Raises :class:`DataError`."""
     unpaired = [arm for arm in trials.others if not trials.pairs(arm).n_planned]
     chosen = list(trials.others) if by == "laws" else [] if by == "pairs" else unpaired
     if not chosen:
         return compared(trials), []
-    results = trials.source
+    results, reference, options = trials.source, trials.reference, trials.options
+    rows = results[results["arm"].isin([reference, *chosen])]
     try:
         laws = compare_by_laws(
-            results[results["arm"].isin([trials.reference, *chosen])],
-            reference=trials.reference,
-            options=trials.options,
-            tokens_per_parameter=tokens_per_parameter,
+            rows, reference=reference, options=options, tokens_per_parameter=tokens_per_parameter
         )
     except DataError as error:
         if by:
@@ -231,5 +398,4 @@ def pairs_or_laws(
             raise DataError(f"{unpaired_error}; by their laws: {error}") from error
     if len(chosen) == len(trials.others):
         return [], laws
-    paired = results[~results["arm"].isin(chosen)]
-    return list(compare(paired, trials.reference, trials.options).values()), laws
+    return list(compare(results[~results["arm"].isin(chosen)], reference, options).values()), laws

@@ -1,19 +1,18 @@
-"""The laws of both arms on one line in compute, their replicates, and intervals of what follows from them.
+"""The laws of two arms on one line in compute, their replicates, and intervals of what follows from both.
 
-The interval of a ratio is a t interval on its logarithm. The standard error from seeds is the spread of the
-logarithm when the noise of each rung's seeds is drawn around both laws (normal in log loss, pairs and whole
-clusters together) and both are refitted; the degrees of freedom are Satterthwaite's over the rungs, whose
-shares follow from what a small change of each rung's losses does to the ratio. Where no seed repeats and
-there are enough rungs, the noise is that of the residuals of least-squares fits, which is the weaker interval
-and says so. Clusters that do not repeat each other get random signs of their residuals. The test split's
-part is the jackknife over its blocks, with both laws refitted. It covers the noise, not a law of the wrong
-form.
+An interval is a t interval; that of a ratio is on its logarithm. The standard error is the spread of the
+quantity when noise is drawn around both laws and both are refitted. :class:`ArmLaws` draws, for arms with
+pairs, the noise of each rung's seeds; degrees of freedom are Satterthwaite's over the rungs, whose shares
+follow from what a small change of each rung's losses does to the quantity. Where no seed repeats and there
+are enough rungs, the noise is that of the residuals of least-squares fits, which is the weaker interval and
+says so. Clusters that do not repeat each other get random signs of their residuals. The test split's part is
+the jackknife over its blocks. Arms without pairs: ``analysis.comparison.law_comparison``.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,13 @@ import numpy.typing as npt
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
-from scalevec.analysis.laws import Law, law_named
+from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
 from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import Solution
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
-from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
+from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, Estimate
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import sample_of
 
@@ -36,11 +35,15 @@ FEWEST_RUNGS = 3
 LARGEST_FACTOR = 1e6
 """Beyond this factor, up or down, a multiplier or the end of its interval says nothing."""
 NUDGE = 1e-5
-"""By this share losses are moved to see what a rung's noise does to a ratio."""
-Parameters = list[dict[str, FloatArray]]
-"""Rows of parameters of both laws, the reference first: name -> [rows]."""
+"""By this share losses are moved to see what a rung's noise does to a quantity."""
+Rows = Mapping[str, FloatArray]
+"""Parameters of one law: name -> [rows, 1]."""
+Parameters = Sequence[Rows]
+"""Those of both laws, the reference first."""
 Statistic = Callable[[Parameters], FloatArray]
-"""A positive ratio [rows] that follows from both laws."""
+"""What follows from both laws [rows]: a difference, or the logarithm of a ratio."""
+Along = Callable[[FloatArray], Mapping[str, FloatArray]]
+"""The law's variables at places [points] of an axis."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,7 @@ class Multiplier:
     """A multiplier at ``at_flops``; above one the arm saves. ``at`` says which point of the range it is.
 
     ``extrapolated``: the reference would need compute that it was not run at. Where ``estimate`` or
-    ``interval`` is None, ``note`` says why. ``seeds_error`` and ``split_error`` are the parts of the standard
-    error of its logarithm from seeds and from the test split.
+    ``interval`` is None, ``note`` says why.
     """
 
     at: str
@@ -58,71 +60,181 @@ class Multiplier:
     interval: tuple[float, float] | None
     extrapolated: bool
     note: str = ""
-    seeds_error: float | None = None
-    split_error: float | None = None
 
 
-@dataclass(frozen=True)
-class RatioInterval:
-    """The interval of a ratio, or None and the ``note`` that says why; errors are of its logarithm."""
+class TwoLaws:
+    """The laws of reference and arm with replicates; a maker of these is a class of its own.
 
-    ends: tuple[float, float] | None
-    note: str = ""
-    log_error: float | None = None
-    df: float = 0
-    seeds_error: float | None = None
-    split_error: float | None = None
-
-
-def described(side: str, x: str, law: FittedLaw, arm: int = 0) -> dict[str, Any]:
-    """A fitted law as plain JSON values; ``objective`` is a sum over points.
-
-    ``equal_parameters`` is the range of each parameter that is not unique at the optimum; ``arm`` is the
-    arm's number in a law of several.
-    """
-    return {
-        "side": side,
-        "x": x,
-        "parameters": law.parameters(arm),
-        "n_points": len(law.y),
-        "objective": law.objective,
-        "optimality": law.optimality,
-        "verified": bool(law.solution.optimal[0]),
-        "starts_agreeing": law.starts_agreeing,
-        "n_starts": len(law.solution.objective),
-        "equal_parameters": law.equal_parameters(arm),
-    }
-
-
-class ArmLaws:
-    """The laws of reference and arm in one variable, and those of ``options.bootstrap`` replicates.
-
-    ``x`` is C (FLOPs) or D (tokens). A law whose floor the arms share is one joint fit, any other a fit of
-    each. Raises :class:`DataError` for points that leave a parameter free.
+    ``sides`` are the fit of each and, in a law of several arms, the side's number in it; ``best`` has their
+    parameters, ``draws`` those of the replicates. Without these ``remark`` says why.
     """
 
-    def __init__(self, pairs: Pairs, options: AnalysisOptions, x: Literal["C", "D"]) -> None:
-        complete, law = pairs.complete, law_named(options.law)
-        self.options, self.variable, self.law = options, x, law
-        self.x = [complete[f"compute_{s}" if x == "C" else "n_tokens"].to_numpy(float) for s in SIDES]
+    draws: Parameters | None = None
+    remark: str = ""
+    compute: FloatArray
+
+    def __init__(self, sides: Sequence[tuple[FittedLaw, int]], options: AnalysisOptions) -> None:
+        self.sides, self.options = tuple(sides), options
+        reference, arm = (fit for fit, _ in sides)
+        self.fits = [reference] if reference is arm else [reference, arm]
+        self.law = reference.points.law
+        self.best = self.rows([fit.theta[None] for fit in self.fits])
+
+    def rows(self, thetas: Sequence[FloatArray]) -> Parameters:
+        """The parameters of both sides from rows of theta [rows, parameters] of each fit."""
+        of_sides = zip(self.sides, (thetas[0], thetas[-1]), strict=True)
+        values = [fit.points.parameters(theta, number) for (fit, number), theta in of_sides]
+        return [{name: of_name[:, None] for name, of_name in side.items()} for side in values]
+
+    def draw(self, refits: Sequence[Solution]) -> None:
+        """Take the replicates of which all ``refits``, one of each fit, are verified optima."""
+        verified = np.all([refit.optimal for refit in refits], axis=0)
+        failed, draws = int(np.sum(~verified)), len(verified)
+        if failed > MOST_FAILED * draws:
+            self.remark = f"no interval: {failed} of {draws} bootstrap replicates leave a parameter free"
+            return
+        if failed:
+            self.add_remark(f"{failed} of {draws} bootstrap replicates are left out: no verified optimum")
+        self.draws = self.rows([refit.theta[verified] for refit in refits])
+
+    def add_remark(self, text: str) -> None:
+        """Say this beside the intervals too."""
+        self.remark = "; ".join(filter(None, [self.remark, text]))
+
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest compute at which the reference was run."""
+        return float(self.compute.min()), float(self.compute.max())
+
+    def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
+        """The error of a quantity with these ``drawn`` values [draws]; nan where the noise leaves none."""
+        raise NotImplementedError
+
+    def variables(self, compute: FloatArray) -> Mapping[str, FloatArray]:
+        """What the law reads at ``compute`` [points] of the line."""
+        return {"x": compute}
+
+    def estimated(self, statistic: Statistic) -> tuple[Estimate, str]:
+        """A quantity of both laws with its standard error, and what is to be said of that, or why none is."""
+        value = float(statistic(self.best)[0])
+        without = Estimate(value, float("nan"), 0)
+        if self.draws is None:
+            return without, self.remark
+        if len(np.unique(self.compute)) < FEWEST_RUNGS:
+            return without, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law"
+        with np.errstate(all="ignore"):
+            drawn = statistic(self.draws)
+            error = self.error(statistic, drawn) if np.all(np.isfinite(drawn)) else Error(np.nan, 0)
+        if not np.isfinite(error.standard_error):
+            return without, "no interval: within the noise the reference may never reach this loss"
+        return Estimate(value, *error), self.remark
+
+    def interval_of_ratio(self, estimate: Estimate, note: str) -> tuple[tuple[float, float] | None, str]:
+        """The interval of a ratio whose logarithm is the ``estimate``, and what is to be said of it."""
+        ends = estimate.interval(self.options.level)
+        if ends is None:
+            return None, note
+        if ends[1] - ends[0] > 2 * np.log(LARGEST_FACTOR):
+            return None, "no interval: the noise leaves more than six orders of magnitude open"
+        return (float(np.exp(ends[0])), float(np.exp(ends[1]))), note
+
+    def needed(self, laws: Parameters, at: float, along: Along) -> FloatArray:
+        """The place [rows] where the reference has the arm's loss at ``at``; infinite where it never has."""
+        reference, arm = laws
+
+        def loss_at(side: Rows, places: FloatArray) -> FloatArray:
+            variables = {name: np.reshape(values, (-1, 1)) for name, values in along(places).items()}
+            return self.law.predict(side, variables)[:, 0]
+
+        n_rows = max(len(values) for side in laws for values in side.values())
+        loss, reach = np.broadcast_to(loss_at(arm, np.array([at])), n_rows), np.log(10 * LARGEST_FACTOR)
+        low, high = np.full(n_rows, np.log(at) - reach), np.full(n_rows, np.log(at) + reach)
+        with np.errstate(all="ignore"):
+            is_inside = loss_at(reference, np.exp(low)) >= loss
+            is_inside &= loss_at(reference, np.exp(high)) <= loss
+            for _ in range(60):
+                middle = (low + high) / 2
+                above = loss_at(reference, np.exp(middle)) > loss
+                low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.where(is_inside, np.exp((low + high) / 2), np.inf)
+
+    def log_multiplier(self, laws: Parameters, at: float, along: Along | None = None) -> FloatArray:
+        """The logarithm of the multiplier at a place of an axis [rows], by default compute."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.needed(laws, at, along or self.variables) / at))
+
+    def multiplier(
+        self,
+        name: str,
+        at: float,
+        at_flops: float,
+        along: Along | None = None,
+        span: tuple[float, float] | None = None,
+    ) -> Multiplier:
+        """The multiplier at a place ``at``, with its interval.
+
+        Args:
+            name: What the place is called.
+            at: The place, by default compute (FLOPs).
+            at_flops: The compute there.
+            along: The law's variables along another axis, such as tokens.
+            span: The range of that axis at which the reference was run.
+        """
+        estimate, note = self.estimated(lambda laws: self.log_multiplier(laws, at, along))
+        if not abs(estimate.value) <= np.log(LARGEST_FACTOR):
+            never = f"the reference's law never reaches this {self.options.y}"
+            return Multiplier(name, at_flops, None, None, True, never)
+        (low, high), factor = span or self.range(), float(np.exp(estimate.value))
+        is_beyond = not low * (1 - 1e-9) <= factor * at <= high * (1 + 1e-9)
+        interval, note = self.interval_of_ratio(estimate, note)
+        return Multiplier(name, at_flops, factor, interval, is_beyond, note)
+
+    def described(self, names: Sequence[str] = SIDES, x: str = "C") -> list[dict[str, Any]]:
+        """Both laws as plain JSON values; ``objective`` is a sum over points.
+
+        ``equal_parameters`` is the range of each parameter that is not unique at the optimum.
+        """
+        return [
+            {
+                "side": name,
+                "x": x,
+                "parameters": fit.parameters(number),
+                "n_points": len(fit.y),
+                "objective": fit.objective,
+                "optimality": fit.optimality,
+                "verified": fit.optimal,
+                "starts_agreeing": fit.starts_agreeing,
+                "n_starts": len(fit.solution.objective),
+                "equal_parameters": fit.equal_parameters(number),
+            }
+            for name, (fit, number) in zip(names, self.sides, strict=True)
+        ]
+
+
+class ArmLaws(TwoLaws):
+    """The laws in C (FLOPs) of the complete pairs, with ``options.bootstrap`` replicates.
+
+    A law whose floor the arms share is one joint fit, any other a fit of each. Raises :class:`DataError` for
+    points that leave a parameter free.
+    """
+
+    noise: RungNoise | None = None
+    left_out: Parameters | None = None
+
+    def __init__(self, pairs: Pairs, options: AnalysisOptions) -> None:
+        complete = pairs.complete
+        self.x = [complete[f"compute_{side}"].to_numpy(float) for side in SIDES]
+        self.compute = self.x[0]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in SIDES]
-        self.fits = _fits(law, self.x, losses, dataclasses.replace(options, x=x))
-        self.parameters = self._rows([fit.theta[None] for fit in self.fits])
-        self.replicates, self.sample = self.parameters, sample_of(pairs)
-        self.noise: RungNoise | None = None
+        super().__init__(_fitted(self.x, losses, dataclasses.replace(options, x="C")), options)
+        self.sample = sample_of(pairs)
         replicates, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
         if self.df:
-            self._refit(replicates)
-        self.nudged = self._nudged() if self.noise else self.parameters
-        self.left_out = self._without_blocks() if self.df else None
+            self.draw(self._redone(replicates))
+        self.nudged = self._nudged() if self.noise and self.draws else self.best
+        if self.draws and self.sample.split is not None:
+            self.left_out = self._without_blocks()
         if not all(fit.optimal for fit in self.fits):
-            self.remark = "; ".join(filter(None, ["not from verified optima", self.remark]))
-
-    def _rows(self, thetas: Sequence[FloatArray]) -> Parameters:
-        """The parameters of both sides from rows of theta [rows, parameters] of each fit."""
-        if len(thetas) == 1:
-            return [self.fits[0].points.parameters(thetas[0], arm) for arm in (0, 1)]
-        return [fit.points.parameters(theta) for fit, theta in zip(self.fits, thetas, strict=True)]
+            self.add_remark("not from verified optima")
 
     def _redone(self, losses: FloatArray, fits: Sequence[FittedLaw] = ()) -> list[Solution]:
         """Each fit (or other ``fits`` of the same points) redone on ``losses`` [rows, sides, points]."""
@@ -138,20 +250,6 @@ class ArmLaws:
     def _n_free(self) -> float:
         """The parameters of one side; a shared one counts as half of one."""
         return sum(fit.theta.size for fit in self.fits) / len(SIDES)
-
-    def _refit(self, losses: FloatArray) -> None:
-        """Fit the replicates of the losses; those without a verified optimum on both sides are left out."""
-        refits = self._redone(losses)
-        verified = np.all([refit.optimal for refit in refits], axis=0)
-        failed, draws = int(np.sum(~verified)), len(verified)
-        if failed > MOST_FAILED * draws:
-            self.df = 0
-            self.remark = f"no interval: {failed} of {draws} bootstrap replicates leave a parameter free"
-            return
-        if failed:
-            left_out = f"{failed} of {draws} bootstrap replicates are left out: no verified optimum"
-            self.remark = "; ".join(filter(None, [self.remark, left_out]))
-        self.replicates = self._rows([refit.theta[verified] for refit in refits])
 
     def _replicate_losses(self, *, interim: bool) -> tuple[FloatArray, float, str]:
         """Losses of replicates [draws, sides, points], degrees of freedom (0: none), and a remark."""
@@ -170,7 +268,7 @@ class ArmLaws:
             drawn = noise.draws(options.bootstrap, np.random.default_rng(options.seed))
             return bases * np.exp(drawn), noise.df, ""
         if sample.dependent:
-            return self._replicates_of_clusters(sample.clusters)
+            return self._replicates_of_clusters(bases, sample.clusters)
         if len(np.unique(sample.cells)) < FEWEST_RUNGS_WITHOUT_SEEDS:
             return none, 0, "no interval: one seed per rung carries none"
         residuals = self._by_side([fit.residuals() for fit in self._squares()])
@@ -178,7 +276,9 @@ class ArmLaws:
         losses = replicates_of(list(bases), residuals @ residuals.T / df, options.bootstrap, options.seed)
         return np.stack(losses, axis=1), df, "noise from the residuals: no seed repeats"
 
-    def _replicates_of_clusters(self, clusters: npt.NDArray[Any]) -> tuple[FloatArray, float, str]:
+    def _replicates_of_clusters(
+        self, bases: FloatArray, clusters: npt.NDArray[Any]
+    ) -> tuple[FloatArray, float, str]:
         codes = np.unique(clusters, return_inverse=True)[1]
         n_clusters, n_free = int(codes.max()) + 1, self._n_free
         if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
@@ -189,10 +289,9 @@ class ArmLaws:
         of_fit = np.tile(codes, len(SIDES) // len(self.fits))
         noise = [residuals_left_out(fit, of_fit) for fit in self._squares()]
         residuals = self._by_side([residuals for residuals, _ in noise])
-        losses = self._by_side([fit.predicted() for fit in self.fits]) * np.exp(signs[:, None] * residuals)
         unverified = "".join(remark for _, remark in noise)
         remark = f"noise from the residuals of {n_clusters} whole clusters{unverified}"
-        return losses, n_clusters - n_free, remark
+        return bases * np.exp(signs[:, None] * residuals), n_clusters - n_free, remark
 
     def _squares(self) -> list[FittedLaw]:
         """Both laws by least squares on log loss: a fit with a small delta passes through points."""
@@ -212,182 +311,88 @@ class ArmLaws:
         steps[1 + len(moved[0]) :, 1] = moved[1]
         squares = self._squares()
         losses = self._by_side([fit.y for fit in squares]) * np.exp(NUDGE * steps)
-        return self._rows([refit.theta for refit in self._redone(losses, squares)])
+        return self.rows([refit.theta for refit in self._redone(losses, squares)])
 
     def _slopes(self, statistic: Statistic) -> FloatArray:
-        """How the logarithm of a ratio follows the log loss of each point [sides, points]."""
-        logs = np.log(statistic(self.nudged))
-        moved = np.split((logs[1:] - logs[0]) / NUDGE, [len(np.unique(self.x[0]))])
+        """How a quantity follows the log loss of each point [sides, points]."""
+        values = statistic(self.nudged)
+        moved = np.split((values[1:] - values[0]) / NUDGE, [len(np.unique(self.x[0]))])
         slopes = []
-        for values, of_side in zip(self.x, moved, strict=True):
-            _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+        for x, of_side in zip(self.x, moved, strict=True):
+            _, index, counts = np.unique(x, return_inverse=True, return_counts=True)
             slopes.append((of_side / counts)[index])
         return np.stack(slopes)
 
     def _without_blocks(self) -> Parameters | None:
-        """Both laws without each block of the test split; None where that is not known."""
-        if self.sample.split is None:
-            return None
-        refits = self._redone(self.sample.split.without_each())
+        """Both laws without each block of the test split; None where they are no verified optima."""
+        refits = self._redone(self.sample.split.without_each()) if self.sample.split else []
         if not all(refit.optimal.all() for refit in refits):
-            unknown = "the test split's own error is left out: refits without a block are no verified optima"
-            self.remark = "; ".join(filter(None, [self.remark, unknown]))
-            return None
-        return self._rows([refit.theta for refit in refits])
-
-    def described(self) -> list[dict[str, Any]]:
-        """Both laws as plain JSON values."""
-        return [
-            described(side, self.variable, fit, arm)
-            for side, (fit, arm) in zip(SIDES, self.sides, strict=True)
-        ]
-
-    @property
-    def sides(self) -> list[tuple[FittedLaw, int]]:
-        """The fit of each side, and the side's number in it."""
-        return [(fit, arm) for fit in self.fits for arm in range(fit.points.n_arms)]
-
-    def range(self) -> tuple[float, float]:
-        """The reference's smallest and largest x."""
-        return float(self.x[0].min()), float(self.x[0].max())
-
-    def needed(self, at: float) -> tuple[FloatArray, FloatArray]:
-        """x that the reference needs for the arm's loss at ``at``: [1], and [draws] of the replicates."""
-        return needed_of(self.parameters, at, self.law), needed_of(self.replicates, at, self.law)
-
-    def is_beyond(self, needed: float) -> bool:
-        """Whether ``needed`` lies outside of the x that the reference was run at."""
-        low, high = self.range()
-        return not low * (1 - 1e-9) <= needed <= high * (1 + 1e-9)
-
-    def multiplier(self, name: str, at: float, at_flops: float) -> Multiplier:
-        """The multiplier at x = ``at`` with its interval."""
-        value = float(needed_of(self.parameters, at, self.law)[0])
-        if not 1 / LARGEST_FACTOR <= value / at <= LARGEST_FACTOR:
-            never = f"the reference's law never reaches this {self.options.y}"
-            return Multiplier(name, at_flops, None, None, True, never)
-        return self.ratio(
-            name, at_flops, lambda laws: needed_of(laws, at, self.law) / at, self.is_beyond(value)
-        )
-
-    def ratio(
-        self,
-        name: str,
-        at_flops: float,
-        statistic: Statistic,
-        extrapolated: bool,
-    ) -> Multiplier:
-        """A multiplier that is this ``statistic`` of both laws."""
-        bounds = self.interval(statistic)
-        value, note = float(statistic(self.parameters)[0]), bounds.note or self.remark
-        errors = bounds.seeds_error, bounds.split_error
-        return Multiplier(name, at_flops, value, bounds.ends, extrapolated, note, *errors)
-
-    def law_losses(self, rows: Mapping[str, FloatArray], x: FloatArray) -> FloatArray:
-        """The losses of rows of a law's parameters at ``x`` [points]: [rows, points]."""
-        return self.law.predict(_columns(rows), {"x": x[None]})
-
-    def change(self, low: float, high: float) -> dict[str, Any] | None:
-        """The factor by which the multiplier changes with each decade of x, between ``low`` and ``high``."""
-        if not high > low:
-            return None
-        decades = float(np.log10(high / low))
-
-        def factor(laws: Parameters) -> FloatArray:
-            with np.errstate(invalid="ignore", over="ignore"):
-                ends = [np.log(needed_of(laws, at, self.law) / at) for at in (high, low)]
-                change = ends[0] - ends[1]
-                return np.asarray(np.exp(change / decades))
-
-        value = float(factor(self.parameters)[0])
-        if not 1 / LARGEST_FACTOR <= value <= LARGEST_FACTOR:
-            return None
-        bounds = self.interval(factor)
-        errors = {name: getattr(bounds, name) for name in ("log_error", "df", "seeds_error", "split_error")}
-        return {"estimate": value, "interval": bounds.ends, "note": bounds.note or self.remark, **errors}
-
-    def interval(self, statistic: Statistic) -> RatioInterval:
-        """The t interval of a ratio, or None and why there is none."""
-        if self.df == 0:
-            return RatioInterval(None, self.remark)
-        if len(np.unique(self.x[0])) < FEWEST_RUNGS:
-            return RatioInterval(None, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law")
-        drawn = statistic(self.replicates)
-        without = np.ones(1) if self.left_out is None else statistic(self.left_out)
-        if not all(np.all(np.isfinite(rows) & (rows > 0)) for rows in (drawn, without)):
-            return RatioInterval(
-                None, "no interval: within the noise the reference may never reach this loss"
+            self.add_remark(
+                "the test split's own error is left out: refits without a block are no verified optima"
             )
-        known = self.sample.split if self.left_out is not None else None
-        split = [Component(*known.jackknife(np.log(without)))] if known else []
-        error, from_seeds = self.error(statistic, float(np.std(np.log(drawn))), split)
-        half = error.half(self.options.level)
-        if half > np.log(LARGEST_FACTOR):
-            return RatioInterval(None, "no interval: the noise leaves more than six orders of magnitude open")
-        value = float(np.log(statistic(self.parameters)[0]))
-        low, high = np.exp([value - half, value + half])
-        from_split = float(np.sqrt(split[0].variance)) if split else None
-        return RatioInterval((float(low), float(high)), "", *error, from_seeds, from_split)
+            return None
+        return self.rows([refit.theta for refit in refits])
 
-    def error(self, statistic: Statistic, spread: float, split: list[Component]) -> tuple[Error, float]:
-        """The error of a ratio's logarithm whose replicates have this ``spread``, and its part from seeds.
+    def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
+        """The error from seeds with the test split's; nan where a law without a block never gets there."""
+        split = []
+        if self.left_out is not None and self.sample.split is not None:
+            split = [Component(*self.sample.split.jackknife(statistic(self.left_out)))]
+            if not np.isfinite(split[0].variance):
+                return Error(np.nan, 0)
+        return with_split(self.errors_of_seeds(statistic, drawn), split)[0]
 
-        By rung, or with noise pooled over rungs where that is longer: their quotient is that of the linear
-        parts.
-        """
-        plain = [Error(spread, self.df)]
+    def errors_of_seeds(self, statistic: Statistic, drawn: FloatArray) -> list[Error]:
+        """By rung, and with noise pooled over rungs: their quotient is that of the linear parts."""
+        spread = float(np.std(drawn))
         if self.noise is not None:
             with np.errstate(all="ignore"):
                 slopes = self._slopes(statistic)
             if np.all(np.isfinite(slopes)) and np.any(slopes):
                 by_rung, pooled = self.noise.errors(slopes)
                 quotient = pooled.standard_error / by_rung.standard_error
-                plain = [Error(spread, by_rung.df), Error(spread * quotient, pooled.df)]
-        return with_split(plain, split)
+                return [Error(spread, by_rung.df), Error(spread * quotient, pooled.df)]
+        return [Error(spread, self.df)]
+
+    def needed(self, laws: Parameters, at: float, along: Along) -> FloatArray:
+        """Solved for C where the law is E + A / C^alpha."""
+        if self.law.name not in ("power", "power-floor", "power-floor-shared") or self.law.fixed:
+            return super().needed(laws, at, along)
+        reference, arm = ({name: values[:, 0] for name, values in side.items()} for side in laws)
+        loss = arm["A"] * at ** -arm["alpha"] + arm.get("E", 0.0)
+        above = loss - reference.get("E", np.zeros(1))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            needed = np.exp((np.log(reference["A"]) - np.log(above)) / reference["alpha"])
+        return np.where((above > 0) & (reference["alpha"] > 0), needed, np.inf)
+
+    def change(self, low: float, high: float) -> dict[str, Any] | None:
+        """The factor by which the multiplier changes with each decade of C, between ``low`` and ``high``."""
+        if not high > low:
+            return None
+
+        def log_factor(laws: Parameters) -> FloatArray:
+            with np.errstate(invalid="ignore", over="ignore"):
+                ends = [self.log_multiplier(laws, at) for at in (high, low)]
+                return np.asarray((ends[0] - ends[1]) / float(np.log10(high / low)))
+
+        estimate, note = self.estimated(log_factor)
+        if not abs(estimate.value) <= np.log(LARGEST_FACTOR):
+            return None
+        interval, note = self.interval_of_ratio(estimate, note)
+        error = estimate.standard_error if interval else None
+        shown = {"estimate": float(np.exp(estimate.value)), "interval": interval, "note": note}
+        return {**shown, "log_error": error, "df": estimate.df if interval else 0}
 
 
-def _fits(
-    law: Law, x: Sequence[FloatArray], losses: Sequence[FloatArray], options: AnalysisOptions
-) -> list[FittedLaw]:
+def _fitted(
+    x: Sequence[FloatArray], losses: Sequence[FloatArray], options: AnalysisOptions
+) -> list[tuple[FittedLaw, int]]:
     """The law of each side; one fit of both where they share parameters."""
-    variables = [{"x": values} for values in x]
+    law, variables = law_named(options.law), [{"x": values} for values in x]
     if law.per_arm:
-        return [joint_fit(list(zip(variables, losses, strict=True)), law, options)]
+        joint = joint_fit(list(zip(variables, losses, strict=True)), law, options)
+        return [(joint, number) for number in range(joint.points.n_arms)]
     return [
-        fit_identified(points_of(law, of_side), loss, options, side)
+        (fit_identified(points_of(law, of_side), loss, options, side), 0)
         for side, of_side, loss in zip(SIDES, variables, losses, strict=True)
     ]
-
-
-def needed_of(laws: Parameters, at: float, law: Law) -> FloatArray:
-    """x at which the reference has the arm's loss at ``at``, row by row; infinite where it never has."""
-    reference, arm = laws
-    if law.name not in ("power", "power-floor", "power-floor-shared") or law.fixed:
-        loss = law.predict(_columns(arm), {"x": np.array([[at]])})[:, 0]
-        return reached(lambda x: law.predict(_columns(reference), {"x": x[:, None]})[:, 0], loss, at)
-    # E + A / x^alpha = the loss, solved for x.
-    loss = arm["A"] * at ** -arm["alpha"] + arm.get("E", 0.0)
-    above = loss - reference.get("E", np.zeros(1))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        needed = np.exp((np.log(reference["A"]) - np.log(above)) / reference["alpha"])
-    return np.where((above > 0) & (reference["alpha"] > 0), needed, np.inf)
-
-
-def _columns(parameters: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    return {name: values[:, None] for name, values in parameters.items()}
-
-
-def reached(loss_at: Callable[[FloatArray], FloatArray], loss: FloatArray, near: float) -> FloatArray:
-    """x [rows] at which a falling ``loss_at`` (x [rows] to losses [rows]) is ``loss`` [rows], by bisection.
-
-    Sought within ten times :data:`LARGEST_FACTOR` of ``near``; infinite where it is not reached there.
-    """
-    reach = np.log(10 * LARGEST_FACTOR)
-    low, high = np.full(loss.shape, np.log(near) - reach), np.full(loss.shape, np.log(near) + reach)
-    with np.errstate(all="ignore"):
-        is_inside = (loss_at(np.exp(low)) >= loss) & (loss_at(np.exp(high)) <= loss)
-        for _ in range(60):
-            middle = (low + high) / 2
-            above = loss_at(np.exp(middle)) > loss
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where(is_inside, np.exp((low + high) / 2), np.inf)

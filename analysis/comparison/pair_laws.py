@@ -1,35 +1,40 @@
-"""Multipliers: how many times the compute (tokens) the reference needs for the arm's loss.
+"""Multipliers: how many times the compute the reference needs for the arm's loss, and what withholds them.
 
 ``CM(C) = C_ref(L_arm(C)) / C`` with both laws fitted to the complete pairs, so that the arms share rungs and
 seeds; ``analysis.comparison.line_laws`` has the laws and the intervals.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, described
-from scalevec.analysis.comparison.scale import hold_out_problem, noted, prediction_intervals
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, Multiplier, Parameters
 from scalevec.analysis.data.pairs import Pairs, varying
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit import hold_out_warning
-from scalevec.analysis.fits.hold_out import held_rows, hold_out, lack_of_fit
-from scalevec.analysis.formatting import joined
+from scalevec.analysis.fits.hold_out import held_rows, lack_of_fit
+from scalevec.analysis.formatting import joined, signed, span
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.registry import base_of
-from scalevec.analysis.solver.best_fit import fit_identified, joint_points
-from scalevec.analysis.solver.law_points import points_of
+from scalevec.analysis.statistics.rung_noise import (
+    Component,
+    RungNoise,
+    longer,
+    satterthwaite,
+    with_split,
+)
+from scalevec.analysis.statistics.sample import PairedSample, sample_of
 
 ONE_LINE = 1.1
 """Tokens per parameter may vary by this factor (whole batches) and still be one line."""
 REFUTED = 0.0125
 """The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
+EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
+"""What is predicted of a held rung, as weights of the losses of reference and arm."""
 
 
 def line_problem(pairs: Pairs, law: str) -> str:
@@ -48,92 +53,55 @@ def line_problem(pairs: Pairs, law: str) -> str:
     return ""
 
 
-def multipliers(
-    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
-) -> dict[str, Any]:
-    """The fields of a comparison that rest on laws: multipliers in the middle and at the end of the compute.
-
-    They are ``withheld`` where something stands ``against`` any law of these pairs, or refutes these; the
-    ``laws`` are shown all the same. ``per_decade`` is how the compute multiplier changes.
-    """
-    held, withheld, lines = held_out_difference(pairs, options), line_problem(pairs, options.law), []
-    if not withheld:
-        try:
-            lines = [ArmLaws(pairs, options, x) for x in ("C", "D")]
-        except DataError as error:
-            withheld = f"no multiplier: {error}"
-    withheld = withheld or against or refuted(pairs, options, held, names)
-    laws = [law for line in lines for law in line.described()]
-    laws += fitted_laws(pairs, options, known=[law["x"] for law in laws])
-    fields: dict[str, Any] = {"withheld": withheld, "hold_out": held, "laws": tuple(laws)}
-    if withheld:
-        return {**fields, "compute_multipliers": (), "token_multipliers": (), "per_decade": None}
-    (compute, tokens), points = lines, points_along(pairs.complete)
-    of_compute = [compute.multiplier(name, c, c) for name, c, _ in points]
-    of_tokens = [tokens.multiplier(name, d, c) for name, c, d in points]
-    return {
-        **fields,
-        "compute_multipliers": tuple(noted(of_compute, held)),
-        "token_multipliers": tuple(noted(of_tokens, held)),
-        "per_decade": compute.change(*_shared(pairs.complete)),
-    }
-
-
-def _shared(complete: pd.DataFrame) -> tuple[float, float]:
-    """The range of compute that both arms were run at."""
-    return (
-        float(max(complete["compute_reference"].min(), complete["compute_arm"].min())),
-        float(min(complete["compute_reference"].max(), complete["compute_arm"].max())),
-    )
-
-
-def points_along(complete: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """(name, C, D) of the geometric middle and the largest of the compute that both arms were run at."""
-    low, high = _shared(complete)
-    tokens = np.log([complete["n_tokens"].min(), complete["n_tokens"].max()])
-    return [
-        ("geometric middle", float(np.sqrt(low * high)), float(np.exp(tokens.mean()))),
-        ("largest", high, float(np.exp(tokens[1]))),
-    ]
-
-
-def refuted(pairs: Pairs, options: AnalysisOptions, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Why multipliers and their trend are withheld, as a clause; empty where nothing refutes the laws.
-
-    Args:
-        pairs: The pairs of the arm, on one line in compute.
-        options: How laws are fitted.
-        held: The hold-out, by :func:`held_out_difference`.
-        names: The arm on each of :data:`SIDES`.
-    """
-    if line_problem(pairs, options.law):
-        return ""
-    missed = [] if pairs.related else _missed(pairs, options)
-    if missed:
-        return f"the law {options.law} misses the runs of {joined([names[side] for side in missed])}"
-    if failed := [names[side] for side in held.get("laws_fail", ())]:
-        return f"the law {options.law} misses {held['rung'][:80]} of {joined(failed)}, which was held out"
-    return hold_out_problem(held)
-
-
-def _missed(pairs: Pairs, options: AnalysisOptions) -> list[str]:
-    """The sides whose runs the law in C misses by more than their seeds differ; both of a joint law."""
-    law, sides = law_named(options.law), _data(pairs, dataclasses.replace(options, x="C"))
-    if law.per_arm:
-        points, losses = joint_points(sides, law), np.concatenate([loss for _, loss in sides])
-        test = lack_of_fit(points, losses)
-        return list(SIDES) if test is not None and test.p < 2 * REFUTED else []
-    tests = [lack_of_fit(points_of(law, variables), loss) for variables, loss in sides]
-    return [side for side, test in zip(SIDES, tests, strict=True) if test is not None and test.p < REFUTED]
-
-
 @dataclass(frozen=True)
 class ShownLaws:
-    """The laws in C for a table or a figure, or None and the ``reason``; ``held`` is their hold-out."""
+    """The laws in C of two arms, or None and the ``reason``; ``held`` is their hold-out.
+
+    ``laws`` may stand although the ``reason`` withholds what follows from them.
+    """
 
     laws: ArmLaws | None
     reason: str
     held: dict[str, Any]
+
+    def multiplier(self, compute: float, name: str = "largest") -> Multiplier:
+        """The multiplier at ``compute``; one that is extrapolated says where no hold-out checks its laws."""
+        if self.laws is None:
+            raise DataError(self.reason)
+        found = self.laws.multiplier(name, compute, compute)
+        note = "; ".join(filter(None, [found.note, self.unchecked if found.extrapolated else ""]))
+        return dataclasses.replace(found, note=note)
+
+    @property
+    def unchecked(self) -> str:
+        """Why no hold-out could have withheld anything, as a clause; empty where one could."""
+        if self.held.get("interval"):
+            return ""
+        return f"no hold-out checks the laws ({self.held.get('reason', 'it has no prediction interval')})"
+
+
+def common_range(complete: pd.DataFrame) -> tuple[float, float]:
+    """The smallest and the largest compute that both arms were run at, FLOPs."""
+    sides = [complete[f"compute_{side}"] for side in SIDES]
+    return float(max(side.min() for side in sides)), float(min(side.max() for side in sides))
+
+
+def laws_of_pairs(
+    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
+) -> ShownLaws:
+    """The laws of the pairs, and what withholds their multipliers.
+
+    That is what stands ``against`` any law of these pairs, or refutes these; ``names`` are the arms of
+    :data:`SIDES`.
+    """
+    if problem := line_problem(pairs, options.law):
+        return ShownLaws(None, problem, {})
+    held = held_out_difference(pairs, options)
+    try:
+        laws = ArmLaws(pairs, options)
+    except DataError as error:
+        return ShownLaws(None, f"no multiplier: {error}", held)
+    return ShownLaws(laws, against or _refuted(laws, pairs, held, names), held)
 
 
 def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
@@ -141,44 +109,32 @@ def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str
     n_rungs = pairs.complete["compute_reference"].nunique()
     if 1 < n_rungs < FEWEST_RUNGS:
         return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
-    if problem := line_problem(pairs, options.law):
-        return ShownLaws(None, problem, {})
-    try:
-        laws = ArmLaws(pairs, options, "C")
-    except DataError as error:
-        return ShownLaws(None, f"no multiplier: {error}", {})
-    held = held_out_difference(pairs, options)
-    if problem := refuted(pairs, options, held, names):
-        return ShownLaws(None, f"multiplier withheld: {problem}", held)
-    return ShownLaws(laws, "", held)
+    shown = laws_of_pairs(pairs, options, names)
+    return ShownLaws(None, shown.reason, shown.held) if shown.reason else shown
 
 
-def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
-    """The law of each side in its own variables; none where those are ``known``, or it cannot be fitted."""
-    law = law_named(options.law)
-    shown = ", ".join(options.x if name == "x" else name for name in law.variables)
-    if shown in known or _problem(pairs, options):
-        return []
-    laws = []
-    for side, (variables, loss) in zip(SIDES, _data(pairs, options), strict=True):
-        try:
-            law_of_side = fit_identified(points_of(law, variables), loss, options, side)
-        except DataError:  # the hold-out says why
-            return []
-        laws.append(described(side, shown, law_of_side))
-    return laws
-
-
-def _data(pairs: Pairs, options: AnalysisOptions) -> list[tuple[dict[str, FloatArray], FloatArray]]:
-    """The law's variables and the losses of each side, of the complete pairs."""
-    complete, names = pairs.complete, law_named(options.law).variables
-    return [
-        (
-            {name: _values(complete, options.x if name == "x" else name, side) for name in names},
-            complete[f"loss_{side}"].to_numpy(float),
-        )
-        for side in SIDES
+def _refuted(laws: ArmLaws, pairs: Pairs, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """What refutes the laws: their lack of fit, their hold-out; empty where nothing does."""
+    law = laws.options.law
+    # One test of a joint law stands for those of both sides.
+    tests = [] if pairs.related else [lack_of_fit(fit.points, fit.y) for fit in laws.fits]
+    sides = [SIDES] if len(tests) == 1 else [SIDES[:1], SIDES[1:]]
+    missed = [
+        names[side]
+        for test, of_test in zip(tests, sides, strict=False)
+        for side in of_test
+        if test is not None and test.p < len(of_test) * REFUTED
     ]
+    if missed:
+        return f"the law {law} misses the runs of {joined(missed)}"
+    if failed := [names[side] for side in held.get("laws_fail", ())]:
+        return f"the law {law} misses {held['rung'][:80]} of {joined(failed)}, which was held out"
+    if not held.get("fails"):
+        return ""
+    return (
+        f"the hold-out fails: at {held['rung'][:80]} the difference is {signed(held['observed'])}, where the "
+        f"laws of the other rungs predict {signed(held['predicted'])} ({span(held['interval'])})"
+    )
 
 
 def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any]:
@@ -186,72 +142,105 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
 
     A column to hold out by, or an expression, is one of the pairs' key.
     """
-    which = options.hold_out
+    which, complete = options.hold_out, pairs.complete
     if which == "none":
         return {"by": "none", "reason": "none was asked for"}
-    if pairs.complete.empty:
+    if complete.empty:
         return {}
-    problem = _problem(pairs, options)
-    if problem:
-        return {
-            "by": "the largest rung" if which == "largest" else which,
-            "reason": f"not predicted: {problem}",
-        }
-    entry = base_of(options.law)
-    alone = (entry and entry.alone) or options.law
-    given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
-    held = {side: hold_out(_rows(pairs, side, alone), given, which, side) for side in SIDES}
-    shown: dict[str, Any] = {
-        name: held["arm"][name] for name in ("by", "n_points", "rung") if name in held["arm"]
-    }
-    if reasons := [of_side["reason"] for of_side in held.values() if "reason" in of_side]:
-        return {**shown, "reason": reasons[0]}
-    predicted, observed = (held["arm"][name] - held["reference"][name] for name in ("predicted", "observed"))
-    rows = held_rows(_rows(pairs, "reference", alone), given, which)
-    in_one_variable = law_named(alone).variables == ("x",) and options.x == "C"
-    seen = {"difference": observed} | {side: of_side["observed"] for side, of_side in held.items()}
-    expected = prediction_intervals(pairs, rows, options, 1 - REFUTED) if in_one_variable else {}
-    outside = [name for name, (_, (low, high)) in expected.items() if not low <= seen[name] <= high]
-    predicted, interval = expected.get("difference", (predicted, None))
+    shown: dict[str, Any] = {"by": "the largest rung" if which == "largest" else which}
+    held = held_rows(_as_rows(pairs), dataclasses.replace(options, x="C", c_convention="given"), which)
+    if not held.any():
+        return {**shown, "reason": "not predicted: nothing is held out"}
+    shown["rung"] = ", ".join(dict.fromkeys(complete.loc[held, "rung"].astype(str)))
+    try:
+        laws = _laws_of_rest(pairs, held, options)
+    except DataError as error:
+        return {**shown, "reason": f"not predicted: {error}"}
+    expected = _expected(laws, pairs, held, options)
+    losses = complete.loc[held, ["loss_reference", "loss_arm"]].mean().to_numpy(float)
+    seen = {name: float(losses @ signs) for name, signs in EXPECTED.items()}
+    outside = [
+        name
+        for name, (_, interval) in expected.items()
+        if interval and not interval[0] <= seen[name] <= interval[1]
+    ]
+    predicted, interval = expected["difference"]
     return {
         **shown,
         "predicted": predicted,
-        "observed": observed,
+        "observed": seen["difference"],
         "interval": interval,
         "fails": "difference" in outside,
         "laws_fail": [name for name in outside if name != "difference"],
-        **{f"relative_error_{side}": held[side]["relative_error"] for side in SIDES},
-        "warnings": [f"{side}: {warning}" for side in SIDES for warning in hold_out_warning(held[side])],
     }
 
 
-def _problem(pairs: Pairs, options: AnalysisOptions) -> str:
-    """Why no law goes through the losses of these pairs; empty where one may."""
-    law = law_named(options.law)
-    if pairs.complete.empty:
-        return "no pair has two completed trials"
-    if "loss" in law.variables:
-        return f"law {law.name} reads the loss, which is what is compared"
-    if law.method != "points":
-        return f"law {law.name} describes the best sizes, not the losses of pairs"
-    if law.variables == ("x",):
-        return line_problem(pairs, options.law).replace("no multiplier", "no law in one variable")
-    several = varying(pairs.complete, pairs.settings)
-    return (
-        f"no one law across several values of {', '.join(several)}: choose one with where" if several else ""
-    )
-
-
-def _rows(pairs: Pairs, side: str, law: str) -> pd.DataFrame:
-    """The trials of one side as a tidy table; N and C are by the convention that was chosen."""
+def _as_rows(pairs: Pairs) -> pd.DataFrame:
+    """The complete pairs as rows of the reference; N and C are by the convention that was chosen."""
     complete = pairs.complete
     keys = [name for name in (*pairs.cell_columns, "seed") if name in complete]
-    values = {"n_params": _values(complete, "N", side), "flops": _values(complete, "C", side)}
-    values |= {name: _values(complete, name, side) for name in law_named(law).own_columns}
-    return complete[keys].assign(loss=complete[f"loss_{side}"], **values)
+    given = {"n_params": "size_reference", "flops": "compute_reference", "loss": "loss_reference"}
+    return complete[keys].assign(**{name: complete[column] for name, column in given.items()})
 
 
-def _values(complete: pd.DataFrame, x: str, side: str) -> FloatArray:
-    column = {"N": f"size_{side}", "D": "n_tokens", "C": f"compute_{side}"}.get(x, f"{x}_{side}")
-    column = column if column in complete else x  # a column that both sides of a pair agree in
-    return complete[column].to_numpy(float)
+def _laws_of_rest(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> ArmLaws:
+    """The laws of the pairs that are not ``held`` [complete pairs]; raises :class:`DataError`."""
+    if held.all():
+        raise DataError("there is one rung only")
+    rest = np.array(pairs.table["kind"] == "complete")
+    rest[np.flatnonzero(rest)[held]] = False
+    laws = ArmLaws(pairs.cut(rest), options)
+    for fit in laws.fits:
+        if flat := fit.conditioning()[1]:
+            raise DataError(f"the other points leave {'; '.join(flat)} free")
+    return laws
+
+
+def _expected(
+    laws: ArmLaws, pairs: Pairs, held: BoolArray, options: AnalysisOptions
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """What each of :data:`EXPECTED` should be at the ``held`` complete pairs by the ``laws`` of the others.
+
+    The interval holds the noise of the laws through the other rungs and that of the held pairs' own mean,
+    each with the noise of its rungs, and the test split's error of what is left between them. None where
+    either has no noise figure, or a planned pair no result. That of the difference is at the level of the
+    options, that of each law at its own.
+    """
+    sample, complete = sample_of(pairs), pairs.complete
+    losses = complete[["loss_reference", "loss_arm"]].to_numpy(float).T
+    # In log loss, as that of the laws: pooled over rungs it is in proportion to the loss.
+    noise = RungNoise(np.log(losses), sample.cells, sample.clusters, sample.rungs)
+    at = [complete.loc[held, f"compute_{side}"].to_numpy(float)[None] for side in SIDES]
+    expected: dict[str, tuple[float, tuple[float, float] | None]] = {}
+    for name, weights in EXPECTED.items():
+        signs = np.array(weights)
+
+        def combined(of_laws: Parameters, signs: FloatArray = signs) -> FloatArray:
+            drawn = [laws.law.predict(side, {"x": x}) for side, x in zip(of_laws, at, strict=True)]
+            return np.asarray((signs[1] * drawn[1] + signs[0] * drawn[0]).mean(axis=1))
+
+        value, interval = float(combined(laws.best)[0]), None
+        if laws.draws is not None and noise.df and not pairs.is_interim:
+            of_rest = longer(laws.errors_of_seeds(combined, combined(laws.draws)))
+            shares = held / held.sum()
+            parts = Component(of_rest.standard_error**2, of_rest.df)
+            errors = [
+                satterthwaite([parts, Component(of_held.standard_error**2, of_held.df)])
+                for of_held in noise.errors(signs[:, None] * losses * shares)
+            ]
+            left_out = combined(laws.left_out) if laws.left_out is not None else None
+            error, _ = with_split(errors, _split(sample, signs, shares, left_out))
+            half = error.half(options.level if name == "difference" else 1 - REFUTED)
+            interval = (value - half, value + half)
+        expected[name] = value, interval
+    return expected
+
+
+def _split(
+    sample: PairedSample, signs: FloatArray, shares: FloatArray, predicted: FloatArray | None
+) -> list[Component]:
+    """The test split's part of what lies between the ``predicted`` [blocks] and the held pairs."""
+    if sample.split is None or predicted is None:
+        return []
+    observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), shares)
+    return [Component(*sample.split.jackknife(predicted - observed))]

@@ -107,19 +107,16 @@ def as_first_judged(paired: PairedArm, verdicts: Sequence[Record], reference: st
 
 def kept_verdict(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> Record | None:
     """The latest kept verdict on the arm that shares a pair with ``paired``, if there is one."""
-    on_arm = [
-        record for record in verdicts if (record["reference"], record["arm"]) == (reference, paired.arm)
-    ]
-    return next((record for record in reversed(on_arm) if _is_kept(paired.pairs, record).any()), None)
+    on_arm = reversed(_on_arm(verdicts, paired, reference))
+    return next((record for record in on_arm if _is_kept(paired.pairs, record).any()), None)
 
 
 def is_due(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> bool:
     """Whether these pairs carry a verdict that is not among the kept ones."""
     if paired.pairs.is_interim or paired.beyond is not None:
         return False
-    pairs = {tuple(ids) for ids in pair_ids(paired.pairs)}
-    kept = kept_verdict(paired, verdicts, reference)
-    return bool(pairs) and (kept is None or {tuple(ids) for ids in kept["pairs"]} != pairs)
+    pairs, kept = set(map(tuple, pair_ids(paired.pairs))), kept_verdict(paired, verdicts, reference)
+    return bool(pairs) and (kept is None or set(map(tuple, kept["pairs"])) != pairs)
 
 
 def pair_ids(pairs: Pairs) -> list[list[str]]:
@@ -133,7 +130,7 @@ def pair_ids(pairs: Pairs) -> list[list[str]]:
 def _is_kept(pairs: Pairs, record: Record) -> BoolArray:
     if "trial_id_arm" not in pairs.table:
         return np.zeros(len(pairs.table), bool)
-    kept = {tuple(ids) for ids in record["pairs"]}
+    kept = set(map(tuple, record["pairs"]))
     ids = pairs.table[["trial_id_reference", "trial_id_arm"]].itertuples(index=False, name=None)
     return np.array([pair in kept for pair in ids], bool)
 
@@ -147,46 +144,38 @@ def history_of(results: pd.DataFrame, name: str) -> tuple[Record, ...]:
     )
 
 
-def earlier_verdict(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> str:
-    """A caution where a kept verdict stood on other pairs than those of now; empty where none did."""
-    whole = paired.beyond or paired.pairs
-    here = {tuple(ids) for ids in pair_ids(whole)}
-    on_arm = [
-        record for record in verdicts if (record["reference"], record["arm"]) == (reference, paired.arm)
-    ]
-    other = [record for record in on_arm if not {tuple(ids) for ids in record["pairs"]} <= here]
-    if not other:
-        return ""
-    last = other[-1]
-    n_gone = len({tuple(ids) for ids in last["pairs"]} - here)
-    return (
+def earlier_verdict(paired: PairedArm, source: pd.DataFrame, reference: str) -> list[str]:
+    """A caution where a kept verdict stood on other pairs than those of now."""
+    here = set(map(tuple, pair_ids(paired.beyond or paired.pairs)))
+    on_arm = _on_arm(history_of(source, VERDICTS), paired, reference)
+    gone = [(record, len(set(map(tuple, record["pairs"])) - here)) for record in on_arm]
+    return [
         f"an earlier verdict ({last['verdict']}, {str(last.get('at', 'no date'))[:10]}) stood on "
         f"{len(last['pairs'])} pairs, of which {n_gone} are not in this comparison"
-    )
+        for last, n_gone in [each for each in gone if each[1]][-1:]
+    ]
 
 
-def plan_of(paired: PairedArm, dropped: Sequence[str]) -> dict[str, Any]:
+def _on_arm(verdicts: Sequence[Record], paired: PairedArm, reference: str) -> list[Record]:
+    return [record for record in verdicts if (record["reference"], record["arm"]) == (reference, paired.arm)]
+
+
+def plan_of(paired: PairedArm) -> dict[str, Any]:
     """The plan of a comparison and how far it is, as plain JSON values."""
-    look, after = paired.look, paired.exploratory()
-    return {
-        "pairs": paired.pairs.n_planned,
-        "with_result": paired.pairs.n_planned - paired.pairs.n_without_result,
+    look, after, pairs = paired.look, paired.exploratory(), paired.pairs
+    plan: dict[str, Any] = {
+        "pairs": pairs.n_planned,
+        "with_result": pairs.n_planned - pairs.n_without_result,
         "looks": list(look.looks) if look else None,
         "look": look.size if look else None,
-        "next_look": paired.pairs.next_look,
-        "dropped": list(dropped),
-        "exploratory": _mean_with_error(after) if after else None,
+        "next_look": pairs.next_look,
+        "exploratory": None,
     }
-
-
-def _mean_with_error(paired: PairedArm) -> dict[str, Any]:
-    estimate = paired.estimate
-    known = estimate is not None and estimate.has_noise
-    return {
-        "mean": estimate.value if estimate else None,
-        "standard_error": estimate.standard_error if estimate and known else None,
-        "pairs": len(paired.pairs.complete),
-    }
+    if after and (estimate := after.estimate):
+        error = estimate.standard_error if estimate.has_noise else None
+        n_pairs = len(after.pairs.complete)
+        plan["exploratory"] = {"mean": estimate.value, "standard_error": error, "pairs": n_pairs}
+    return plan
 
 
 def claim_status(trials: Mapping[Any, Any], plan: Mapping[str, Any], chosen: Mapping[str, Any]) -> Line:
@@ -236,11 +225,12 @@ def exploratory_sentence(plan: Mapping[str, Any]) -> list[str]:
     return [f"Exploratory, after the plan: {estimate}."]
 
 
-def dropped_trials(dropped: Sequence[Record], arms: Sequence[str]) -> list[str]:
-    """The trials of ``arms`` that were dropped, each with why: its state and its cause."""
-    return [
+def dropped_trials(source: pd.DataFrame, arms: Sequence[str]) -> list[str]:
+    """The trials of ``arms`` that the sweep file dropped, each with its state and cause, as one sentence."""
+    dropped = [
         f"{entry['arm']} {entry['rung']}, seed {entry['seed']} "
         f"({': '.join(str(entry[key]) for key in ('state', 'cause') if entry.get(key))})"
-        for entry in dropped
+        for entry in history_of(source, DROPPED)
         if entry["arm"] in arms
     ]
+    return [f"dropped by the sweep file: {'; '.join(dropped)}"] if dropped else []

@@ -20,6 +20,7 @@ from scalevec.analysis.data.pairs import PairKind
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import p_value, percent, plural, signed, span
+from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics.paired import holm
 
 PREDICTIONS = "predictions"
@@ -29,7 +30,6 @@ CAME_TRUE: Final = "came true"
 OPPOSITE: Final = "came out opposite"
 OTHERWISE: Final = "came out otherwise"
 UNTOLD: Final = "cannot be told"
-LOWER, HIGHER = "lower", "higher"
 Record = Mapping[str, Any]
 
 
@@ -45,7 +45,6 @@ class Prediction:
         difference: The predicted mean difference; None where a sign was predicted.
         interval: In which it was predicted to be seen.
         kept_at: When the sweep first ran with the list that holds the prediction (ISO 8601, UTC).
-        sha256: Hash of that list.
         with_result: How many of the trials that it speaks of had a result by then.
         stands: Whether no later list took the place of its list.
         pairs: Complete pairs of the cells that are meant.
@@ -65,7 +64,6 @@ class Prediction:
     difference: float | None
     interval: tuple[float, float] | None
     kept_at: str
-    sha256: str
     with_result: int
     stands: bool
     pairs: int = 0
@@ -118,7 +116,7 @@ def of_arm(predictions: Sequence[Prediction], arm: str, arms: Sequence[str]) -> 
 
 def _is_list(record: Any) -> bool:
     """Whether it can be what a sweep's folder keeps."""
-    needed = ("at", "sha256", "predictions", "known")
+    needed = ("at", "predictions", "known")
     if not isinstance(record, Mapping) or any(name not in record for name in needed):
         return False
     return len(record["predictions"]) == len(record["known"])
@@ -126,100 +124,95 @@ def _is_list(record: Any) -> bool:
 
 def _judged(trials: ComparedTrials, record: Record, *, stands: bool) -> Iterator[Prediction]:
     """The predictions of one list; signs are corrected by Holm over it."""
-    known = [entry.get("with_result", 0) for entry in record["known"]]
-    given = [
-        Prediction(
-            entry["arm"],
-            entry["reference"],
-            entry.get("where"),
-            entry.get("sign"),
-            entry.get("difference"),
-            tuple(entry["interval"]) if "interval" in entry else None,
-            record["at"],
-            record["sha256"],
-            with_result,
-            stands,
+    seen = [
+        _with_seen(
+            trials,
+            Prediction(
+                arm=entry["arm"],
+                reference=entry["reference"],
+                where=entry.get("where"),
+                sign=entry.get("sign"),
+                difference=entry.get("difference"),
+                interval=tuple(entry["interval"]) if "interval" in entry else None,
+                kept_at=record["at"],
+                with_result=known.get("with_result", 0),
+                stands=stands,
+            ),
         )
-        for entry, with_result in zip(record["predictions"], known, strict=True)
+        for entry, known in zip(record["predictions"], record["known"], strict=True)
     ]
-    seen = [_with_seen(trials, prediction) for prediction in given]
     signs = [prediction for prediction in seen if prediction.sign]
     corrected = iter(holm([prediction.p_value for prediction in signs]))
     for prediction in seen:
         p_holm = next(corrected) if prediction.sign else None
-        outcome = _outcome(prediction, p_holm, 1 - trials.options.level)
-        told = replace(prediction, p_holm=p_holm, outcome=outcome)
-        yield replace(told, sentence=_sentence(told, trials, len(signs)))
+        told = replace(prediction, p_holm=p_holm)
+        told = replace(told, outcome=_outcome(told, 1 - trials.options.level))
+        yield replace(told, sentence=_sentence(told, trials.options, len(signs)))
 
 
 def _with_seen(trials: ComparedTrials, prediction: Prediction) -> Prediction:
     """The prediction with the difference over the cells that it speaks of, or why there is none."""
+    arms = (prediction.reference, prediction.arm)
+    rows = trials.rows[trials.rows["arm"].isin(arms)].reset_index(drop=True)
+    if missing := [arm for arm in reversed(arms) if not (rows["arm"] == arm).any()]:
+        return replace(prediction, reason=f"{missing[0]} has no trial here")
     try:
-        paired = _pairs_meant(trials, prediction)
+        meant = select(rows, prediction.where)
+        paired = ComparedTrials(meant, arms[0], arms[1:], trials.options, trials.source).paired(arms[1])
     except DataError as error:
         return replace(prediction, reason=str(error))
-    reason = _what_stands_against(paired, prediction)
-    estimate = paired.estimate
     return replace(
         prediction,
         pairs=len(paired.pairs.complete),
-        seen=estimate.value if estimate else None,
+        seen=paired.estimate.value if paired.estimate else None,
         seen_interval=paired.interval(trials.options.level),
-        p_value=paired.p_value() if estimate and not paired.pairs.is_interim else None,
-        reason=reason,
+        p_value=paired.p_value(),
+        reason=_what_stands_against(paired, prediction),
     )
-
-
-def _pairs_meant(trials: ComparedTrials, prediction: Prediction) -> PairedArm:
-    """The pairs of the cells that are meant. Raises :class:`DataError`."""
-    arms = (prediction.arm, prediction.reference)
-    rows = trials.rows[trials.rows["arm"].isin(arms)].reset_index(drop=True)
-    if missing := [arm for arm in arms if not (rows["arm"] == arm).any()]:
-        raise DataError(f"{missing[0]} has no trial here")
-    rows = select(rows, prediction.where)
-    meant = ComparedTrials(rows, prediction.reference, (prediction.arm,), trials.options, trials.source)
-    return meant.paired(prediction.arm)
 
 
 def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
     """Why nothing can be told of the prediction, whatever its interval says; empty where nothing does."""
-    pairs = paired.pairs
+    pairs, estimate = paired.pairs, paired.estimate
     if pairs.is_interim:
         return f"{pairs.progress} have a result"
     if diverged := pairs.names(PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED, PairKind.BOTH_DIVERGED):
         return f"a side of {plural(len(diverged), 'pair')} diverged"
-    if paired.estimate is None:
+    if estimate is None:
         return "no pair is complete"
     if pairs.same_trials:
         return "the two arms are the same trials"
     # A censored rate leaves a bound: what is lower than a bound, or a bound that is higher, says nothing.
     if paired.one_sided:
-        name = prediction.reference if paired.estimate.value < 0 else prediction.arm
-        return f"the loss of {name} is only a bound"
-    if prediction.sign and paired.p_value() is None:
-        return "there is no noise figure"
-    return ""
+        return f"the loss of {prediction.reference if estimate.value < 0 else prediction.arm} is only a bound"
+    return "there is no noise figure" if prediction.sign and paired.p_value() is None else ""
 
 
-def _outcome(prediction: Prediction, p_holm: float | None, alpha: float) -> Outcome:
-    if prediction.reason or prediction.seen is None:
+def _outcome(prediction: Prediction, alpha: float) -> Outcome:
+    seen, p_holm = prediction.seen, prediction.p_holm
+    if prediction.reason or seen is None:
         return UNTOLD
     if prediction.interval is not None:
-        low, high = prediction.interval
-        return CAME_TRUE if low <= prediction.seen <= high else OTHERWISE
+        return CAME_TRUE if prediction.interval[0] <= seen <= prediction.interval[1] else OTHERWISE
     if p_holm is None or p_holm >= alpha:
         return UNTOLD
-    return CAME_TRUE if prediction.sign == (LOWER if prediction.seen < 0 else HIGHER) else OPPOSITE
+    return CAME_TRUE if prediction.sign == ("lower" if seen < 0 else "higher") else OPPOSITE
 
 
-def _sentence(prediction: Prediction, trials: ComparedTrials, n_signs: int) -> str:
+def _sentence(prediction: Prediction, options: AnalysisOptions, n_signs: int) -> str:
     kept = f"kept {prediction.kept_on}, {known_words(prediction)}"
-    replaced = "" if prediction.stands else "; a later list stands in its place"
-    where = f" Rows: where {trials.options.where}." if trials.options.where else ""
-    return (
-        f"Predicted ({kept}{replaced}): {prediction.words}. "
-        f"Seen: {_seen(prediction, trials.options.level, n_signs)}: {prediction.outcome}.{where}"
-    )
+    kept += "" if prediction.stands else "; a later list stands in its place"
+    where = f" Rows: where {options.where}." if options.where else ""
+    seen = prediction.reason
+    if prediction.seen is not None:
+        interval, p_holm = prediction.seen_interval, prediction.p_holm
+        facts = [f"{percent(options.level)} interval {span(interval)}"] if interval else []
+        if p_holm is not None:
+            facts.append(f"Holm p {p_value(p_holm)} over {plural(n_signs, 'predicted sign')}")
+        facts.append(plural(prediction.pairs, "pair"))
+        reason = f"; {prediction.reason}" if prediction.reason else ""
+        seen = f"{signed(prediction.seen)} ({', '.join(facts)}){reason}"
+    return f"Predicted ({kept}): {prediction.words}. Seen: {seen}: {prediction.outcome}.{where}"
 
 
 def known_words(prediction: Prediction) -> str:
@@ -227,16 +220,3 @@ def known_words(prediction: Prediction) -> str:
     if prediction.with_result == 0:
         return "before any of its trials had a result"
     return f"when {prediction.with_result} of its trials had a result"
-
-
-def _seen(prediction: Prediction, level: float, n_signs: int) -> str:
-    if prediction.seen is None:
-        return prediction.reason
-    facts = (
-        [f"{percent(level)} interval {span(prediction.seen_interval)}"] if prediction.seen_interval else []
-    )
-    if prediction.p_holm is not None:
-        facts.append(f"Holm p {p_value(prediction.p_holm)} over {plural(n_signs, 'predicted sign')}")
-    facts.append(plural(prediction.pairs, "pair"))
-    reason = f"; {prediction.reason}" if prediction.reason else ""
-    return f"{signed(prediction.seen)} ({', '.join(facts)}){reason}"

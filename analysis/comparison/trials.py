@@ -98,9 +98,12 @@ class ComparedTrials:
             setting = {name: _text(row[name]) for name in self.varying_settings}
             cell = Cell(key, str(row["rung"]), float(size[position]), int(row["n_tokens"]), setting)
             cells.setdefault(key, cell)
-        return sorted(
-            cells.values(), key=lambda c: (_order(c), c.n_params, c.n_tokens, tuple(map(str, c.key)))
-        )
+
+        def order(cell: Cell) -> tuple[Any, ...]:
+            settings = tuple(map(_sortable, cell.setting.values()))
+            return settings, cell.n_params, cell.n_tokens, tuple(map(str, cell.key))
+
+        return sorted(cells.values(), key=order)
 
     def keys(self, rows: pd.DataFrame, cell_columns: Sequence[str] | None = None) -> list[Key]:
         """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts).
@@ -255,12 +258,8 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _order(cell: Cell) -> tuple[tuple[int, float, str], ...]:
-    """Settings that are numbers by size, others by name."""
-    return tuple(map(_sortable, cell.setting.values()))
-
-
 def _sortable(text: str) -> tuple[int, float, str]:
+    """Settings that are numbers by size, others by name."""
     try:
         return 0, float(text), ""
     except ValueError:

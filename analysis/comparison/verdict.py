@@ -126,34 +126,33 @@ def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
     options, family = trials.options, [trials.paired(arm) for arm in trials.others]
     n_others = trials.n_arms_left_out
     differences = corrected_differences(family, options.level, n_others)
-    sizes = [paired.parts(paired.sizes, options) for paired in family]
-    settings = [paired.parts(paired.settings, options) for paired in family]
+    parts = [
+        (paired.parts(paired.sizes, options), paired.parts(paired.settings, options)) for paired in family
+    ]
     inside = [
-        equivalence_p_of(paired, options, [*of_sizes, *of_settings])
-        for paired, of_sizes, of_settings in zip(family, sizes, settings, strict=True)
+        _equivalence_p(paired, [*sizes, *settings])
+        for paired, (sizes, settings) in zip(family, parts, strict=True)
     ]
     inside_holm = _corrected(inside, n_others)
     signs = _corrected([_sign_p(paired.pairs) for paired in family], n_others)
-    n_arms = len(family) + n_others
-    return [
-        Evidence(
-            reference=trials.reference,
-            paired=paired,
-            options=options,
-            difference=differences[number],
-            sizes=sizes[number],
-            settings=settings[number],
-            equivalence=equivalence_test(paired, options, inside[number], inside_holm[number]),
-            divergence_p=signs[number] or 1.0,
-            equal=equal_losses(trials.reference, paired.arm, paired.pairs),
-            needed=paired.level(
-                inference.level_of_holm(
-                    options.level, differences[number].p_value, differences[number].p_holm, n_arms
-                )
-            ),
+    found = []
+    for number, (paired, difference) in enumerate(zip(family, differences, strict=True)):
+        p_values, n_arms = (difference.p_value, difference.p_holm), len(family) + n_others
+        found.append(
+            Evidence(
+                reference=trials.reference,
+                paired=paired,
+                options=options,
+                difference=difference,
+                sizes=parts[number][0],
+                settings=parts[number][1],
+                equivalence=equivalence_test(paired, options, inside[number], inside_holm[number]),
+                divergence_p=signs[number] or 1.0,
+                equal=equal_losses(trials.reference, paired.arm, paired.pairs),
+                needed=paired.level(inference.level_of_holm(options.level, *p_values, n_arms)),
+            )
         )
-        for number, paired in enumerate(family)
-    ]
+    return found
 
 
 def _corrected(p_values: Sequence[float | None], n_others: int) -> list[float | None]:
@@ -294,19 +293,18 @@ def equivalence_test(
     ``p`` is the largest over the sizes and settings, ``p_holm`` is corrected over the arms; ``mean_p``
     is of the mean alone, whose ``interval`` is shown.
     """
-    margin, estimate = options.margin, paired.estimate
+    margin, estimate, look = options.margin, paired.estimate, paired.look
     if margin is None:
         return {"margin": None, "note": "no margin was given"}
     if not is_loss(options.y):
         return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
-    none = {"margin": margin, "p_value": None, "p_holm": None, "interval": None}
-    if paired.pairs.is_interim:
-        return {**none, "note": INTERIM}
-    if estimate is None or estimate.df == 0:
-        return {**none, "note": "no degree of freedom"}
-    look = paired.look
+    note = "" if estimate and estimate.df else "no degree of freedom"
     if look is not None and not look.is_last:
-        return {**none, "note": "tested at the last of the declared looks only"}
+        note = note or "tested at the last of the declared looks only"
+    if paired.pairs.is_interim:
+        note = INTERIM
+    if note or estimate is None:
+        return {"margin": margin, "p_value": None, "p_holm": None, "interval": None, "note": note}
     return {
         "margin": margin,
         "p_value": p,
@@ -317,11 +315,11 @@ def equivalence_test(
     }
 
 
-def equivalence_p_of(paired: PairedArm, options: AnalysisOptions, parts: Sequence[Part]) -> float | None:
+def _equivalence_p(paired: PairedArm, parts: Sequence[Part]) -> float | None:
     """The p-value of equivalence that counts in the family of arms; None where none is due.
 
     ``parts`` are the arm's sizes and settings.
     """
-    if options.margin is None or not is_loss(options.y) or paired.pairs.is_interim:
+    if paired.pairs.is_interim:
         return None
     return inside_all(parts) if paired.look is None or paired.look.is_last else None

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, require_common_cells
-from scalevec.analysis.comparison.law_comparison import LawComparison, pairs_or_laws
+from scalevec.analysis.comparison.law_comparison import pairs_or_laws
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError
@@ -36,7 +36,7 @@ class FigureInput:
     """The colours of arms that are to have others than by their order."""
 
     @cached_property
-    def _pairs_and_laws(self) -> tuple[list[Comparison], list[LawComparison]]:
+    def _pairs_and_laws(self) -> tuple[list[Comparison], list[Comparison]]:
         return pairs_or_laws(self.trials) if self.trials.others else ([], [])
 
     @property
@@ -45,7 +45,7 @@ class FigureInput:
         return self._pairs_and_laws[0]
 
     @property
-    def by_laws(self) -> list[LawComparison]:
+    def by_laws(self) -> list[Comparison]:
         """Those arms that have no pair with the reference, compared by their laws."""
         return self._pairs_and_laws[1]
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.comparison.pair_laws import laws_to_show
-from scalevec.analysis.comparison.scale import unchecked
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.law_curves import AXES
@@ -38,7 +37,7 @@ def draw_multipliers(data: FigureInput) -> Drawing:
                 reasons.append(f"{arm}: {of_arm.reason}")
             else:
                 laws.setdefault(("", named_setting(setting)), {})[arm] = of_arm.laws
-                remarks += [(text, arm) for text in [unchecked(of_arm.held)] if text]
+                remarks += [(text, arm) for text in [of_arm.unchecked] if text]
     if not laws:
         raise DataError("; ".join(dict.fromkeys(reasons)) or "an arm alone has no multiplier")
     reference = data.trials.reference

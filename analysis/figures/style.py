@@ -167,8 +167,9 @@ def round_ticks(panels: "Sequence[Axes]") -> None:
     free = [axis for axis in both if not isinstance(axis.get_major_locator(), FixedLocator)]
     for axis in free:
         _set_ticks(axis)
-    if engine := panels[0].figure.get_layout_engine():
-        engine.execute(panels[0].figure)  # from which on panels have their size
+    figure = cast("Figure", panels[0].figure)
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)  # from which on panels have their size
         for axis in free:
             _set_ticks(axis)
 

@@ -215,7 +215,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Jet]) -> Jet:
         case ast.Name(name):
             return names[name]
         case ast.Constant(value):
-            return constant(np.float64(value))
+            return constant(np.float64(str(value)))
         case ast.UnaryOp(sign, operand):
             inner = evaluate(operand, names)
             return minus(inner) if isinstance(sign, ast.USub) else inner

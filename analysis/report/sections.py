@@ -6,20 +6,19 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.runs import HAS_RESULT
 from scalevec.analysis.data.tidy import comparison_rows
 from scalevec.analysis.figures.tuning import setting_text
 from scalevec.analysis.formatting import count, few, shortened
-from scalevec.analysis.report.text import AnyComparison, heading, verdict_rows
+from scalevec.analysis.report.text import heading, verdict_rows
 from scalevec.analysis.tables.render import Table
 
 MOST_SEEDS = 20
 
 
 def plan_state(
-    comparisons: Sequence[Comparison], interim: Sequence[str], by_laws: Sequence[LawComparison] = ()
+    comparisons: Sequence[Comparison], interim: Sequence[str], by_laws: Sequence[Comparison] = ()
 ) -> list[str]:
     """What to know of the plan before the answers, a sentence each; none of a plan that is done."""
     if not comparisons:
@@ -41,7 +40,7 @@ def plan_state(
     ]
 
 
-def answers(comparisons: Sequence[AnyComparison]) -> Table:
+def answers(comparisons: Sequence[Comparison]) -> Table:
     """The verdicts at a glance, a row for each arm."""
     headings, *rows = verdict_rows(comparisons)
     numeric = (False, True, True, True, False, False)

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.law_comparison import LawComparison
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.fits.result import Fit, held_out_lines, no_hold_out
 from scalevec.analysis.formatting import (
@@ -30,14 +29,13 @@ from scalevec.analysis.formatting import (
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
-AnyComparison = Comparison | LawComparison
 MOST_SIZES = 13
 """Sizes that are listed one by one; with the line for the others they are at most 14."""
 _WIDTH, _LABEL = 100, 12
 _NONE = "-"
 
 
-def verdict_table(comparisons: Sequence[AnyComparison]) -> str:
+def verdict_table(comparisons: Sequence[Comparison]) -> str:
     """Return the lines of each arm, and difference, interval, p, verdict and scope as one table.
 
     Args:
@@ -54,23 +52,20 @@ def verdict_table(comparisons: Sequence[AnyComparison]) -> str:
     return "\n".join([*lines, "", head, *aligned(rows, n_left=len(rows[0])), *after, more])
 
 
-def heading(first: AnyComparison) -> str:
+def heading(first: Comparison) -> str:
     """What a table of verdicts shows, where ``first`` is one of them."""
     options = first.options
     unit = f", {name}" if (name := unit_of(options.y, options.unit)) else ""
-    how = f", by the law {options.law} of each, without pairs" if isinstance(first, LawComparison) else ""
+    how = f", by the law {options.law} of each, without pairs" if first.basis == "laws" else ""
     return f"{options.y}: arm minus {first.reference}{unit}{how}; p by Holm over the arms"
 
 
-def lines_of(comparison: AnyComparison) -> dict[str, str]:
+def lines_of(comparison: Comparison) -> dict[str, str]:
     """The lines of an answer, by what each is about."""
-    if isinstance(comparison, LawComparison):
-        multiplier = multiplier_text(comparison.compute_multipliers[0])
-        return {"by laws": comparison.sentence, "multiplier": multiplier}
     return {label: line.text for label, line in comparison.lines.items()}
 
 
-def _answer(comparison: AnyComparison, names: Mapping[str, str]) -> Iterator[str]:
+def _answer(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """The lines of one arm, below its name."""
     yield shortened_in(comparison.arm, names)
     for label, text in shortened_in(lines_of(comparison), names).items():
@@ -78,40 +73,34 @@ def _answer(comparison: AnyComparison, names: Mapping[str, str]) -> Iterator[str
         yield from textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
-def verdict_rows(comparisons: Sequence[AnyComparison]) -> list[tuple[str, ...]]:
+def verdict_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     """The verdicts at a glance: headings, and a row for each arm."""
     level = percent(comparisons[0].options.level)
     headings = ("arm", "difference", f"{level} interval", "p", "verdict", "scope")
     return [headings, *map(_verdict_row, comparisons)]
 
 
-def _verdict_row(comparison: AnyComparison) -> tuple[str, ...]:
-    if isinstance(comparison, LawComparison):
-        verdict, scope = comparison.verdict, comparison.at_sizes.text
-        mean, interval, p = (comparison.loss_difference[name] for name in ("mean", "interval", "p_holm"))
-    else:
-        verdict, scope = comparison.interim or comparison.verdict, comparison.scope.text
-        of_mean = comparison.loss_difference
-        mean, interval, p = of_mean.mean, of_mean.interval, of_mean.p_holm
+def _verdict_row(comparison: Comparison) -> tuple[str, ...]:
+    difference = comparison.loss_difference
+    p = difference.p_value if difference.p_holm is None else difference.p_holm
     return (
         comparison.arm,
-        _NONE if mean is None else signed(mean),
-        span(interval) if interval else _NONE,
+        _NONE if difference.mean is None else signed(difference.mean),
+        span(difference.interval) if difference.interval else _NONE,
         _NONE if p is None else p_value(p),
-        verdict,
-        scope,
+        comparison.interim or comparison.verdict,
+        comparison.scope.text,
     )
 
 
-def _outcomes(comparisons: Sequence[AnyComparison]) -> list[str]:
+def _outcomes(comparisons: Sequence[Comparison]) -> list[str]:
     """How many predictions that stand came out how, as one line; none without any."""
-    of_pairs = (comparison for comparison in comparisons if isinstance(comparison, Comparison))
-    outcomes = Counter(p.outcome for comparison in of_pairs for p in comparison.predictions if p.stands)
+    outcomes = Counter(p.outcome for comparison in comparisons for p in comparison.predictions if p.stands)
     shown = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
     return [f"{plural(outcomes.total(), 'prediction')}: {shown}."] if outcomes else []
 
 
-def comparison_text(comparisons: Iterable[AnyComparison]) -> str:
+def comparison_text(comparisons: Iterable[Comparison]) -> str:
     """Each arm against the reference: the sentence, its lines, the numbers behind them, warnings."""
     texts = []
     for comparison in comparisons:
@@ -121,29 +110,28 @@ def comparison_text(comparisons: Iterable[AnyComparison]) -> str:
     return "\n".join(texts)
 
 
-def details(comparison: AnyComparison) -> list[str]:
+def details(comparison: Comparison) -> list[str]:
     """The numbers behind an answer, a line each: sizes, multipliers, laws, conventions."""
-    by_laws = isinstance(comparison, LawComparison)
-    lines = _along_the_line(comparison) if by_laws else _of_pairs(comparison)
-    shown = (f"compute multiplier, {multiplier_text(m)}" for m in comparison.compute_multipliers)
-    return [*lines, *shown, *map(law_text, comparison.laws), _settings(comparison)]
+    shown = [
+        f"{kind} multiplier, {multiplier_text(multiplier)}"
+        for kind, multipliers in comparison.multipliers.items()
+        for multiplier in multipliers
+    ]
+    return [*_evidence(comparison), *shown, *map(law_text, comparison.laws), _settings(comparison)]
 
 
-def _along_the_line(comparison: LawComparison) -> Iterator[str]:
-    for point in comparison.at:
-        at = f"at N {point.at['N']:.4g}, D {point.at['D']:.4g}"
-        yield f"{at}: {signed(point.estimate)}{_span(point.interval)}"
-    runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
-    yield f"independent runs by {comparison.options.cluster}: {runs}"
-
-
-def _of_pairs(comparison: Comparison) -> Iterator[str]:
+def _evidence(comparison: Comparison) -> Iterator[str]:
+    """Sizes, points of laws, predictions, trend, equivalence and hold-out, a line each."""
     yield from _by_size(comparison)
+    if not comparison.sizes:
+        for cell in comparison.by_rung:
+            at = f"at N {cell.n_params:.4g}, D {cell.n_tokens:.4g}"
+            yield f"{at}: {signed(cell.mean)}{_span(cell.interval)}"
     yield from (prediction.sentence for prediction in comparison.predictions)
     trend, test, held = comparison.trend, comparison.equivalence, comparison.hold_out
     if trend["per_decade"] is not None:
         yield f"trend per decade of C: {signed(trend['per_decade'])}{_span(trend['interval'])}"
-    if test["margin"] is not None:
+    if test.get("margin") is not None:
         within = f"equivalence within {test['margin']:g}"
         if test["interval"] is None:
             yield f"{within}: {test['note']}"
@@ -153,14 +141,10 @@ def _of_pairs(comparison: Comparison) -> Iterator[str]:
     if "predicted" in held:
         seen = f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
         yield f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted {seen}"
-        yield from (f"hold-out, {warning}" for warning in held["warnings"])
     yield from no_hold_out(held)
     yield from ([f"multipliers withheld: {comparison.withheld}"] if comparison.withheld else [])
     yield from comparison.facts
     yield from chosen_rows(comparison.options.where, comparison.excluded.get("where", 0))
-    if comparison.environments:
-        counts = (f"{name} ({len(pairs)})" for name, pairs in comparison.environments.items())
-        yield f"sides of a pair differ in (pairs): {', '.join(counts)}"
 
 
 def _by_size(comparison: Comparison) -> Iterator[str]:
@@ -187,7 +171,7 @@ def law_text(law: Mapping[str, Any]) -> str:
     )
 
 
-def _settings(comparison: AnyComparison) -> str:
+def _settings(comparison: Comparison) -> str:
     """What was compared, and by which conventions."""
     options = comparison.options
     x = f" in {options.x}" if "x" in law_named(options.law).variables else ""

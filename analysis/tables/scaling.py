@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import laws_to_show, points_along
-from scalevec.analysis.comparison.scale import extrapolation_remark, noted
+from scalevec.analysis.comparison.pair_laws import common_range, laws_to_show
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import fit, rolling
@@ -18,8 +17,6 @@ from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import notes
 from scalevec.analysis.tables.render import Table
 
-POINTS = {"geometric middle": "middle", "largest": "largest"}
-"""The points of a multiplier that the table shows, and their names in a record."""
 _OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_agreeing", "n_starts")
 _Point = TypeVar("_Point")
 _Multipliers = Mapping[str, Multiplier]
@@ -85,7 +82,6 @@ def _texts(fitted: Fit, multipliers: _Multipliers) -> dict[str, str]:
         **shown,
         "points": str(fitted.n_points),
         "hold-out": "" if error is None else f"{100 * error:+.2f} %".replace("-", "−"),
-        "at the middle C": notes.multiplier(multipliers.get("geometric middle")),
         "at the largest C": notes.multiplier(multipliers.get("largest")),
     }
 
@@ -97,8 +93,7 @@ def _record(fitted: Fit, multipliers: _Multipliers) -> dict[str, Any]:
         record |= notes.bounds(name, value, fitted.intervals.get(name))
     record |= {name: getattr(fitted, name) for name in _OPTIMUM}
     record["hold_out_relative_error"] = fitted.hold_out.get("relative_error")
-    for at, point in POINTS.items():
-        record |= notes.of_multiplier(f"multiplier_{point}", multipliers.get(at))
+    record |= notes.of_multiplier("multiplier", multipliers.get("largest"))
     return record | {name: getattr(fitted.options, name) for name in ("n_convention", "c_convention")}
 
 
@@ -124,7 +119,7 @@ def _multipliers(part: ComparedTrials, arm: str) -> tuple[_Multipliers, str]:
     """The multipliers of ``arm`` by the point of the range, and what is to be said of them."""
     points = {}
     if not part.pairs(arm).complete.empty:
-        points = {name: compute for name, compute, _ in points_along(part.pairs(arm).complete)}
+        points = {"largest": common_range(part.pairs(arm).complete)[1]}
     return multipliers_at(part, arm, points)
 
 
@@ -135,9 +130,9 @@ def multipliers_at(
     of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
     if of_arm.laws is None:
         return {}, of_arm.reason
-    shown = [of_arm.laws.multiplier("chosen", c, c) for c in points.values()]
-    remark = extrapolation_remark(shown, of_arm.held)
-    return dict(zip(points, noted(shown, of_arm.held), strict=True)), remark
+    shown = {point: of_arm.multiplier(compute, "chosen") for point, compute in points.items()}
+    remark = of_arm.unchecked if any(each.extrapolated for each in shown.values()) else ""
+    return shown, remark
 
 
 def _fits_of(part: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:

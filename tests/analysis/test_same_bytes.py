@@ -44,7 +44,7 @@ def written(path: Path, write: Callable[[Path], Any]) -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
-def by_laws(table: pd.DataFrame) -> list[analysis.LawComparison]:
+def by_laws(table: pd.DataFrame) -> list[analysis.Comparison]:
     return analysis.compare_by_laws(table, reference="baseline", cluster="run", **BOOTSTRAP)
 
 

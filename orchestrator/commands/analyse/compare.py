@@ -42,20 +42,19 @@ def compare(
 ) -> Result:
     """Compare each arm with the reference: differences, intervals, a verdict."""
     data, arm, options = question(source, runs_dir, reference, given, reading)
-    comparisons, of_laws = analysis.compare_arms(
+    by_pairs, by_laws = analysis.compare_arms(
         data.rows, reference=arm, options=options, by=by, tokens_per_parameter=tokens_per_parameter
     )
 
     def text() -> str:
-        families = (family for family in (comparisons, of_laws) if family)
-        return "\n\n".join(_text(family, verbose=verbose) for family in families)
+        kinds = [kind for kind in (by_pairs, by_laws) if kind]
+        return "\n\n".join(_answer(kind, verbose=verbose) for kind in kinds)
 
-    records = [*(pairs.to_dict() for pairs in comparisons), *(laws.to_dict() for laws in of_laws)]
-    return Result(records, text, output=output)
+    return Result([each.to_dict() for each in (*by_pairs, *by_laws)], text, output=output)
 
 
-def _text(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]", *, verbose: bool) -> str:
-    """The lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
+def _answer(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
+    """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
     from scalevec.analysis.report.text import verdict_table
 
     if verbose:
@@ -63,7 +62,7 @@ def _text(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]",
     return "\n".join([verdict_table(comparisons), *_caveats(comparisons)])
 
 
-def _caveats(comparisons: "Sequence[analysis.Comparison | analysis.LawComparison]") -> list[str]:
+def _caveats(comparisons: Sequence["analysis.Comparison"]) -> list[str]:
     """The first caveats, each once, and how many more there are."""
     caveats = list(dict.fromkeys(text for comparison in comparisons for text in comparison.warnings))
     shown = [f"caveat: {caveat}" for caveat in caveats[:MOST_CAVEATS]]

@@ -92,7 +92,7 @@ def test_pairs_are_counted_as_pairs_whatever_their_names(sweep):
     table = pd.concat(budgets, ignore_index=True)
     comparison = only(unfinished(table.assign(trial_id=table.index.astype(str))))
     assert comparison.interim == "interim: 3 of 24 pairs"
-    assert len(comparison.missing) == 21
+    assert len(comparison.absences["no result yet"]) == 21
 
 
 def test_trials_that_never_started_pair_with_what_is_planned(sweep):

@@ -27,25 +27,24 @@ def planted(
 
 def test_a_planted_multiplier_is_recovered_exactly_without_noise():
     comparison = only(planted(1.25, 0.0, 1))
-    assert [m.estimate for m in comparison.compute_multipliers] == pytest.approx([1.25] * 2, rel=1e-6)
-    assert [m.estimate for m in comparison.token_multipliers] == pytest.approx([1.25**0.5] * 2, rel=1e-6)
+    assert [m.estimate for m in comparison.compute_multipliers] == pytest.approx([1.25], rel=1e-6)
+    assert comparison.token_multipliers == ()
 
 
 def test_a_planted_multiplier_lies_in_its_interval():
-    middle = only(planted(1.25, 0.002, 3)).compute_multipliers[0]
-    assert middle.interval[0] < 1.25 < middle.interval[1]
-    assert middle.interval[0] > 1.1
+    largest = only(planted(1.25, 0.002, 3)).compute_multipliers[0]
+    assert largest.interval[0] < 1.25 < largest.interval[1]
+    assert largest.interval[0] > 1.1
 
 
 def test_a_gain_at_the_largest_compute_needs_extrapolation_and_says_so():
-    middle, largest = only(planted(1.25, 0.0, 1)).compute_multipliers
-    assert not middle.extrapolated
+    (largest,) = only(planted(1.25, 0.0, 1)).compute_multipliers
     assert largest.extrapolated
     assert largest.at_flops == pytest.approx(96 * 3e5**2)
 
 
 def test_a_loss_at_the_smallest_compute_is_no_extrapolation_at_the_largest():
-    assert not only(planted(0.8, 0.0, 1)).compute_multipliers[1].extrapolated
+    assert not only(planted(0.8, 0.0, 1)).compute_multipliers[0].extrapolated
 
 
 def test_a_loss_that_the_reference_never_reaches_has_no_multiplier():
@@ -53,23 +52,23 @@ def test_a_loss_that_the_reference_never_reaches_has_no_multiplier():
     compute = 6 * table["n_params"] * table["n_tokens"]
     floor = np.where(table["arm"] == "baseline", 2.0, 0.5)
     table["loss"] = floor + 0.5 * (compute / 1e12) ** -0.3
-    largest = only(table, law="power-floor").compute_multipliers[1]
+    largest = only(table, law="power-floor").compute_multipliers[0]
     assert largest.estimate is None
     assert largest.extrapolated
     assert "never reaches" in largest.note
 
 
 def test_one_seed_gives_an_estimate_without_an_interval():
-    middle = only(planted(1.25, 0.002, 1)).compute_multipliers[0]
-    assert middle.estimate is not None
-    assert middle.interval is None
-    assert "one seed" in middle.note
+    largest = only(planted(1.25, 0.002, 1)).compute_multipliers[0]
+    assert largest.estimate is not None
+    assert largest.interval is None
+    assert "one seed" in largest.note
 
 
 def test_two_rungs_give_no_interval():
-    middle = only(planted(1.25, 0.002, 2, n_rungs=2)).compute_multipliers[0]
-    assert middle.interval is None
-    assert "fewer than 3 rungs" in middle.note
+    largest = only(planted(1.25, 0.002, 2, n_rungs=2)).compute_multipliers[0]
+    assert largest.interval is None
+    assert "fewer than 3 rungs" in largest.note
 
 
 def test_several_numbers_of_tokens_per_parameter_give_no_multiplier():
@@ -101,9 +100,9 @@ def test_clustered_pairs_give_a_multiplier_from_whole_clusters():
     parts = [planted(1.25, 0.002, 2, random_seed, n_rungs=12) for random_seed in range(2)]
     table = pd.concat(parts).assign(seed=lambda t: np.arange(len(t)) // 2)
     shape = table["n_params"].rank(method="dense").astype(int)
-    middle = only(table.assign(shape=shape), cluster="shape").compute_multipliers[0]
-    assert "12 whole clusters" in middle.note
-    assert middle.interval[0] < 1.25 < middle.interval[1]
+    largest = only(table.assign(shape=shape), cluster="shape").compute_multipliers[0]
+    assert "12 whole clusters" in largest.note
+    assert largest.interval[0] < 1.25 < largest.interval[1]
     few = table["n_params"].rank(method="dense").astype(int) // 3
     assert only(table.assign(shape=few), cluster="shape").compute_multipliers[0].interval is None
 

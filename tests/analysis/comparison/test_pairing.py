@@ -13,8 +13,8 @@ def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep)
     table.loc[0, ["status", "loss"]] = ["failed", np.nan]
     comparison = only(table.drop(index=table.index[-1]))
     assert comparison.pairs == 6
-    assert comparison.missing == ("25k, seed 0",)
-    assert comparison.unpaired == ("150k, seed 1",)
+    failed, single = ("25k, seed 0",), ("150k, seed 1",)
+    assert comparison.absences == {"failed or cancelled": failed, "one side only": single}
 
 
 def test_a_trial_without_its_pair_is_no_micro_batch_mismatch(sweep):
@@ -101,7 +101,7 @@ def test_a_pending_trial_that_knows_only_its_rung_and_seed_is_one_missing_pair(s
     table.loc[pending, ["n_params", "n_tokens", "loss", "optimizer"]] = None
     table.loc[pending, "status"] = "pending"
     comparison = only(table)
-    assert comparison.missing == ("55k, seed 1",)
+    assert comparison.absences["no result yet"] == ("55k, seed 1",)
     assert comparison.pairs == 7
 
 
@@ -110,7 +110,8 @@ def test_fields_that_a_trainer_does_not_have_are_no_settings_and_have_no_name(sw
     pending = (table["arm"] == "unified") & (table["rung"] == "55k")
     table.loc[pending, "status"], table.loc[pending, "loss"] = "pending", None
     comparison = only(table)
-    assert comparison.missing == tuple(f"55k, seed {seed}" for seed in sorted({*table["seed"]}))
+    waiting = tuple(f"55k, seed {seed}" for seed in sorted({*table["seed"]}))
+    assert comparison.absences["no result yet"] == waiting
     assert comparison.verdict == "incomplete"
     assert not any("nan" in warning for warning in comparison.warnings)
 
@@ -130,7 +131,7 @@ def test_a_setting_that_an_arm_was_not_run_in_is_no_missing_result(sweep):
     rows = in_two_settings(sweep)
     half = rows[(rows["arm"] == "baseline") | (rows["optimizer"] == "adamw")]
     comparison = only(half)
-    assert comparison.missing == ()
+    assert comparison.absences == {}
     assert comparison.verdict == "better"
     assert any(warning.endswith("was not run there: muon") for warning in comparison.warnings)
 
@@ -148,7 +149,7 @@ def test_a_setting_in_which_no_trial_of_an_arm_completed_still_counts(sweep, sta
     lost = (rows["arm"] == "unified") & (rows["optimizer"] == "muon")
     rows.loc[lost, ["status", "loss"]] = [status, np.nan]
     comparison = only(rows)
-    assert len(comparison.missing) + len(comparison.arm_diverged) == 8
+    assert [len(names) for names in comparison.absences.values()] == [8]
 
 
 def test_arms_without_a_setting_in_common_are_refused(sweep):
@@ -176,8 +177,9 @@ def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
     lost = (table["arm"] == "unified") & (table["rung"] == "25k")
     table.loc[lost, ["status", "loss"]] = "failed", None
     comparison = only(table, cluster="row")
-    assert len(comparison.missing) == 4
-    assert comparison.missing[0] == "25k, 401k tokens, seed 0"
+    missing = comparison.absences["failed or cancelled"]
+    assert len(missing) == 4
+    assert missing[0] == "25k, 401k tokens, seed 0"
     assert "4 pairs that failed" in comparison.reason.text
 
 

@@ -146,7 +146,6 @@ def test_dropped_trials_are_named_with_why(sweep):
     entry = {"arm": "unified", "rung": "55k", "seed": 7, "state": "failed", "cause": "out_of_memory"}
     table.attrs["dropped"] = [entry, {**entry, "arm": "other"}, "damaged"]
     comparison = only(table)
-    assert comparison.plan["dropped"] == ["unified 55k, seed 7 (failed: out_of_memory)"]
     assert "dropped by the sweep file: unified 55k, seed 7 (failed: out_of_memory)" in comparison.facts
 
 

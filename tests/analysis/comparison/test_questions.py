@@ -43,7 +43,6 @@ def test_a_comparison_is_plain_json(sweep):
         "fair",
         "claim_status",
         "scope",
-        "schema_version",
         "trend",
         "equivalence",
         "verdict",
@@ -123,8 +122,6 @@ def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
     assert [(law["side"], law["x"]) for law in comparison.laws] == [
         ("reference", "C"),
         ("arm", "C"),
-        ("reference", "D"),
-        ("arm", "D"),
     ]
     for law in comparison.laws:
         assert law["verified"]
@@ -146,15 +143,11 @@ def test_a_multiplier_by_least_squares_varies_less_than_by_hubers_loss(sweep):
     def spread(loss):
         tables = [sweep(random_seed=number, seeds=(0, 1, 2)) for number in range(12)]
         compared = [only(table, loss=loss, law="power", hold_out="none") for table in tables]
-        middles = [each.compute_multipliers[0] for each in compared if not each.withheld]
-        assert len(middles) >= 9
-        return np.std([np.log(middle.estimate) for middle in middles])
+        shown = [each.compute_multipliers[0] for each in compared if not each.withheld]
+        assert len(shown) >= 9
+        return np.std([np.log(multiplier.estimate) for multiplier in shown])
 
     assert spread("auto") < 0.9 * spread("huber")
-
-
-def test_a_law_in_another_variable_is_shown_too(sweep):
-    assert {law["x"] for law in only(sweep(), x="N").laws} == {"C", "D", "N"}
 
 
 def test_the_text_has_the_difference_at_each_size(sweep):
@@ -173,17 +166,10 @@ def budgets(sweep) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def test_a_law_in_two_variables_has_its_hold_out_and_no_multiplier(sweep):
+def test_a_law_in_two_variables_gives_no_multiplier(sweep):
     comparison = only(budgets(sweep), law="chinchilla", cluster="row")
-    assert comparison.hold_out["rung"] == "150k"
-    assert comparison.hold_out["observed"] == pytest.approx(-0.03, abs=0.01)
-    assert [(law["side"], law["x"]) for law in comparison.laws] == [("reference", "N, D"), ("arm", "N, D")]
+    assert (comparison.hold_out, comparison.laws) == ({}, ())
     assert "multipliers need a law in one variable" in comparison.withheld
-
-
-def test_what_a_law_in_two_variables_lacks_is_said_in_its_own_words(sweep):
-    comparison = only(sweep(), law="chinchilla")
-    assert "multiplier" not in comparison.hold_out["reason"]
 
 
 def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(sweep):

@@ -50,7 +50,7 @@ def test_parameters_have_the_digits_that_give_the_objective_back(sweep):
 
 def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
     text = comparison_text(compare(sweep(random_seed=1), "baseline", bootstrap=50).values())
-    for part in ("unified is better", "compute multiplier, geometric middle", "trend per decade", "N: non-"):
+    for part in ("unified is better", "compute multiplier, largest", "trend per decade", "N: non-"):
         assert part in text
 
 
