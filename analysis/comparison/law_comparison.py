@@ -209,10 +209,8 @@ def _require_line(arms: Sequence[ArmData]) -> None:
     """Refuse a law that says nothing along a line of sizes, or that lies across several."""
     options, law = arms[0].options, law_named(arms[0].options.law)
     if law.method != "points" or not set(law.variables) <= {"N", "D", "C", "x"}:
-        raise DataError(
-            f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; allowed are laws in "
-            "N, D or C"
-        )
+        allowed = "allowed are laws in N, D or C"
+        raise DataError(f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; {allowed}")
     if not is_loss(options.y):
         raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
     reads_compute = "C" in law.variables or ("x" in law.variables and options.x == "C")

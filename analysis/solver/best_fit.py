@@ -117,12 +117,13 @@ class FittedLaw:
         """y [rows] at one point, given by its variables, of the laws with ``theta`` [rows, parameters]."""
         columns = {name: values[:, None] for name, values in self.points.parameters(theta, arm).items()}
         point = {name: np.full((len(theta), 1), value) for name, value in at.items()}
-        values: FloatArray = self.points.law.predict(columns, point)[:, 0]
-        return values
+        predicted: FloatArray = self.points.law.predict(columns, point)
+        return predicted[:, 0]
 
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
-        return self.points.predicted(self.theta[None])[0]
+        predicted: FloatArray = self.points.predicted(self.theta[None])[0]
+        return predicted
 
     def residuals(self) -> FloatArray:
         """y minus the law on the scale of the residual [points]."""

@@ -91,7 +91,12 @@ class Points:
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
         of_arm = [
-            (name, None if self.groups is None or name not in self.per_arm else (self.groups == arm).astype(float))
+            (
+                name,
+                None
+                if self.groups is None or name not in self.per_arm
+                else (self.groups == arm).astype(float),
+            )
             for name, arm in self.free
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
