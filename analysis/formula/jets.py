@@ -214,8 +214,8 @@ def evaluate(node: ast.expr, names: Mapping[str, Jet]) -> Jet:
     match node:
         case ast.Name(name):
             return names[name]
-        case ast.Constant(value):
-            return constant(np.float64(str(value)))
+        case ast.Constant(int() | float() as value):
+            return constant(np.float64(value))
         case ast.UnaryOp(sign, operand):
             inner = evaluate(operand, names)
             return minus(inner) if isinstance(sign, ast.USub) else inner
