@@ -35,9 +35,10 @@ def draw_differences(data: FigureInput) -> Drawing:
     names = {cell: _name(cells[cell], list(cells.values())) for cell in order}
     panels: dict[Key, list[_Line]] = {}
     if len(order) == 1:
-        for some in paged(comparisons, MOST_LINES):
-            key = (names[order[0]], some[0].arm if len(comparisons) > MOST_LINES else "")
-            panels[key] = [(each.arm, each, each.by_rung[0]) for each in some]
+        of_arms = {comparison.arm: comparison for comparison in comparisons}
+        for arms in paged(of_arms, MOST_LINES):
+            key = (names[order[0]], arms[0] if len(comparisons) > MOST_LINES else "")
+            panels[key] = [(arm, of_arms[arm], of_arms[arm].by_rung[0]) for arm in arms]
     else:
         pages = paged(order, MOST_LINES)
         for number, some in enumerate(pages, start=1):
