@@ -64,8 +64,8 @@ def test_a_keyword_that_would_change_nothing_is_refused(sweep):
 def test_settings_that_a_fit_would_pool_are_named(sweep):
     table = sweep().assign(depth=lambda rows: rows.seed)
     assert not any("depth" in warning for warning in fit(table, bootstrap=0)["baseline"].warnings)
-    warnings = fit(table, bootstrap=0, settings=("depth",))["baseline"].warnings
-    assert "one law through several values of depth: choose one with where" in warnings
+    note = fit(table, bootstrap=0, settings=("depth",))["baseline"].interval_note
+    assert "values of depth differ at one rung, by more than seed noise; choose one with where" in note
     with pytest.raises(DataError, match="no column 'width'"):
         fit(table, settings=("width",))
 

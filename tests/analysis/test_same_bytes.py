@@ -66,8 +66,7 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     ),
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
     "draw": lambda t, path: written(path, lambda to: drawn(t, to)),
-    "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
-    "summary": lambda t, _: analysis.fit(t, **BOOTSTRAP).summary(),
+    "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP).summary(),
     "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power"], OPTIONS),
     "predictions_text": lambda t, _: [
         analysis.predictions_text(fit, fit.ahead()) for fit in analysis.fit(t, **BOOTSTRAP).values()
