@@ -33,7 +33,7 @@ def test_a_report_takes_law_variable_and_convention(rows, tmp_path):
     assert report(str(tmp_path / "r.csv"), tmp_path, output, given=given).code is Exit.DONE
     page = output.read_text(encoding="utf-8")
     assert "L = E + A/N^alpha" in page
-    assert "N: all parameters (total)" in page
+    assert "N: all parameters. " in page
 
 
 def test_a_report_is_about_the_law_and_the_variable_of_its_sweep(rows, tmp_path, monkeypatch):
