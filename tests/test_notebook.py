@@ -17,7 +17,7 @@ def test_the_notebook_goes_from_an_export_to_a_verdict(
     names: dict[str, object] = {}
     for cell in json.loads((EXAMPLES / "from_wandb.ipynb").read_text())["cells"]:
         if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
+            exec("".join(cell["source"]), names)  # noqa: S102 (it is our own)
     verdicts = {arm: comparison.verdict for arm, comparison in names["compared"].items()}  # type: ignore[attr-defined]
     plt.close("all")
     assert verdicts == {"no-vector": "worse", "unified": "better"}
