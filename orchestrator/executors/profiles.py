@@ -42,6 +42,8 @@ INERT = frozenset(
     )
 )
 """Keys that only say how much is asked for. Of any other key a person is asked, unless the file is theirs."""
+FULL_JOB_S = 1800.0
+MOST_PER_JOB = 1000
 LEAST_MINUTES = 5
 """Of a time limit that follows from an estimate."""
 
@@ -71,8 +73,8 @@ class RungProfile(BaseModel):
     """Machines that train one trial together."""
     shard: bool | None = None
     """Whether the processes of a trial share out its parameters too."""
-    trials_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Trials that share one allocation, one after the other."""
+    trials_per_job: Annotated[int, Field(ge=1, le=MOST_PER_JOB)] | Literal["auto"] = 1
+    """Trials that share one allocation, one after the other; ``auto``: as many as fill half an hour."""
     trials_per_gpu: Annotated[int, Field(ge=1, le=64)] = 1
     """Trials that share one GPU, side by side in one allocation."""
     max_parallel: of.Count | None = None
@@ -130,10 +132,16 @@ class Profile(RungProfile):
         special_fields = {name: getattr(special, name) for name in special.model_fields_set}
         return self.model_copy(update=special_fields | {"flags": {**self.flags, **special.flags}})
 
-    @property
-    def bundle_size(self) -> int:
-        """How many trials share an allocation, one after the other or side by side."""
-        return max(self.trials_per_job, self.trials_per_gpu)
+    def bundle_size(self, estimates: Iterable[float]) -> int:
+        """How many trials share an allocation, one after the other or side by side.
+
+        ``estimates`` are the seconds of the trials that are sent with the same request.
+        """
+        one_by_one = self.trials_per_job
+        if one_by_one == "auto":
+            longest = max(estimates, default=FULL_JOB_S)
+            one_by_one = min(MOST_PER_JOB, max(1, math.floor(self.trials_per_gpu * FULL_JOB_S / longest)))
+        return max(one_by_one, self.trials_per_gpu)
 
     def limit_minutes(self, time_s: float | None, estimates: Iterable[float]) -> int:
         """The time limit of a job in whole minutes: this profile's, else what its trials need one by one.
@@ -244,7 +252,7 @@ def load_profile(
         if name in source.data:
             profile = _validated(source, name)
             _require_honoured(source, name, profile, executor or profile.executor or otherwise)
-            if trust is not None and path != _users_own():
+            if trust is not None and path != users_own():
                 profile._trusted = require_trust(f"{path}, profile {name}", _code(source.data[name]), trust)
             return profile
     names = profile_names(beside)
@@ -271,13 +279,14 @@ def _code(given: Any) -> dict[str, bytes]:
     return code
 
 
-def _users_own() -> Path:
+def users_own() -> Path:
+    """The file of the user's own profiles: the one that the environment names, or that in their folder."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else platformdirs.user_config_path("scalevec") / FILE_NAME
 
 
 def _candidates(beside: Path | None) -> list[Path]:
-    return [_users_own(), *([beside / FILE_NAME] if beside is not None else [])]
+    return [users_own(), *([beside / FILE_NAME] if beside is not None else [])]
 
 
 def _files(beside: Path | None) -> list[Path]:

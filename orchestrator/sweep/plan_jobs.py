@@ -35,7 +35,17 @@ class QueuedRung:
     @property
     def jobs(self) -> int:
         """Trials that share a job count once."""
-        return math.ceil(len(self.rows) / self.profile.bundle_size)
+        return math.ceil(len(self.rows) / self.profile.bundle_size(self._longest_first))
+
+    @property
+    def _longest_first(self) -> list[float]:
+        return sorted((float(row["seconds"]) for row in self.rows), reverse=True)
+
+    @property
+    def _fullest_job(self) -> list[float]:
+        """The estimated seconds of the trials that could share a job and take longest."""
+        longest = self._longest_first
+        return longest[: self.profile.bundle_size(longest)]
 
     @property
     def arrays(self) -> int:
@@ -50,14 +60,12 @@ class QueuedRung:
     @property
     def longest_job_s(self) -> float:
         """Estimated seconds of the longest job."""
-        longest = sorted((float(row["seconds"]) for row in self.rows), reverse=True)
-        return sum(longest[: self.profile.bundle_size])
+        return sum(self._fullest_job)
 
     @property
     def minutes(self) -> int:
         """The time limit of each job."""
-        longest = sorted((float(row["seconds"]) for row in self.rows), reverse=True)
-        return self.profile.limit_minutes(self.time_s, longest[: self.profile.bundle_size])
+        return self.profile.limit_minutes(self.time_s, self._fullest_job)
 
     @property
     def most_gpu_hours(self) -> float:

@@ -96,6 +96,18 @@ def test_a_watch_ends_where_the_controller_failed_before_it_began(scalevec, tmp_
     assert (last["states"], last["owned"]) == ({"pending": 3}, False)
 
 
+def test_a_profile_is_written_from_what_slurm_says_and_plans_with_its_limits(scalevec, tmp_path, text_files):
+    (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
+    written = scalevec("init", "--profile", "asked", "-o", "asked.yaml")
+    assert written.returncode == 0, written.stderr
+    assert "partition: " in (tmp_path / "asked.yaml").read_text()
+    with (tmp_path / "profiles.yaml").open("a") as profiles:
+        profiles.write((tmp_path / "asked.yaml").read_text())
+    planned = scalevec("plan", "sent.yaml", "--profile", "asked", "--script")
+    assert planned.returncode == 0, planned.stderr
+    assert "#SBATCH --partition=" in planned.stdout
+
+
 def test_a_partition_that_does_not_exist_is_refused_in_slurms_words(scalevec, tmp_path, text_files):
     (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
     refused = scalevec("submit", "sent.yaml", "--profile", "nowhere")

@@ -14,6 +14,7 @@ from scalevec.orchestrator.cli.options import Output
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import counted, duration, note
+from scalevec.results.files import write_once
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.commands.run.sizing import SizedSweep, Text
@@ -38,13 +39,20 @@ def init(
     minutes: Annotated[
         float, typer.Option(metavar="M", min=0.1, max=1e6, help="How long it may take on this machine.")
     ] = 20.0,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Write a profile of this SLURM cluster instead, from sinfo."),
+    ] = None,
     output: Output = None,
 ) -> Result:
     """Write a commented sweep file, sized for this machine.
 
     Times are estimates: by what scalevec benchmark measured here, else assumed. A file that exists is never
-    overwritten; without -o it is my-sweep.yaml.
+    overwritten; without -o it is my-sweep.yaml. With --profile it is profiles.yaml in your own folder, where
+    every sweep finds it.
     """
+    if profile is not None:
+        return _init_profile(profile, output)
     from scalevec.orchestrator.commands.run.sizing import Text, sized, text_in
     from scalevec.orchestrator.costs.rates import measured_here
 
@@ -62,10 +70,29 @@ def init(
     return Result(record, _summary(record))
 
 
+def _init_profile(name: str, output: Path | None) -> Result:
+    """Write what SLURM says of itself as the profile ``name``."""
+    from scalevec.orchestrator.executors.profiles import users_own
+    from scalevec.orchestrator.executors.slurm.partitions import profile_text
+
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", name):
+        raise InvalidInputError(f"--profile is {name!r}; allowed: letters, digits and signs of _ . -")
+    path = output or users_own()
+    text = profile_text(name)
+    if os.path.lexists(path):
+        raise InvalidInputError(
+            f"{path} exists and is not overwritten; give another file with -o, or add these lines:\n\n{text}"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_once(path, text.encode())
+    note(f"wrote {path}: look over each line, and add what your site asks for")
+    following = f"scalevec plan SWEEP.yaml --profile {name}"
+    return Result({"path": str(path), "profile": name, "next": [following]}, f"{text}\nNext: {following}")
+
+
 def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
     """Write the sweep file, unless it is there; beside it the script that it names, or for the one there."""
     from scalevec import sweeps
-    from scalevec.results.files import write_once
 
     if os.path.lexists(path):
         raise InvalidInputError(f"{path} exists and is not overwritten; give another file with -o")

@@ -57,6 +57,10 @@ def executor_of(
     name = placement.executor or profile.executor or otherwise
     if name not in EXECUTORS:
         raise InvalidInputError(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")
+    if name == "slurm":
+        from scalevec.orchestrator.executors.slurm.partitions import with_limits
+
+        profile = with_limits(profile)
     return name, profile
 
 

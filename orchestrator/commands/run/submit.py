@@ -46,7 +46,7 @@ def submit(
     send_along(sweep, site)
     with opened_executor(name, controller.site_of_controller(site)) as cluster:
         if name == "slurm":
-            from scalevec.orchestrator.executors.slurm.queue import refuse_unknown_partitions
+            from scalevec.orchestrator.executors.slurm.partitions import refuse_unknown_partitions
 
             refuse_unknown_partitions(site.profile)
         run = prepared_run(name, sweep, site, Progress(site.slots))

@@ -1,5 +1,6 @@
 """What SLURM says of jobs and of limits: its commands, given as lists of arguments, and what they print."""
 
+import getpass
 import os
 import re
 import signal
@@ -10,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError, TryLaterError
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 
 if TYPE_CHECKING:
-    from scalevec.orchestrator.executors.profiles import Profile
+    pass
 
 PATIENCE_S = 60
 """Seconds that a command of SLURM may take."""
@@ -153,22 +154,15 @@ def node_names(partition: str | None) -> set[str]:
     return set(call("sinfo", "--noheader", "--Node", "--format=%N", *within).split())
 
 
-def refuse_unknown_partitions(profile: "Profile") -> None:
-    """Raise ``InvalidInputError`` for a partition of ``profile`` or of its rungs that SLURM does not have.
-
-    The controller runs elsewhere than its trials, so that sbatch would refuse these when nobody looks.
-    """
-    asked = {
-        name for each in (profile, *profile.rungs.values()) for name in (each.partition or "").split(",")
-    }
+def accounts_of_user() -> list[str]:
+    """The accounts that this user may charge, the default one first; none where there is no accounting."""
+    options = ("--noheader", "--parsable2", "show")
     try:
-        known = set(call("sinfo", "--noheader", "--all", "--format=%R").split())
-    except SlurmCommandError:
-        return
-    if unknown := sorted(asked - known - {""}):
-        raise InvalidInputError(
-            f"partition is {unknown[0]!r}, which SLURM does not have; allowed: {', '.join(sorted(known))}"
-        )
+        default = call("sacctmgr", *options, "user", getpass.getuser(), "format=DefaultAccount").split()
+        rows = call("sacctmgr", *options, "associations", f"user={getpass.getuser()}", "format=Account")
+    except (SlurmCommandError, MissingRequirementError):
+        return []
+    return list(dict.fromkeys([*default, *sorted(rows.split())]))
 
 
 def queued(jobs: Collection[str]) -> dict[str, JobRow] | None:

@@ -98,7 +98,7 @@ class SlurmExecutor:
         free, room = self._limits[0] - len(jobs), self._room.jobs
         if room is not None:
             free = min(free, room)
-        return max(0 if jobs else 1, free) * self.site.profile.bundle_size
+        return max(0 if jobs else 1, free) * self.site.profile.bundle_size(())
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.

@@ -105,7 +105,8 @@ class Submitter:
         sent: list[QueuedTrial] = []
         try:
             for group in _groups(jobs):
-                size = self.site.profile.for_rung(group[0].rung).bundle_size
+                estimates = [job.estimate_s for job in group]
+                size = self.site.profile.for_rung(group[0].rung).bundle_size(estimates)
                 for array in _batched(_batched(group, size), largest_array):
                     sent += self._send(array)
         except TryLaterError as refusal:
@@ -119,8 +120,8 @@ class Submitter:
 
     def _refuse_shared_machines(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            at_once = self.site.profile.for_rung(job.rung).bundle_size
-            if job.request.nodes > 1 and at_once > 1:
+            at_once = self.site.profile.for_rung(job.rung).trials_per_job
+            if job.request.nodes > 1 and at_once != 1:
                 raise InvalidInputError(
                     f"{job.rung}: nodes is {job.request.nodes} and trials_per_job {at_once}; allowed: one "
                     "trial for each job of several machines"

@@ -363,6 +363,15 @@ def test_no_job_is_asked_for_longer_than_its_partition_has():
     assert profile.limit_minutes(None, [100 * 3600.0]) == 1200
 
 
+def test_short_trials_fill_half_an_hour_of_a_job():
+    auto = Profile(trials_per_job="auto")
+    assert auto.bundle_size([100.0, 200.0]) == 9
+    assert auto.bundle_size([4000.0]) == 1
+    assert auto.bundle_size([]) == 1
+    assert Profile(trials_per_job="auto", trials_per_gpu=2).bundle_size([200.0]) == 18
+    assert Profile(trials_per_job=3).bundle_size([1.0]) == 3
+
+
 def test_the_longest_job_is_a_time(folder):
     assert "a positive number of minutes, or a time as 20:00:00" in refusal(folder, "site: {max_time: auto}")
 

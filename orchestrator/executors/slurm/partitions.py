@@ -1,0 +1,167 @@
+"""What SLURM says of its partitions: their limits for jobs, and a profile for a cluster that has none yet."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.slurm.queue import SlurmCommandError, accounts_of_user, call, table
+
+_FIELDS = ("%P", "%l", "%D", "%c", "%m", "%G")
+_GPUS = re.compile(r"gpu:(?:([A-Za-z0-9_.-]*[A-Za-z][A-Za-z0-9_.-]*):)?(\d+)")
+_DAY_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One kind of node of a partition; ``minutes`` is its limit for a job, None where it has none."""
+
+    name: str
+    is_default: bool
+    minutes: float | None
+    nodes: int
+    cpus: int
+    memory_mb: int
+    gpus: int
+    gpu_type: str
+
+    @property
+    def words(self) -> str:
+        """Its nodes and limit for a person."""
+        gpus = f", {self.gpus} {self.gpu_type or 'GPUs'}" if self.gpus else ""
+        limit = f", at most {_clock(self.minutes)}" if self.minutes else ""
+        return f"{self.nodes} nodes of {self.cpus} cores, {self.memory_mb / 1024:.0f} GB{gpus}{limit}"
+
+
+def partitions() -> list[Partition]:
+    """Return the partitions that this user sees, a line for each kind of node.
+
+    Raises ``SlurmCommandError``, or ``MissingRequirementError`` where there is no SLURM.
+    """
+    text = call("sinfo", "--noheader", "--all", f"--format={'|'.join(_FIELDS)}")
+    return [_partition(row) for row in table(text, len(_FIELDS))]
+
+
+def _partition(row: Sequence[str]) -> Partition:
+    name, limit, nodes, cpus, memory, resources = row
+    found = _GPUS.search(resources)
+    return Partition(
+        name.rstrip("*"),
+        name.endswith("*"),
+        _minutes(limit),
+        *(int(re.sub(r"\D", "", count) or 0) for count in (nodes, cpus, memory)),
+        gpus=int(found[2]) if found else 0,
+        gpu_type=(found[1] or "") if found else "",
+    )
+
+
+def _minutes(limit: str) -> float | None:
+    """Minutes of ``1-00:00:00``, ``24:00:00`` or ``30:00``; None for one that is no time, as ``infinite``."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return days * _DAY_MINUTES + 60 * hours + minutes + seconds / 60
+
+
+def _clock(minutes: float) -> str:
+    whole = math.floor(minutes)
+    days, rest = divmod(whole, _DAY_MINUTES)
+    return f"{days}-{rest // 60:02}:{rest % 60:02}:00"
+
+
+def refuse_unknown_partitions(profile: Profile) -> None:
+    """Raise ``InvalidInputError`` for a partition of ``profile`` or of its rungs that SLURM does not have.
+
+    The controller runs elsewhere than its trials, so that sbatch would refuse these when nobody looks.
+    """
+    asked = {name for each in (profile, *profile.rungs.values()) for name in _names(each)}
+    try:
+        known = {partition.name for partition in partitions()}
+    except SlurmCommandError:
+        return
+    if unknown := sorted(asked - known):
+        raise InvalidInputError(
+            f"partition is {unknown[0]!r}, which SLURM does not have; allowed: {', '.join(sorted(known))}"
+        )
+
+
+def with_limits(profile: Profile) -> Profile:
+    """Return ``profile`` with the limits of its partitions as ``max_time``, where it does not say any itself.
+
+    Where SLURM cannot be asked, as on another machine, it stays as it is.
+    """
+    if profile.max_time is not None:
+        return profile
+    try:
+        known = partitions()
+    except (SlurmCommandError, MissingRequirementError):
+        return profile
+
+    def limited(part: RungProfile) -> RungProfile:
+        limit = _limit(known, _names(part))
+        return part if limit is None else part.model_copy(update={"max_time": limit})
+
+    rungs = {
+        name: limited(rung) if rung.partition and rung.max_time is None else rung
+        for name, rung in profile.rungs.items()
+    }
+    limit = _limit(known, _names(profile))
+    return profile.model_copy(update={"rungs": rungs} | ({"max_time": limit} if limit else {}))
+
+
+def _names(part: RungProfile) -> list[str]:
+    return [name for name in (part.partition or "").split(",") if name]
+
+
+def _limit(known: Sequence[Partition], names: Sequence[str]) -> float | None:
+    """The longest job of the partitions ``names``, else of the default one; None where one has no limit."""
+    limits = [each.minutes for each in known if (each.name in names if names else each.is_default)]
+    return max((limit for limit in limits if limit), default=None) if all(limits) else None
+
+
+def profile_text(name: str) -> str:
+    """Return a profile of this cluster as YAML, with a comment for each line.
+
+    Raises ``MissingRequirementError`` where there is no SLURM, or none that answers.
+    """
+    try:
+        known = partitions()
+    except SlurmCommandError as problem:
+        raise MissingRequirementError(f"SLURM does not answer: {problem}") from None
+    if not known:
+        raise MissingRequirementError("sinfo shows no partition that you may use")
+    return "\n".join(_profile_lines(name, known)) + "\n"
+
+
+def _profile_lines(name: str, known: Sequence[Partition]) -> Iterator[str]:
+    chosen = max(known, key=lambda each: (each.gpus > 0, each.is_default, each.nodes))
+    small = max((each for each in known if not each.gpus), key=lambda each: each.is_default, default=chosen)
+    share = max(chosen.gpus, 1)
+    lines = [("executor: slurm", "")]
+    lines.append((f"partition: {chosen.name}", chosen.words))
+    if chosen.minutes:
+        lines.append((f"max_time: {_clock(chosen.minutes)}", "a longer trial goes on in another job"))
+    accounts = accounts_of_user()
+    if accounts:
+        lines.append((f"account: {accounts[0]}", f"of yours: {', '.join(accounts)}"))
+    if chosen.gpus:
+        lines.append(
+            ("gpus: 1", "of a machine, with a process each; below 1 a share of one")
+        )
+        lines.append((f"cpus: {max(1, chosen.cpus // share)}", f"of a process: {chosen.cpus} / {share}"))
+        memory_gb = math.floor(chosen.memory_mb / 1024 / share)
+        lines.append((f"memory_gb: {max(1, memory_gb)}", "of a process; null where the site takes no --mem"))
+    lines.append(("trials_per_job: auto", "short trials share a job of half an hour"))
+    lines.append(("# setup: module load cuda", "lines of shell before the trials"))
+    others = sorted({each.name for each in known} - {chosen.name})
+    if others:
+        lines.append((f"# other partitions: {', '.join(others)}", ""))
+    lines.append(("rungs:", ""))
+    lines.append((f"  controller: {{partition: {small.name}}}", "a job of one core, which sends the trials"))
+    width = max(len(line) for line, comment in lines if comment)
+    yield f"{name}:"
+    for line, comment in lines:
+        yield f"  {line:<{width}}  # {comment}" if comment else f"  {line}"
