@@ -137,11 +137,11 @@ class Profile(RungProfile):
 
         ``estimates`` are the seconds of the trials that are sent with the same request.
         """
-        one_by_one = self.trials_per_job
-        if one_by_one == "auto":
-            longest = max(estimates, default=FULL_JOB_S)
-            one_by_one = min(MOST_PER_JOB, max(1, math.floor(self.trials_per_gpu * FULL_JOB_S / longest)))
-        return max(one_by_one, self.trials_per_gpu)
+        if self.trials_per_job != "auto":
+            return max(self.trials_per_job, self.trials_per_gpu)
+        longest = max(estimates, default=FULL_JOB_S)
+        filling = math.floor(self.trials_per_gpu * FULL_JOB_S / longest)
+        return max(min(MOST_PER_JOB, filling), self.trials_per_gpu)
 
     def limit_minutes(self, time_s: float | None, estimates: Iterable[float]) -> int:
         """The time limit of a job in whole minutes: this profile's, else what its trials need one by one.

@@ -48,13 +48,20 @@ def _partition(row: Sequence[str]) -> Partition:
     name, limit, nodes, cpus, memory, resources = row
     found = _GPUS.search(resources)
     return Partition(
-        name.rstrip("*"),
-        name.endswith("*"),
-        _minutes(limit),
-        *(int(re.sub(r"\D", "", count) or 0) for count in (nodes, cpus, memory)),
+        name=name.rstrip("*"),
+        is_default=name.endswith("*"),
+        minutes=_minutes(limit),
+        nodes=_count(nodes),
+        cpus=_count(cpus),
+        memory_mb=_count(memory),
         gpus=int(found[2]) if found else 0,
         gpu_type=(found[1] or "") if found else "",
     )
+
+
+def _count(text: str) -> int:
+    """A number of sinfo, which writes ``64+`` where nodes differ."""
+    return int(re.sub(r"\D", "", text) or 0)
 
 
 def _minutes(limit: str) -> float | None:

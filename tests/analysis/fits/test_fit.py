@@ -8,7 +8,7 @@ from scalevec.analysis import DataError, fit, rolling
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import newton, objective
-from scalevec.analysis.solver.starts import scaled
+from scalevec.analysis.solver.best_fit import scaled
 from support import CHECKOUT
 
 PUBLIC = CHECKOUT.parent / "shared" / "data" / "scaling_laws" / "chinchilla_epoch" / "data.csv"
