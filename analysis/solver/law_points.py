@@ -37,15 +37,13 @@ class Points:
     """The points of a fit: ``variables`` name -> [points]; ``weights`` [points], equal without.
 
     In a joint fit ``groups`` [points] numbers the arm of each point, and the law's ``per_arm`` have a value
-    for each arm. ``start_values`` [starts, parameters] begin the fit, the best of them gives ``sizes``,
-    the units of theta.
+    for each arm. ``sizes`` are the units of theta.
     """
 
     law: Law
     variables: Mapping[str, FloatArray]
     weights: FloatArray | None = None
     groups: npt.NDArray[np.intp] | None = None
-    start_values: FloatArray | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -91,7 +89,7 @@ class Points:
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
         of_arm = [
-            (name, (self.groups == arm).astype(float) if name in self.per_arm else None)
+            (name, np.equal(self.groups, arm).astype(float) if name in self.per_arm else None)
             for name, arm in self.free
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
@@ -102,8 +100,9 @@ class Points:
         """The law at the points, for ``theta`` [rows, parameters]."""
 
         def of_points(name: str) -> Jet:
-            first = self.free.index((name, 0))
-            columns = first + self.groups if name in self.per_arm else slice(first, first + 1)
+            columns = np.array([self.free.index((name, 0))])
+            if self.groups is not None and name in self.per_arm:
+                columns = columns + self.groups
             return parameter(name, theta[:, columns])
 
         return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
@@ -191,9 +190,10 @@ def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray
     """
     points = Points(law, variables, weights)
     for node in reversed(list(ast.walk(law.written.tree))):
-        # A power of parameters needs the logarithm of its base.
-        of_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
-        part = ast.Call(ast.Name("log"), [node.left], []) if of_power else node
+        part = node
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            # A power of parameters needs the logarithm of its base.
+            part = ast.Call(ast.Name("log"), [node.left], [])
         if not isinstance(part, ast.BinOp | ast.Call) or {*names_in(part)} & {*law.parameters}:
             continue
         with np.errstate(all="ignore"):
