@@ -88,8 +88,9 @@ class Points:
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
+        groups = self.groups
         of_arm = [
-            (name, np.equal(self.groups, arm).astype(float) if name in self.per_arm else None)
+            (name, None if groups is None or name not in self.per_arm else (groups == arm).astype(float))
             for name, arm in self.free
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
