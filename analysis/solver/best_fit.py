@@ -122,8 +122,7 @@ class FittedLaw:
 
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
-        predicted: FloatArray = self.points.predicted(self.theta[None])[0]
-        return predicted
+        return np.asarray(self.points.predicted(self.theta[None])[0])
 
     def residuals(self) -> FloatArray:
         """y minus the law on the scale of the residual [points]."""
@@ -166,7 +165,7 @@ def fit_identified(points: Points, y: FloatArray, options: AnalysisOptions, arm:
 
 
 def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
-    """Fit from the best starts (:func:`scaled`), by the loss function that suits the points.
+    """Fit from the best starts (:func:`started`), by the loss function that suits the points.
 
     The latest fits are kept: a comparison, its hold-outs, tables and figures ask for the same ones.
     """
@@ -185,10 +184,11 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
 
 
 def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
-    points = scaled(points, y, options)
+    values = started(points, y, options)
+    sizes = zip(points.law.parameters, map(float, np.abs(values[0])), strict=True)
+    points = replace(points, sizes={name: size or 1.0 for name, size in sizes})
     problem = points.problem(y, None, options)
-    assert points.start_values is not None  # as ``scaled`` leaves it
-    starts = points.theta(points.start_values)
+    starts = points.theta(values)
     starts = starts[np.isfinite(objective(problem, starts))]
     solution = newton(problem, starts).best_first()
     least = solution.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(len(y))
@@ -232,8 +232,8 @@ def joint_points(
     return replace(points_of(law, variables, np.concatenate(given) if given else None), groups=groups)
 
 
-def scaled(points: Points, y: FloatArray, options: AnalysisOptions) -> Points:
-    """Return the same points with starts for ``y`` [points] and theta in units of the best of them.
+def started(points: Points, y: FloatArray, options: AnalysisOptions) -> FloatArray:
+    """The values of the parameters [starts, parameters] that begin a fit to ``y`` [points], the best first.
 
     Raises :class:`DataError` where the law is no number above zero at any parameters that are tried.
     """
@@ -243,9 +243,7 @@ def scaled(points: Points, y: FloatArray, options: AnalysisOptions) -> Points:
         raise points.law.written.refuse(
             "it is above zero and finite at all points for no parameters that were tried; give 'start'"
         )
-    best = values[np.argsort(at, kind="stable")[:STARTS]]
-    of_best = zip(points.law.parameters, np.abs(best[0]), strict=True)
-    return replace(points, start_values=best, sizes={n: float(s) if s > 0 else 1.0 for n, s in of_best})
+    return values[np.argsort(at, kind="stable")[:STARTS]]
 
 
 def searched(points: Points, y: FloatArray) -> FloatArray:

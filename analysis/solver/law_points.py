@@ -37,15 +37,13 @@ class Points:
     """The points of a fit: ``variables`` name -> [points]; ``weights`` [points], equal without.
 
     In a joint fit ``groups`` [points] numbers the arm of each point, and the law's ``per_arm`` have a value
-    for each arm. ``start_values`` [starts, parameters] begin the fit, the best of them gives ``sizes``,
-    the units of theta.
+    for each arm. ``sizes`` are the units of theta.
     """
 
     law: Law
     variables: Mapping[str, FloatArray]
     weights: FloatArray | None = None
     groups: npt.NDArray[np.intp] | None = None
-    start_values: FloatArray | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -90,13 +88,9 @@ class Points:
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
+        groups = self.groups
         of_arm = [
-            (
-                name,
-                None
-                if self.groups is None or name not in self.per_arm
-                else (self.groups == arm).astype(float),
-            )
+            (name, None if groups is None or name not in self.per_arm else (groups == arm).astype(float))
             for name, arm in self.free
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
@@ -107,12 +101,9 @@ class Points:
         """The law at the points, for ``theta`` [rows, parameters]."""
 
         def of_points(name: str) -> Jet:
-            first = self.free.index((name, 0))
-            columns = (
-                slice(first, first + 1)
-                if self.groups is None or name not in self.per_arm
-                else first + self.groups
-            )
+            columns = np.array([self.free.index((name, 0))])
+            if self.groups is not None and name in self.per_arm:
+                columns = columns + self.groups
             return parameter(name, theta[:, columns])
 
         return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
@@ -200,9 +191,9 @@ def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray
     """
     points = Points(law, variables, weights)
     for node in reversed(list(ast.walk(law.written.tree))):
-        # A power of parameters needs the logarithm of its base.
-        part: ast.AST = node
+        part = node
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            # A power of parameters needs the logarithm of its base.
             part = ast.Call(ast.Name("log"), [node.left], [])
         if not isinstance(part, ast.BinOp | ast.Call) or {*names_in(part)} & {*law.parameters}:
             continue

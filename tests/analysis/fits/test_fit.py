@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from scalevec.analysis import DataError, fit, rolling
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import started
 from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import newton, objective
-from scalevec.analysis.solver.best_fit import scaled
 from support import CHECKOUT
 
 PUBLIC = CHECKOUT.parent / "shared" / "data" / "scaling_laws" / "chinchilla_epoch" / "data.csv"
@@ -74,9 +74,9 @@ def test_no_neighbour_of_the_solution_is_better():
     points = points_of(
         fit_law("chinchilla"), {"N": table["n_params"].to_numpy(), "D": table["n_tokens"].to_numpy()}
     )
-    points = scaled(points, table["loss"].to_numpy(), AnalysisOptions())
+    starts = points.theta(started(points, table["loss"].to_numpy(), AnalysisOptions()))
     problem = points.problem(table["loss"].to_numpy(), None, AnalysisOptions())
-    solution = newton(problem, points.starts(problem))
+    solution = newton(problem, starts)
     best = solution.theta[[np.argmin(solution.objective)]]
     rng = np.random.default_rng(0)
     for size in (1e-6, 1e-4, 1e-2):
