@@ -86,11 +86,12 @@ def verdict_rows(comparisons: Sequence[AnyComparison]) -> list[tuple[str, ...]]:
 
 
 def _verdict_row(comparison: AnyComparison) -> tuple[str, ...]:
+    verdict: str = comparison.verdict
     if isinstance(comparison, LawComparison):
-        verdict, scope = comparison.verdict, comparison.at_sizes.text
+        scope = comparison.at_sizes.text
         mean, interval, p = (comparison.loss_difference[name] for name in ("mean", "interval", "p_holm"))
     else:
-        verdict, scope = comparison.interim or comparison.verdict, comparison.scope.text
+        verdict, scope = comparison.interim or verdict, comparison.scope.text
         of_mean = comparison.loss_difference
         mean, interval, p = of_mean.mean, of_mean.interval, of_mean.p_holm
     return (
@@ -123,8 +124,10 @@ def comparison_text(comparisons: Iterable[AnyComparison]) -> str:
 
 def details(comparison: AnyComparison) -> list[str]:
     """The numbers behind an answer, a line each: sizes, multipliers, laws, conventions."""
-    by_laws = isinstance(comparison, LawComparison)
-    lines = _along_the_line(comparison) if by_laws else _of_pairs(comparison)
+    if isinstance(comparison, LawComparison):
+        lines = _along_the_line(comparison)
+    else:
+        lines = _of_pairs(comparison)
     shown = (f"compute multiplier, {multiplier_text(m)}" for m in comparison.compute_multipliers)
     return [*lines, *shown, *map(law_text, comparison.laws), _settings(comparison)]
 
@@ -220,8 +223,8 @@ def predictions_text(
     level, y = percent(fit.options.level), named_with_unit(fit.options.y, fit.options.unit)
     if points:
         value = "N*" if fit.optima else y
-        columns = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
-        lines += aligned([columns, *map(_point_cells, points)], 1)
+        head = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
+        lines += aligned([head, *map(_point_cells, points)], 1)
     if budgets is not None and len(budgets):
         columns = ("C", "by", "N*", "D*", "tokens per parameter", y, "beyond the data")
         lines += aligned([columns, *map(_budget_cells, budgets.to_dict("records"))], 2)
