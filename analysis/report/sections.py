@@ -110,11 +110,14 @@ def trials_table(table: pd.DataFrame, trials: ComparedTrials) -> Table:
         tuple(_SHOWN.get(name, name.replace("_", " ")) for name in shown),
         tuple(zip(*cells, strict=True)),
         tuple(name in _NUMBERS for name in shown),
-        records=tuple(
-            {str(k): v for k, v in row.items()}
-            for row in chosen.where(chosen.notna(), None).to_dict("records")
-        ),
+        records=tuple(_records(chosen)),
     )
+
+
+def _records(rows: pd.DataFrame) -> list[Mapping[str, Any]]:
+    """The rows as plain values, None where there is none."""
+    names, values = list(rows.columns), rows.where(rows.notna(), None).to_numpy(object)
+    return [dict(zip(names, row, strict=True)) for row in values]
 
 
 def costs(table: pd.DataFrame) -> Table | None:

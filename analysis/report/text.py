@@ -204,8 +204,8 @@ def predictions_text(
     level, y = percent(fit.options.level), named_with_unit(fit.options.y, fit.options.unit)
     if points:
         value = "N*" if fit.optima else y
-        columns = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
-        lines += aligned([columns, *map(_point_cells, points)], 1)
+        head = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
+        lines += aligned([head, *map(_point_cells, points)], 1)
     if budgets is not None and len(budgets):
         headings = ("C", "N*", "D*", "tokens per parameter", y, "beyond the data")
         lines += aligned([headings, *map(_budget_cells, budgets.to_dict("records"))], 1)

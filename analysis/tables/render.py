@@ -89,6 +89,7 @@ def _markdown(table: Table) -> str:
 def _csv(table: Table) -> str:
     records = table.records or [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     plain = [{_plain(name): _plain(value) for name, value in record.items()} for record in records]
+    # As objects, so that counts stay whole numbers beside rows without one.
     return str(pd.DataFrame(plain, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
