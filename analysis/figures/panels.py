@@ -85,8 +85,10 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
     height = round((drawing.height * (sum(drawing.ratios) or n_rows) + AROUND) * medium.squeeze, 1)
     figure = Figure(figsize=(width, min(height, MOST_INCHES)), layout="constrained")
     sharex, sharey = drawing.share
-    sharing = {"sharex": sharex, "sharey": sharey, "height_ratios": drawing.ratios or None}
-    axes = figure.subplots(n_rows, n_columns, squeeze=False, **sharing)
+    heights = drawing.ratios or None
+    axes = figure.subplots(
+        n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey, height_ratios=heights
+    )
     for at, axis in np.ndenumerate(axes):
         row, column = at
         key = grid[row][column] if column < len(grid[row]) else None

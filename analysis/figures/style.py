@@ -167,8 +167,9 @@ def round_ticks(panels: "Sequence[Axes]") -> None:
     free = [axis for axis in both if not isinstance(axis.get_major_locator(), FixedLocator)]
     for axis in free:
         _set_ticks(axis)
-    if engine := panels[0].figure.get_layout_engine():
-        engine.execute(panels[0].figure)  # from which on panels have their size
+    figure = panels[0].get_figure(root=True)
+    if figure and (engine := figure.get_layout_engine()):
+        engine.execute(figure)  # from which on panels have their size
         for axis in free:
             _set_ticks(axis)
 
@@ -192,7 +193,7 @@ def _set_ticks(axis: Any) -> None:
         ticks = ticks[(ticks >= low) & (ticks <= high)]
         if len(ticks) <= most:
             break
-    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most)]))
+    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most)].tolist()))
 
 
 def _number(value: float, _position: object = None) -> str:
