@@ -127,7 +127,7 @@ FIGURES: dict[str, RegistryEntry] = {
         ),
         ("multipliers", "multipliers:draw_multipliers", "compute multiplier against compute"),
         ("predictions", "law_curves:draw_predictions", "the laws to ten times the largest compute"),
-        ("tuning", "tuning:draw_tuning", "validation loss against the tuned field per rung"),
+        ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
         ("curves", "curves:draw_curves", "training loss against tokens per rung"),
         ("statistics", "curves:draw_statistics", "scale vectors and theory along the run"),
     )

@@ -73,23 +73,14 @@ class FigureInput:
         cells = {cell.key: (number, cell) for number, cell in enumerate(self.trials.cells)}
         of_trials = [cells[key] for key in self.trials.keys(rows)]
         has_several = len({(cell.rung, *cell.setting.values()) for _, cell in of_trials}) < len(cells)
-        ratios = [
-            [f"D/N {cell.n_tokens / cell.n_params:.3g}"] if has_several else [] for _, cell in of_trials
-        ]
-        places = pd.DataFrame(
-            {
-                "trial_id": rows["trial_id"],
-                "order": [number for number, _ in of_trials],
-                "setting": [
-                    ", ".join([*cell.setting.values(), *ratio])
-                    for (_, cell), ratio in zip(of_trials, ratios, strict=True)
-                ],
-                "rung": [cell.rung for _, cell in of_trials],
-                "n_params": [cell.n_params for _, cell in of_trials],
-                "n_tokens": [cell.n_tokens for _, cell in of_trials],
-            }
-        )
-        return places.set_index("trial_id").sort_values("order", kind="stable")
+        records = []
+        for number, cell in of_trials:
+            ratio = [f"D/N {cell.n_tokens / cell.n_params:.3g}"] if has_several else []
+            setting = ", ".join([*cell.setting.values(), *ratio])
+            records.append((number, setting, cell.rung, cell.n_params, cell.n_tokens))
+        columns = ["order", "setting", "rung", "n_params", "n_tokens"]
+        places = pd.DataFrame(records, pd.Index(rows["trial_id"], name="trial_id"), columns)
+        return places.sort_values("order", kind="stable")
 
     def placed(self, recorded: pd.DataFrame | None, what: str) -> pd.DataFrame:
         """Return the rows recorded by compared trials with their :attr:`places`, in the order of cells.

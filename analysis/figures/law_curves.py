@@ -71,11 +71,9 @@ def _parts(data: FigureInput) -> dict[str, ComparedTrials]:
 
 
 def _fitted(part: ComparedTrials) -> tuple[dict[str, FittedArm], list[str]]:
-    """Return the law of each arm that has one, without a hold-out that the rows cannot give, and why others
-    have none."""
-    options = replace(part.options, where=None)
+    """Return the law of each arm, without a hold-out that its rows cannot give, and why some have none."""
+    options, reasons = replace(part.options, where=None), []
     laws: dict[str, FittedArm] = {}
-    reasons: list[str] = []
     law = law_named(options.law)
     if law.method != "points":
         return {}, [f"law {options.law} is of optima, not of losses"]
@@ -163,8 +161,10 @@ def _panel(
     options = replace(data.trials.options, where=None)
 
     def draw(axis: "Axes") -> None:
-        for arm, rows in part.rows.groupby("arm", sort=False):
-            style, values, law = data.styles[str(arm)], _variables(rows, options), laws.get(str(arm))
+        for arm in part.arms:
+            rows = part.rows[part.rows["arm"] == arm]
+            style, law = data.styles[arm], laws.get(arm)
+            values = _variables(rows, options) if laws else {}
             x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
             names = None if over else trial_names(rows, data.trials.varying_settings)
             draw_points(axis, x, y, style, names)

@@ -72,10 +72,8 @@ def layout(drawing: Drawing, medium: Medium) -> list[Grid]:
     n_columns = len(columns) if len(rows) > 1 and len(columns) > 1 else len(keys)
     width = -(-n_columns // -(-n_columns // medium.most_columns))
     most_rows = max(1, int((MOST_INCHES / medium.squeeze - AROUND) / drawing.height))
-    return [
-        [some[first : first + width] for first in range(0, len(some), width)]
-        for some in paged(keys, most_rows * width)
-    ]
+    firsts = paged(range(0, len(keys), width), most_rows)
+    return [[keys[first : first + width] for first in of_page] for of_page in firsts]
 
 
 def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
@@ -87,13 +85,9 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
     height = round((drawing.height * (sum(drawing.ratios) or n_rows) + AROUND) * medium.squeeze, 1)
     figure = Figure(figsize=(width, min(height, MOST_INCHES)), layout="constrained")
     sharex, sharey = drawing.share
+    heights = drawing.ratios or None
     axes = figure.subplots(
-        n_rows,
-        n_columns,
-        squeeze=False,
-        sharex=sharex,
-        sharey=sharey,
-        height_ratios=drawing.ratios or None,
+        n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey, height_ratios=heights
     )
     for at, axis in np.ndenumerate(axes):
         row, column = at

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from scalevec.analysis.data.tidy import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BOLD_LETTER, LETTER = 0.72, 0.62
 """Width of a letter of a title and of other text, in em."""
@@ -168,8 +167,8 @@ def round_ticks(panels: "Sequence[Axes]") -> None:
     free = [axis for axis in both if not isinstance(axis.get_major_locator(), FixedLocator)]
     for axis in free:
         _set_ticks(axis)
-    figure = cast("Figure", panels[0].figure)
-    if engine := figure.get_layout_engine():
+    figure = panels[0].get_figure(root=True)
+    if figure and (engine := figure.get_layout_engine()):
         engine.execute(figure)  # from which on panels have their size
         for axis in free:
             _set_ticks(axis)

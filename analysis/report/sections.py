@@ -9,7 +9,7 @@ from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.runs import HAS_RESULT
 from scalevec.analysis.data.tidy import comparison_rows
-from scalevec.analysis.figures.tuning import setting_text
+from scalevec.analysis.figures.tuning_bowls import setting_text
 from scalevec.analysis.formatting import count, few, shortened
 from scalevec.analysis.report.text import heading, verdict_rows
 from scalevec.analysis.tables.render import Table

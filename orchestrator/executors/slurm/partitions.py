@@ -155,9 +155,7 @@ def _profile_lines(name: str, known: Sequence[Partition]) -> Iterator[str]:
     if accounts:
         lines.append((f"account: {accounts[0]}", f"of yours: {', '.join(accounts)}"))
     if chosen.gpus:
-        lines.append(
-            ("gpus: 1", "of a machine, with a process each; below 1 a share of one")
-        )
+        lines.append(("gpus: 1", "of a machine, with a process each; below 1 a share of one"))
         lines.append((f"cpus: {max(1, chosen.cpus // share)}", f"of a process: {chosen.cpus} / {share}"))
         memory_gb = math.floor(chosen.memory_mb / 1024 / share)
         lines.append((f"memory_gb: {max(1, memory_gb)}", "of a process; null where the site takes no --mem"))

@@ -23,7 +23,7 @@ from scalevec.analysis.figures.style import (
     title,
     wrapped,
 )
-from scalevec.analysis.figures.tuning import bowl, draw_tuning
+from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
 ARMS = ["baseline", "none", "unified"]
 

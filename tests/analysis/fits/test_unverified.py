@@ -11,7 +11,7 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver import best_fit as estimate
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.solver.newton import Solution, solve
+from scalevec.analysis.solver.newton import Solution, newton
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def few_optima(monkeypatch: pytest.MonkeyPatch):
 
     def spoil(one_in: int) -> None:
         def spoiled(*problem) -> Solution:
-            fitted = solve(*problem)
+            fitted = newton(*problem)
             return replace(fitted, optimal=np.arange(len(fitted.optimal)) % one_in != one_in - 1)
 
-        monkeypatch.setattr(estimate, "solve", spoiled)
+        monkeypatch.setattr(estimate, "newton", spoiled)
         monkeypatch.setattr(estimate, "_KEPT", {})
 
     return spoil

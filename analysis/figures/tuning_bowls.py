@@ -15,17 +15,13 @@ from scalevec.analysis.formatting import joined
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TRANSFORMS: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "log": np.log,
-    "log(1-x)": lambda values: -np.log1p(-values),
-    "linear": lambda values: values,
+_Transform = Callable[[FloatArray], FloatArray]
+TRANSFORMS: dict[str, tuple[_Transform, _Transform]] = {
+    "log": (np.log, np.exp),
+    "log(1-x)": (lambda values: -np.log1p(-values), lambda values: -np.expm1(-values)),
+    "linear": (np.asarray, np.asarray),
 }
-"""What a parabola is quadratic in, by the axis that tuning.json names."""
-_INVERSE: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "log": np.exp,
-    "log(1-x)": lambda at: -np.expm1(-at),
-    "linear": lambda values: values,
-}
+"""What a parabola is quadratic in and back, by the axis that tuning.json names."""
 MOST_RATES = 4
 """Of more rates than these not all are named."""
 STEPS = 60
@@ -101,7 +97,7 @@ def _in_words(field: str, choices: _Choices) -> str:
 def _panel(choices: _Choices, styles: Mapping[str, ArmStyle]) -> Panel:
     scale = _scale(choices)
     # Matplotlib takes the logarithm of an axis itself, no other transform.
-    drawn = TRANSFORMS["linear" if scale == "log" else scale]
+    drawn = TRANSFORMS["linear" if scale == "log" else scale][0]
     rates = sorted({rate for choice in choices for rate in choice["grid"]})
     named = rates[:: -(-len(rates) // MOST_RATES)]
 
@@ -115,9 +111,7 @@ def _panel(choices: _Choices, styles: Mapping[str, ArmStyle]) -> Panel:
     return draw
 
 
-def _draw_bowl(
-    axis: "Axes", choice: Mapping[str, Any], style: ArmStyle, drawn: Callable[[FloatArray], FloatArray]
-) -> None:
+def _draw_bowl(axis: "Axes", choice: Mapping[str, Any], style: ArmStyle, drawn: _Transform) -> None:
     colour, scale = style.color, _scale([choice])
     rates = np.array(choice["grid"], dtype=float)
     losses = np.array([np.nan if loss is None else loss for loss in choice["losses"]], dtype=float)
@@ -129,11 +123,12 @@ def _draw_bowl(
     if parabola is None:
         return
     # Beyond the points that it goes through it would say what nobody measured.
-    position = np.linspace(parabola.domain[0], parabola.domain[1], STEPS)
-    axis.plot(drawn(_INVERSE[scale](position)), parabola(position), color=colour, linestyle=style.dash)
+    low, high = parabola.domain
+    position = np.linspace(low, high, STEPS)
+    axis.plot(drawn(TRANSFORMS[scale][1](position)), parabola(position), color=colour, linestyle=style.dash)
     chosen = np.array([choice["chosen"]], dtype=float)
     mark = "D" if choice["status"] == "censored" else "o"
-    at = parabola(TRANSFORMS[scale](chosen))
+    at = parabola(TRANSFORMS[scale][0](chosen))
     axis.plot(drawn(chosen), at, mark, color=colour, fillstyle="none", markersize=8)
 
 
@@ -151,4 +146,4 @@ def bowl(rates: FloatArray, losses: FloatArray, scale: str = "log") -> np.polyno
         return None
     middle = int(np.clip(np.argmin(losses), 1, len(losses) - 2))
     three = slice(middle - 1, middle + 2)
-    return np.polynomial.Polynomial.fit(TRANSFORMS[scale](rates[three]), losses[three], 2)
+    return np.polynomial.Polynomial.fit(TRANSFORMS[scale][0](rates[three]), losses[three], 2)
