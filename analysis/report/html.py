@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 
+from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.data.tidy import checked
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
@@ -25,7 +26,7 @@ from scalevec.analysis.options import (
     chosen_options,
 )
 from scalevec.analysis.report import sections
-from scalevec.analysis.report.text import AnyComparison, details, lines_of
+from scalevec.analysis.report.text import details, lines_of
 from scalevec.analysis.tables import scaling
 from scalevec.analysis.tables.render import Table, render
 
@@ -97,7 +98,7 @@ def _deviations(options: AnalysisOptions, declared: AnalysisOptions | None) -> l
 def _of_arms(figures: FigureInput) -> dict[str, Any]:
     """What the page says of the arms: the plan, answers with their caveats, those of all arms apart."""
     trials, comparisons, by_laws = figures.trials, figures.comparisons, figures.by_laws
-    every: list[AnyComparison] = [*comparisons, *by_laws]
+    every: list[Comparison] = [*comparisons, *by_laws]
     shared = [text for text in every[0].warnings if all(text in c.warnings for c in every)] if every else []
     return {
         "reference": trials.reference,
