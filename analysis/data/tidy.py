@@ -57,6 +57,11 @@ STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 """Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
 and no larger than a large model in millions (10,000), so that the unit is in doubt."""
+LIKELY_RATIOS = (0.1, 1e5)
+"""Tokens per parameter."""
+FEWEST_FREE = 5
+WIDER = 3.0
+"""A row that makes the scatter so many times as wide decides the interval alone."""
 COPIES = "copies"
 """What a checked table says in ``attrs``: by arm, how many rows equalled another and were left out."""
 
@@ -239,7 +244,7 @@ def _n_copies(table: pd.DataFrame) -> int:
 
 
 def unit_warnings(table: pd.DataFrame) -> list[str]:
-    """What is doubtful about the numbers of checked rows: units, losses, equal rows.
+    """What is doubtful about the numbers of checked rows: units, counts together, losses, one odd row.
 
     A sweep of ours knows its counts: only its trials have a stream.
     """
@@ -251,6 +256,8 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         for name in known
         if table[name].max() < SMALLEST_LIKELY[name]
     ]
+    if len(known) == 2 and not warnings:
+        warnings += _ratio_warning(table["n_tokens"] / table["n_params"])
     if "loss" in table and (high := table.loc[table["status"] == "completed", "loss"].max()) > LARGEST_LOSS:
         warnings.append(
             f"losses of up to {high:g} are no nats/token (a uniform guess among three million tokens has "
@@ -258,7 +265,55 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         )
     if n_copies := _n_copies(table):
         warnings.append(f"{plural(n_copies, 'row')} equal to another in every column left out")
-    return warnings
+    return warnings + odd_row(table)
+
+
+def _ratio_warning(ratios: "pd.Series[float]") -> list[str]:
+    """A warning where tokens per parameter are such as nobody trains."""
+    low, high = ratios.min(), ratios.max()
+    if not (low < LIKELY_RATIOS[0] or high > LIKELY_RATIOS[1]):
+        return []
+    shown = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return [
+        f"{shown} tokens per parameter: is n_params or n_tokens in thousands, millions or billions, or a "
+        "count of steps? Give plain counts"
+    ]
+
+
+def odd_row(table: pd.DataFrame) -> list[str]:
+    """A warning that names the one row without which the scatter of the losses is far smaller.
+
+    The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
+    no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
+    """
+    if not {"n_params", "n_tokens", "loss", "arm", "status", "stage"} <= set(table):
+        return []
+    rows = table[(table["status"] == "completed") & (table["stage"] != "tuning")]
+    if len(rows) < FEWEST_FREE:
+        return []
+    size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in ("n_params", "n_tokens", "loss"))
+    arms = [rows["arm"].to_numpy() == arm for arm in rows["arm"].unique()]
+    centred = [values - values.mean() for values in (size, tokens)]
+    columns = np.column_stack([*arms, *centred, *(values**2 for values in centred)]).astype(float)
+    basis, scales, _ = np.linalg.svd(columns, full_matrices=False)
+    basis = basis[:, scales > 1e-9 * scales[0]]
+    free = len(rows) - basis.shape[1]
+    residual = loss - basis @ (basis.T @ loss)
+    without = residual**2 / np.maximum(1 - np.sum(basis**2, axis=1), 1e-12)
+    position, total = int(without.argmax()), float(residual @ residual)
+    left = total - without[position]
+    noise = (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
+    if free < FEWEST_FREE or total <= noise or left * free * WIDER**2 > total * (free - 1):
+        return []
+    row = rows.iloc[position]
+    value = float(row["loss"])
+    names = [f"{name} {row[name]:g}" for name in ("n_params", "n_tokens")]
+    named = ", ".join([f"arm {row['arm']}", *names, *([f"seed {row['seed']}"] if "seed" in rows else [])])
+    return [
+        f"one row alone makes the scatter of the losses more than {WIDER:g} times as wide: loss "
+        f"{value:g} ({named}). A mistyped cell, or a run that failed? To see what holds without it: "
+        f"--where 'loss != {value!r}'"
+    ]
 
 
 def simulation_warnings(table: pd.DataFrame) -> list[str]:

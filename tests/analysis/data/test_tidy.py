@@ -101,6 +101,31 @@ def test_losses_above_what_a_uniform_guess_has_are_asked_to_be_perplexities():
     assert "--unit perplexity" in warning
 
 
+@pytest.mark.parametrize(("scale", "shown"), [(1e-3, "0.02"), (1e6, "2e+07")])
+def test_tokens_per_parameter_that_nobody_trains_are_said(scale: float, shown: str):
+    table = pd.DataFrame({"n_params": [1e10, 2e10], "n_tokens": [2e11 * scale, 4e11 * scale]})
+    [warning] = unit_warnings(table)
+    assert warning.startswith(f"{shown} tokens per parameter: is n_params or n_tokens in thousands")
+
+
+def ladder(odd: float = 0.0) -> pd.DataFrame:
+    """Two arms at three sizes with three seeds each, one loss of which is off by a factor of ``1 + odd``."""
+    rows = [(arm, n, seed) for arm in "ab" for n in (1e6, 4e6, 16e6) for seed in range(3)]
+    table = pd.DataFrame(rows, columns=["arm", "n_params", "seed"])
+    table["n_tokens"] = 20 * table["n_params"]
+    noise = np.random.default_rng(0).normal(0, 0.002, len(table))
+    table["loss"] = 9 * table["n_params"] ** -0.07 * np.exp(noise)
+    table.loc[10, "loss"] *= 1 + odd
+    return table
+
+
+def test_the_row_that_alone_widens_the_scatter_is_named():
+    table = checked(ladder(odd=0.3))
+    [warning] = unit_warnings(table)
+    assert f"loss {table['loss'][10]:g} (arm b, n_params 1e+06, n_tokens 2e+07, seed 1)" in warning
+    assert unit_warnings(checked(ladder())) == []
+
+
 @pytest.mark.parametrize("value", [1e300, 1e-300])
 def test_a_value_whose_square_overflows_is_refused(value: float):
     with pytest.raises(
