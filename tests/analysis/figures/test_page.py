@@ -223,7 +223,7 @@ def test_multipliers_of_laws_that_the_runs_refute_are_not_drawn(sweep):
     ],
 )
 def test_a_title_is_in_words(text: str, shown: str):
-    assert title(text, 3).replace("\n", " ") == shown
+    assert title(text, 2).replace("\n", " ") == shown
 
 
 @pytest.mark.parametrize(
