@@ -26,8 +26,8 @@ def test_without_options_they_are_those_of_the_analysis():
 
 
 def test_a_law_takes_fixed_and_bounded_parameters():
-    listed = section("{law: chinchilla, fix: [E=1.6], bound: ['alpha=0.1:1']}").options().law
-    assert listed == "chinchilla; fix E=1.6; bounds alpha=0.1:1"
+    written = section("{law: 'chinchilla; fix E=1.6; bounds alpha=0.1:1'}").options().law
+    assert written == "chinchilla; fix E=1.6; bounds alpha=0.1:1"
     mapped = (
         section("{law: {formula: chinchilla, fix: {E: 1.6}, bounds: {alpha: [0.1, null]}}}").options().law
     )
@@ -71,9 +71,12 @@ def test_the_resolved_section_says_the_same_options():
     ("text", "message"),
     [
         ("{law: chinchila}", "law: 'chinchila': unknown law; did you mean chinchilla? (allowed: auto, "),
-        ("{law: {formula: E + A/ /N}}", "law: formula, character 8: expected a number"),
+        ("{law: {formula: E + A/ /N}}", "law: formula 'E + A/ /N': expected a number"),
         ("{law: {formula: E*N, positve: [E]}}", "law: 'positve': unknown key; did you mean positive?"),
-        ("{law: {formula: E*N, start: {E: x}}}", "law: formula, character 16: expected a finite number"),
+        (
+            "{law: {formula: E*N, start: {E: x}}}",
+            "law: formula 'E*N; start E = x': start 'E = x': expected a finite number",
+        ),
         ("{law: {positive: [E]}}", "law.formula: nothing; allowed: a formula"),
         ("{x: flop}", "x: 'flop': unknown x; did you mean flops? (allowed: N, D, C"),
         ("{los: l2}", "los: unknown key; did you mean loss?"),
