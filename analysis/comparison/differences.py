@@ -306,13 +306,13 @@ def corrected_differences(
     ``n_others`` arms more were run, which count in the family although they are not among the rows.
     """
     p_holm = inference.holm([*(arm.p_value() for arm in family), *[None] * n_others])
-    found = []
+    differences = []
     for paired, p in zip(family, p_holm, strict=False):
         estimate, interval = paired.estimate, paired.interval(level)
         if estimate is None:
-            found.append(LossDifference(None, None, None, None, 0))
+            differences.append(LossDifference(None, None, None, None, 0))
             continue
-        found.append(
+        differences.append(
             LossDifference(
                 mean=estimate.value,
                 interval=interval,
@@ -325,7 +325,7 @@ def corrected_differences(
                 n_pairs=int(paired.keep.sum()),
             )
         )
-    return found
+    return differences
 
 
 def cell_differences(paired: PairedArm, cells: Sequence[_Cell], level: float) -> dict[_Cell, CellMean]:

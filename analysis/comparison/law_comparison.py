@@ -66,20 +66,20 @@ def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
     jointly = bool(laws[0].points.law.per_arm)
     runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
     signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
-    found: list[LawOfArm] = []
+    fitted: list[LawOfArm] = []
     for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
-        if jointly and found:
-            found.append(replace(found[0], data=data, number=number))
+        if jointly and fitted:
+            fitted.append(replace(fitted[0], data=data, number=number))
             continue
         of_law = arms if jointly else [data]
         codes = np.searchsorted(runs, np.concatenate([member.clusters.to_numpy(str) for member in of_law]))
-        own = np.unique(codes, return_inverse=True)[1]
-        n_runs = int(own.max()) + 1
+        of_cluster = np.unique(codes, return_inverse=True)[1]
+        n_runs = int(of_cluster.max()) + 1
         reason, refits = _problem(of_law, law, n_runs), None
         if not reason:
-            refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, own)[0]))
-        found.append(LawOfArm(data, law, 0, refits, n_runs - law.theta.size, reason))
-    return {law.data.arm: law for law in found}
+            refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, of_cluster)[0]))
+        fitted.append(LawOfArm(data, law, 0, refits, n_runs - law.theta.size, reason))
+    return {law.data.arm: law for law in fitted}
 
 
 def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:

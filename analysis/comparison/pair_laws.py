@@ -68,9 +68,9 @@ class ShownLaws:
         """The multiplier at ``compute``; one that is extrapolated says where no hold-out checks its laws."""
         if self.laws is None:
             raise DataError(self.reason)
-        found = self.laws.multiplier(name, compute, compute)
-        note = "; ".join(filter(None, [found.note, self.unchecked if found.extrapolated else ""]))
-        return dataclasses.replace(found, note=note)
+        at_compute = self.laws.multiplier(name, compute, compute)
+        note = "; ".join(filter(None, [at_compute.note, self.unchecked if at_compute.extrapolated else ""]))
+        return dataclasses.replace(at_compute, note=note)
 
     @property
     def unchecked(self) -> str:

@@ -41,8 +41,8 @@ def at_looks(
     at_each = {arm: [PairedArm.of(arm, cut) for cut in of_arm] for arm, of_arm in cuts.items()}
     p_values = {arm: [each.own_p_value() for each in of_arm] for arm, of_arm in at_each.items()}
     p_so_far = {
-        arm: [sequential_p(looks, own[: number + 1]) for number in range(len(own))]
-        for arm, own in p_values.items()
+        arm: [sequential_p(looks, each[: number + 1]) for number in range(len(each))]
+        for arm, each in p_values.items()
     }
     final = _final_looks(p_so_far, len(looks), 1 - options.level)
     return {

@@ -135,10 +135,10 @@ def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
     ]
     inside_holm = _corrected(inside, n_others)
     signs = _corrected([_sign_p(paired.pairs) for paired in family], n_others)
-    found = []
+    blocks = []
     for number, (paired, difference) in enumerate(zip(family, differences, strict=True)):
         p_values, n_arms = (difference.p_value, difference.p_holm), len(family) + n_others
-        found.append(
+        blocks.append(
             Evidence(
                 reference=trials.reference,
                 paired=paired,
@@ -152,7 +152,7 @@ def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
                 needed=paired.level(inference.level_of_holm(options.level, *p_values, n_arms)),
             )
         )
-    return found
+    return blocks
 
 
 def _corrected(p_values: Sequence[float | None], n_others: int) -> list[float | None]:

@@ -44,9 +44,9 @@ def draw_curves(data: FigureInput) -> Drawing:
     """Draw the training loss less that of the reference, by seed, a panel for each rung and setting."""
     rows = data.placed(data.curves, "training curves")
     panels: dict[Key, _Curves] = {}
-    for place, of_place in rows[np.isfinite(rows["loss"])].groupby(["setting", "rung"], sort=False):
+    for cell, of_place in rows[np.isfinite(rows["loss"])].groupby(["setting", "rung"], sort=False):
         if curves := _differences(of_place, data):
-            panels[place] = curves
+            panels[cell] = curves
     if not panels:
         raise DataError("no training curve has one of the reference with its seed beside it")
     arms = {arm for of_panel in panels.values() for arm in of_panel}

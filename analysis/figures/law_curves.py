@@ -233,10 +233,10 @@ def _strips(data: FigureInput, parts: Mapping[str, pd.DataFrame]) -> Drawing:
         losses = {arm: of_arm["loss"].to_numpy(float) for arm, of_arm in of_arms.items()}
         names = {arm: trial_names(of_arm, settings) for arm, of_arm in of_arms.items()}
         panels["", name] = strips(losses, names, data.styles)
-    own = " Each panel has an axis of its own." * (len(parts) > 1)
+    on_axes = " Each panel has an axis of its own." * (len(parts) > 1)
     caption = (
         f"{loss_name(options.y, options.unit).capitalize()} of {sum(map(len, parts.values()))} trials of one "
-        f"size, arm by arm; strokes: means over seeds.{own}"
+        f"size, arm by arm; strokes: means over seeds.{on_axes}"
     )
     label, height = named_with_unit(options.y, options.unit), 0.3 * len(data.trials.arms) + 0.5
     return Drawing(panels, (label, ""), caption, {}, height=height, share=("none", "none"))

@@ -74,10 +74,10 @@ class Formula:
             parts.insert(0, rest.right)
             rest = rest.left
         terms = [self._term(part) for part in (rest, *parts)]
-        found = [term for term in terms if term]
-        coefficients = {term.coefficient for term in found}
-        is_sum = len(coefficients) == len(terms) and any(term.variable for term in found)
-        return tuple(found) if is_sum and not coefficients & {term.exponent for term in found} else ()
+        powers = [term for term in terms if term]
+        coefficients = {term.coefficient for term in powers}
+        is_sum = len(coefficients) == len(terms) and any(term.variable for term in powers)
+        return tuple(powers) if is_sum and not coefficients & {term.exponent for term in powers} else ()
 
     def _term(self, node: ast.expr) -> PowerTerm | None:
         match node:

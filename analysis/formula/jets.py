@@ -130,8 +130,8 @@ def times(a: Jet, b: Jet) -> Jet:
         return exp(add(a.parts[0], b.parts[0]))
 
     def second(_: Jet) -> Bends:
-        own = _added(_scaled(a.second, b.value), _scaled(b.second, a.value))
-        return _added(own, _crossed(a.first, b.first))
+        curvature = _added(_scaled(a.second, b.value), _scaled(b.second, a.value))
+        return _added(curvature, _crossed(a.first, b.first))
 
     return Jet(
         lambda _: a.value * b.value,

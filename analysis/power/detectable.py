@@ -363,6 +363,6 @@ def planned_halves(rungs: Sequence[Component], level: float, split: Component | 
     for number, (parts, of_parts) in enumerate(sums):
         total = parts.sum(axis=1)
         freedom = total**2 / (parts**2 / of_parts).sum(axis=1)
-        for place, at in enumerate((COMPARED_AT, level)):
-            halves[place, number] = stdtrit(freedom, 0.5 + at / 2) * np.sqrt(total)
+        for column, at in enumerate((COMPARED_AT, level)):
+            halves[column, number] = stdtrit(freedom, 0.5 + at / 2) * np.sqrt(total)
     return np.asarray(np.take_along_axis(halves[1], halves[0].argmax(axis=0)[None], 0)[0])

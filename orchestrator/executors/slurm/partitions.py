@@ -46,7 +46,7 @@ def partitions() -> list[Partition]:
 
 def _partition(row: Sequence[str]) -> Partition:
     name, limit, nodes, cpus, memory, resources = row
-    found = _GPUS.search(resources)
+    of_gpus = _GPUS.search(resources)
     return Partition(
         name=name.rstrip("*"),
         is_default=name.endswith("*"),
@@ -54,8 +54,8 @@ def _partition(row: Sequence[str]) -> Partition:
         nodes=_count(nodes),
         cpus=_count(cpus),
         memory_mb=_count(memory),
-        gpus=int(found[2]) if found else 0,
-        gpu_type=(found[1] or "") if found else "",
+        gpus=int(of_gpus[2]) if of_gpus else 0,
+        gpu_type=(of_gpus[1] or "") if of_gpus else "",
     )
 
 
@@ -66,10 +66,10 @@ def _count(text: str) -> int:
 
 def _minutes(limit: str) -> float | None:
     """Minutes of ``1-00:00:00``, ``24:00:00`` or ``30:00``; None for one that is no time, as ``infinite``."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
-    if not found:
+    clock = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if not clock:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
     return days * _DAY_MINUTES + 60 * hours + minutes + seconds / 60
 
 
