@@ -169,7 +169,7 @@ def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigur
         for name, drawing in _drawings(data, names)[0].items():
             grids = layout(drawing, PAGE)
             svgs = tuple(
-                page_svg(page(drawing, grid, PAGE), f"{name}{number}", FIGURES[name].description)
+                page_svg(page(drawing, grid, PAGE), f"{name}{number}", FIGURES[name].description, data.names)
                 for number, grid in enumerate(grids[:MOST_PAGES])
             )
             more = f" Here: {MOST_PAGES} of {len(grids)} pages; scalevec figures writes all of them."

@@ -4,11 +4,13 @@ import html
 import io
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import DARK
+from scalevec.analysis.formatting import shortened_in
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +25,7 @@ FORMATS = tuple(_METADATA)
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
-_NAMED_POINT = re.compile(r'<a xlink:href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
+_NAMED_POINT = re.compile(r'<a xlink:href="([^"]*)"[^>]*>.*?<(use|path) ([^>]*)/>.*?</a>', re.DOTALL)
 _ON_DARK = "".join(
     f'svg.figure [style*="{part}: {colour}"]{{{part}:{dark}!important}}'
     for colour, dark in DARK.items()
@@ -32,14 +34,19 @@ _ON_DARK = "".join(
 """No renderer but a browser reads it: to the others a figure is one on white."""
 
 
-def page_svg(figure: "Figure", name: str, description: str) -> str:
+def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, str]) -> str:
     """Return the figure as an SVG element that refers to nothing outside itself, dark on a dark screen.
 
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
-    Points bear their names as titles.
+    Points bear their names as titles, with the whole of each of ``names`` that is shortened.
     """
-    text = _NAMED_POINT.sub(r"<g><title>\1</title>\2</g>", _saved(figure, "svg").decode())
-    text = _stable_svg(text, name)
+    whole = {short: name for name, short in names.items()}
+
+    def titled(point: re.Match[str]) -> str:
+        text = html.escape(shortened_in(html.unescape(point[1]), whole), quote=False)
+        return f"<{point[2]} {point[3]}><title>{text}</title></{point[2]}>"
+
+    text = _stable_svg(_NAMED_POINT.sub(titled, _saved(figure, "svg").decode()), name)
     text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
     label = html.escape(description, quote=True)
     text = text.replace("<svg ", f'<svg class="figure" role="img" aria-label="{label}" ', 1)
@@ -52,7 +59,7 @@ def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
     content = _saved(figure, form)
     if form != "svg":
         return content
-    return _stable_svg(_NAMED_POINT.sub(r"\2", content.decode()), name).encode()
+    return _stable_svg(_NAMED_POINT.sub(r"<\2 \3/>", content.decode()), name).encode()
 
 
 def _saved(figure: "Figure", form: str) -> bytes:

@@ -132,10 +132,10 @@ def draw_on(axes: Any, drawing: Drawing) -> None:
 
 
 def paged(names: Iterable[Any], most: int) -> list[list[Any]]:
-    """Return the distinct ``names`` in their order, as many on each page, at most ``most``."""
-    distinct = list(dict.fromkeys(names))
-    n_pages = max(1, -(-len(distinct) // most))
-    return [[distinct[at] for at in part] for part in np.array_split(np.arange(len(distinct)), n_pages)]
+    """Return ``names`` in their order, about as many on each page, at most ``most``."""
+    every = list(names)
+    n_pages = max(1, -(-len(every) // most))
+    return [[every[at] for at in part] for part in np.array_split(np.arange(len(every)), n_pages)]
 
 
 def strips(values: Mapping[str, "FloatArray"], names: Mapping[str, Sequence[str]], styles: Any) -> Panel:

@@ -155,8 +155,8 @@ def draw_points(
     """Draw points, which a page shows with their ``names`` when a reader hovers over them."""
     from matplotlib import rcParams
 
-    area = (size or rcParams["lines.markersize"]) ** 2
-    axis.scatter(x, y, area, style.color, marker=style.marker, alpha=0.75, urls=names)
+    area = ((size or rcParams["lines.markersize"]) + 1) ** 2  # a point of their edge
+    axis.scatter(x, y, area, style.color, marker=style.marker, alpha=0.75, linewidths=0, urls=names)
 
 
 def round_ticks(panels: "Sequence[Axes]") -> None:

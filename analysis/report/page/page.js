@@ -95,7 +95,7 @@ for (const box of document.querySelectorAll(".drawing")) {
     readout.textContent = points[at]?.querySelector("title").textContent ?? "";
   };
   box.addEventListener("pointerover", event => {
-    const number = points.indexOf(event.target.closest("use"));
+    const number = points.indexOf(event.target.closest("use, path"));
     if (number >= 0) choose(number);
   });
   box.addEventListener("keydown", event => {

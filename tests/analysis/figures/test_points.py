@@ -27,7 +27,7 @@ def style():
 
 
 def test_each_drawn_point_has_its_name_and_one_that_is_not_drawn_leaves_its_own_out():
-    svg = page_svg(drawn(["first 3.9009", "not drawn", "third, <b>"]), "f", "d")
+    svg = page_svg(drawn(["first 3.9009", "not drawn", "third, <b>"]), "f", "d", {})
     assert re.findall("<title>(.*?)</title>", svg) == ["first 3.9009", "third, &lt;b&gt;"]
 
 

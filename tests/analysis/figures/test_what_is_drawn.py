@@ -7,6 +7,7 @@ import pytest
 from scalevec.analysis.figures.curves import draw_curves
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
+from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss
 from scalevec.analysis.figures.panels import layout, page
 from scalevec.analysis.figures.style import PAPER
@@ -44,6 +45,13 @@ def test_below_the_losses_stand_residuals_to_the_law_of_the_reference_and_what_i
     of_reference = hollow[1][0].get_ydata()[0]
     assert of_reference == pytest.approx(0, abs=0.05)
     assert losses.get_yscale() == "log"
+
+
+def test_arms_of_one_cell_stand_in_one_panel(sweep):
+    (figure,) = drawn(draw_differences, sweep({"baseline": 0.0, "a": 0.1, "b": 0.2}, rungs={"25k": 25_088}))
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == "25k"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
 
 
 def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():

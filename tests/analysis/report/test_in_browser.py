@@ -146,7 +146,7 @@ def test_a_filter_leaves_the_rows_with_all_of_its_words_and_they_are_copied_with
 
 def test_the_point_under_the_pointer_names_its_trial(browser, pages):
     with opened(browser, pages["odd names"]) as page:
-        point = page.locator("[aria-label='Figure 2'] g:has(> title)").last
+        point = page.locator("[aria-label='Figure 2'] :is(use, path):has(> title)").last
         point.hover(force=True)
         named = page.locator("[aria-label='Figure 2'] + output").text_content()
         assert named.startswith(f"{LONG}, 150k, 2.41M tokens, seed 1: ")
