@@ -233,8 +233,8 @@ def require_identifiable(points: Points, arm: str, x: str) -> None:
     logs = np.stack([np.log(points.variables[name]) for name in law.variables])
     distinct = np.unique(np.round(logs, 9), axis=1).shape[1]
     for name, values in zip(law.variables, logs, strict=True):
-        free = law.touched_by(name)
-        if np.ptp(values) < 1e-9 and free and _is_singular(points):
+        free, both = law.touched_by(name), {"N", "D"} <= set(law.variables)
+        if np.ptp(values) < 1e-9 and free and ((both and name in ("N", "D")) or _is_singular(points)):
             shown = x if name == "x" else name
             raise DataError(
                 f"arm {arm!r}: all points have one value of {shown}, which leaves {', '.join(free)} free"
