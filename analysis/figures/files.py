@@ -25,7 +25,9 @@ FORMATS = tuple(_METADATA)
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
-_NAMED_POINT = re.compile(r'<a xlink:href="([^"]*)"[^>]*>.*?<(use|path) ([^>]*)/>.*?</a>', re.DOTALL)
+_NAMED_POINT = re.compile(
+    r"""<a xlink:href=(?:"([^"]*)"|'([^']*)')[^>]*>.*?<(use|path) ([^>]*)/>.*?</a>""", re.DOTALL
+)
 _ON_DARK = "".join(
     f'svg.figure [style*="{part}: {colour}"]{{{part}:{dark}!important}}'
     for colour, dark in DARK.items()
@@ -43,8 +45,8 @@ def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, 
     whole = {short: name for name, short in names.items()}
 
     def titled(point: re.Match[str]) -> str:
-        text = html.escape(shortened_in(html.unescape(point[1]), whole), quote=False)
-        return f"<{point[2]} {point[3]}><title>{text}</title></{point[2]}>"
+        text = html.escape(shortened_in(html.unescape(point[1] or point[2]), whole), quote=False)
+        return f"<{point[3]} {point[4]}><title>{text}</title></{point[3]}>"
 
     text = _stable_svg(_NAMED_POINT.sub(titled, _saved(figure, "svg").decode()), name)
     text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
