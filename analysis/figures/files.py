@@ -61,7 +61,7 @@ def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
     content = _saved(figure, form)
     if form != "svg":
         return content
-    return _stable_svg(_NAMED_POINT.sub(r"<\2 \3/>", content.decode()), name).encode()
+    return _stable_svg(_NAMED_POINT.sub(r"<\3 \4/>", content.decode()), name).encode()
 
 
 def _saved(figure: "Figure", form: str) -> bytes:
