@@ -151,16 +151,14 @@ def of_one_arm(
     """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
     fitted = fit_points(points_of(law_named(law), variables), loss, settings)
     names = pd.Series([str(cluster) for cluster in clusters])
-    far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
-    wanted = float(law_named(law).predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
+    far = {name: np.array([v.max() * (2.0 if name == "x" else 2**0.5)]) for name, v in variables.items()}
+    wanted = float(law_named(law).predict(truth, far)[0])
     built = intervals.replicates(fitted, names, settings)
     if not built.draws:
         return {}
     covered = {name: covers(b, truth[name]) for name, b in built.parameters(fitted, LEVEL)[0].items()}
-    estimate, drawn = (
-        float(fitted.values_at(fitted.theta[None], far)[0]),
-        fitted.values_at(built.solution.theta, far),
-    )
+    estimate = float(intervals.values_of(fitted, fitted.theta[None], far)[0, 0])
+    drawn = intervals.values_of(fitted, built.solution.theta, far)[:, 0]
     covered["prediction at 2 C"] = covers(built.log_interval(estimate, drawn, LEVEL), wanted)
     return covered
 

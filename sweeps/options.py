@@ -14,7 +14,4 @@ def analysis_options(compare: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in compare.items() if name not in NO_OPTIONS_OF_ANALYSIS}
     if "x" in options:
         options["x"] = X_OF_COLUMN.get(options["x"], options["x"])
-    for name in ("settings", "looks"):
-        if options.get(name) is not None:
-            options[name] = tuple(options[name])
     return options

@@ -29,7 +29,6 @@ WITHOUT_LOSSES = ("overhead", "theory")
 """Sweeps that compare no losses."""
 ONE_RUN_EACH = ("as-run", "as-run-moe")
 """Sweeps whose design detects nothing by itself: one run of each arm at a size."""
-LIKELY_MFU = 0.4
 FLEETS = (8, 64)
 
 
@@ -120,7 +119,6 @@ class PaperSweep:
             _count(self.hours),
             _count(self.hours_to_tune) if self.hours_to_tune else "-",
             *(_days(self.hours / 24 / fleet) for fleet in FLEETS),
-            _days(self.hours / 24 / FLEETS[0] * H100_SHARE / LIKELY_MFU),
             _days(self.longest_days),
             f"{memory:.0f}" + (f" (recomputed: {', '.join(again)})" if again else ""),
         ]
@@ -146,7 +144,7 @@ def _percent(share: float) -> str:
 
 HEADER = [
     "sweep", "the paper", "detects, nats/token", "in one setting", "H100-hours", "to tune",
-    *(f"days on {fleet}" for fleet in FLEETS), f"on {FLEETS[0]} at {_percent(LIKELY_MFU)} MFU",
+    *(f"days on {fleet}" for fleet in FLEETS),
     "longest trial on 8, days", "most memory, GB",
 ]  # fmt: skip
 
@@ -175,23 +173,25 @@ until a fit to new results is further from them than a quarter of that error.) I
 twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
 from their context (`benchmarks/copying.py`): the sd is
 0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
-nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take 11 hours of one GPU; then
+nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take about five hours of one GPU; then
 `scalevec plan paper/NAME --pilot RESULTS`.
 
 A sweep that compares losses has two rungs or more: one alone supports no claim. The gains that the paper
 reports are of single runs and scatter over its sizes with an sd of 0.011.
 
 **Takes**: on H100s of 80 GB, at the MFU that a plan assumes, {_percent(H100_SHARE)} of the
-dense bf16 peak (1.5e14 counted FLOPs per second; no step of these models has been timed on a GPU); beside it
-at {_percent(LIKELY_MFU)}. Evaluation is included: 4 million tokens of each split at most. Checkpoints are
-written behind the training and hold it up for 2 % of its time at most, which is not added; nor is what a
-sweep measures along the way, nor the steps by which a grid of learning rates is extended.
+dense bf16 peak (3e14 counted FLOPs per second). One H100 reached 42 % with the baseline of 0.12b, 49 % at
+0.5b and 51 % at 1b, 22 % with the mixture of 0.5b; unified took 1.16 (0.12b) and 1.12 (0.5b) times a step
+of the baseline (`benchmarks/reference/gpu.json`). Several GPUs together have not been timed. Evaluation is
+included: 4 million tokens of each split at most. Checkpoints are written behind the training and hold it up
+for 2 % of its time at most, which is not added; nor is what a sweep measures along the way, nor the steps by
+which a grid of learning rates is extended.
 
 - `as-run` and `as-run-moe` are what the paper ran: {_count(comparison["as-run"])} and
   {_count(comparison["as-run-moe"])} H100-hours for the ten runs of each, the rest for the grid of seven rates
   of the baseline, whose choice both arms share. The other sweeps have their sequence lengths and batches, and
   budgets of their own.
-- `node` is for one machine with {FLEETS[0]} GPUs and two weeks, `main` for {FLEETS[1]} GPUs and two weeks.
+- `node` is for one machine with {FLEETS[0]} GPUs and a week, `main` for {FLEETS[1]} GPUs and a week.
 - The settings of `main` and `mixture` are those that the paper has: AdamW and Muon with a cosine, AdamW with
   WSD. Cosines end at a twentieth of the peak, as the paper's.
 - `decay` takes the paper's rate for all arms, 4e-3 with Muon. In the other sweeps each arm is tuned at its

@@ -240,10 +240,6 @@ class PairedArm:
             for (name, of_part), estimate, p in zip(groups, estimates, p_values, strict=True)
         )
 
-    def equivalence_p(self, options: AnalysisOptions) -> float | None:
-        """The p-value that all sizes and settings lie inside the margin, by :func:`inside_all`."""
-        return inside_all([*self.parts(self.sizes, options), *self.parts(self.settings, options)])
-
 
 def inside_all(parts: Sequence[Part]) -> float | None:
     """The largest p of two one-sided tests over the ``parts`` that carry one, if any does."""

@@ -140,13 +140,13 @@ class LawsOnLine(TwoLaws):
     def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
         """Degrees of freedom are Satterthwaite's over the arms' parts; the fewer where runs are shared."""
         spread, (reference, arm) = float(np.std(drawn)), self.arms
+        if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
+            return Error(spread, min(reference.df, arm.df))
         drawn_laws, best = self.draws or self.best, self.best
         one_at_a_time = zip(([drawn_laws[0], best[1]], [best[0], drawn_laws[1]]), self.arms, strict=True)
         parts = [Component(float(np.var(statistic(laws))), side.df) for laws, side in one_at_a_time]
         if not all(np.isfinite(part.variance) for part in parts):
             return Error(float("nan"), 0)
-        if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
-            return Error(spread, min(reference.df, arm.df))
         return Error(spread, satterthwaite(parts).df)
 
     def difference(self, compute: FloatArray) -> tuple[Estimate, str]:

@@ -126,15 +126,6 @@ class ComparedTrials:
         """The expression that chose the rows and how many it left out, as one line; none for all rows."""
         return chosen_rows(self.options.where, self.left_out(self.arms))
 
-    def require(self, table: str, *columns: str, why: str) -> None:
-        """Raise :class:`DataError` that names every column of ``columns`` that the source lacks."""
-        absent = [name for name in columns if not self.has(name)]
-        if absent:
-            raise DataError(
-                f"table {table!r} needs {', '.join(absent)} ({why}), which this source does not hold; its "
-                f"columns: {', '.join(sorted(map(str, self.rows.columns)))}"
-            )
-
     def of_arm(self, arm: str, status: str | None = None) -> pd.DataFrame:
         """The trials of ``arm``, only those that have ``status`` if one is given."""
         rows = self.rows[self.rows["arm"] == arm]

@@ -200,8 +200,10 @@ def _asked(column: str, value: float) -> str:
     if not np.isfinite(value) or (0 < value < SMALLEST_NUMBER):
         return ""
     rest = f"--where '{column} > 0'" if value <= 0 else f"--where '{column} < {value:g}'"
-    known = "write nan" if column.startswith("loss") else "give the number"
-    return f". Is it written where nothing is known? Then {known}, or leave such rows out: {rest}"
+    # A completed run whose loss is nan has diverged, which counts against its arm.
+    is_loss = column.startswith("loss")
+    where, known = ("a run diverged", "write nan") if is_loss else ("nothing is known", "give the number")
+    return f". Is it written where {where}? Then {known}; or leave such rows out: {rest}"
 
 
 def numbers_in_list(value: object, column: str) -> npt.NDArray[np.float64] | None:

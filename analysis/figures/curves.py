@@ -130,7 +130,8 @@ def draw_statistics(data: FigureInput) -> Drawing:
     by_kind = rows.groupby(["quantity", "setting", "arm", "trial_id", "tokens"])
     of_runs = by_kind.agg(value=("value", "mean"), low=("low", "min"), high=("high", "max"))
     means = of_runs.groupby(["quantity", "setting", "arm", "tokens"]).mean()
-    if len(data.styles) > 1:
+    is_alone = len(data.styles) == 1
+    if not is_alone:
         means[["low", "high"]] = np.nan
     panels: dict[Key, Panel] = {}
     for name, shown in QUANTITIES.items():
@@ -140,6 +141,7 @@ def draw_statistics(data: FigureInput) -> Drawing:
                 curves = {arm: here.loc[arm] for arm in data.trials.arms if arm in here.index}
                 panels[shown, setting] = _panel(curves, data, _token_axes)
     caption = "Recorded at the largest rung: mean over seeds, kinds of matrices or vectors, and layers."
+    caption += " Band: range over kinds." if is_alone else ""
     return Drawing(panels, ("tokens", ""), caption, data.legend(rows["arm"]), share=("all", "none"))
 
 

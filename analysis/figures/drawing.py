@@ -89,7 +89,7 @@ def write_figures(
     require_choice("width", width, WIDTHS)
     chosen = chosen_options(options, changes)
     recorded = (choices, curves, statistics)
-    data = figure_input(results, reference, chosen, *recorded, palette=palette, may_be_alone=True)
+    data = figure_input(results, reference, chosen, *recorded, palette=palette)
     files, captions, left_out = _drawn_files(data, only, formats, WIDTHS[width])
     for name, content in files.items():
         write_atomically(Path(folder, name), content)
@@ -129,7 +129,7 @@ def draw(
     require_choice("figure", figure, FIGURES)
     recorded = (choices, curves, statistics)
     chosen = chosen_options(options, changes)
-    data = figure_input(results, reference, chosen, *recorded, palette=palette, may_be_alone=True)
+    data = figure_input(results, reference, chosen, *recorded, palette=palette)
     drawing: Drawing = load(FIGURES[figure].factory)(data)
     draw_on(ax, drawing)
     return drawing.caption

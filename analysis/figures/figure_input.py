@@ -17,6 +17,8 @@ from scalevec.analysis.formatting import shortened_in
 from scalevec.analysis.options import AnalysisOptions
 
 Choices = Sequence[Mapping[str, Any]]
+_OF_CURVES = ("trial_id", "arm", "rung", "seed", "tokens", "loss")
+_OF_STATISTICS = ("trial_id", "arm", "rung", "seed", "tokens", "key", "value", "low", "high")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,7 @@ class FigureInput:
             records.append((number, setting, cell.rung, cell.n_params, cell.n_tokens))
         columns = ["order", "setting", "rung", "n_params", "n_tokens"]
         places = pd.DataFrame(records, pd.Index(rows["trial_id"], name="trial_id"), columns)
+        places = places[~places.index.duplicated()]  # arms may share a trial
         return places.sort_values("order", kind="stable")
 
     def placed(self, recorded: pd.DataFrame | None, what: str) -> pd.DataFrame:
@@ -113,13 +116,14 @@ def figure_input(
     statistics: pd.DataFrame | None = None,
     *,
     palette: Mapping[str, str] | None = None,
-    may_be_alone: bool = False,
 ) -> FigureInput:
     """Return what figures of ``results`` (tidy rows) are drawn from. Raises :class:`DataError`."""
-    if curves is not None and not curves.empty:
-        for column in ("trial_id", "arm", "rung", "tokens", "loss"):
-            require_column(curves, column, "the training curves")
-    trials = compared_losses(results, reference, options, may_be_alone=may_be_alone)
+    recorded = (("the training curves", curves, _OF_CURVES), ("the statistics", statistics, _OF_STATISTICS))
+    for what, rows, columns in recorded:
+        if rows is not None and not rows.empty:
+            for column in columns:
+                require_column(rows, column, what)
+    trials = compared_losses(results, reference, options, may_be_alone=True)
     if not (names := trials.long_names):
         return FigureInput(trials, choices, curves, statistics, {}, palette or {})
     options = replace(trials.options, where=shortened_in(options.where, names))

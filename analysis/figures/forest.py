@@ -10,7 +10,7 @@ from scalevec.analysis.comparison.differences import RungDifference
 from scalevec.analysis.figures.figure_input import FigureInput
 from scalevec.analysis.figures.panels import Drawing, Key, Panel, name_lines, paged
 from scalevec.analysis.figures.style import ArmStyle, draw_points, ink, title
-from scalevec.analysis.formatting import count, loss_name, percent, signed, unit_of
+from scalevec.analysis.formatting import count, degrees, loss_name, percent, signed, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,8 +19,8 @@ MOST_LINES = 30
 """Of a panel."""
 NAME_INCHES = 2.3
 """Of the name of a cell."""
-_Line = tuple[str, Comparison, RungDifference | None] | None
-"""Its name, an arm and a cell, or no cell: its mean over all of them; None leaves a line free."""
+_Line = tuple[str, Comparison | None, RungDifference | None]
+"""Its name, an arm and a cell, or no cell: its mean over all of them. Without an arm the line is free."""
 _Cell = tuple[str, ...]
 
 
@@ -46,28 +46,32 @@ def draw_differences(data: FigureInput) -> Drawing:
             for comparison in comparisons:
                 panels[part, comparison.arm] = _lines(comparison, {cell: names[cell] for cell in some})
     breaks = max(name.count("\n") for name in names.values())
+    # Shared axes have one list of names, that of the panel which was drawn last.
+    are_alike = len({tuple(name for name, *_ in lines) for lines in panels.values()}) == 1
     n_lines = max(map(len, panels.values()))
     unit = f" ({name})" if (name := unit_of(data.trials.options.y, data.trials.options.unit)) else ""
     return Drawing(
         {key: _panel(lines, data) for key, lines in panels.items()},
         (f"loss difference to {data.trials.reference}{unit}", ""),
-        _caption(comparisons),
+        _caption(comparisons, has_mean=len(order) > 1),
         {},
         height=(0.22 + 0.18 * breaks) * n_lines + 0.4,
+        share=("all", "all" if are_alike else "none"),
     )
 
 
-def _caption(comparisons: Sequence[Comparison]) -> str:
+def _caption(comparisons: Sequence[Comparison], *, has_mean: bool) -> str:
     first = comparisons[0]
     options = first.options
-    known = sorted({f"{c.loss_difference.df:.1f}".removesuffix(".0") for c in comparisons}, key=float)
+    known = sorted({c.loss_difference.df for c in comparisons if c.loss_difference.interval})
+    noise = f" ({' or '.join(dict.fromkeys(map(degrees, known)))})" if known else ""
     margin = f" Grey: within the equivalence margin ±{_margin(first):g}." if _margin(first) else ""
     return (
         f"Difference of the {loss_name(options.y, options.unit)} to {first.reference}, paired by seed; below "
         "zero is better. "
-        "Small dots: single pairs. Diamond: mean over all rungs. "
-        f"Bars: {percent(options.level)} t intervals with the noise of each rung ({' or '.join(known)} "
-        f"degrees of freedom); those of one rung are descriptive. No bar: no interval.{margin}"
+        f"Small dots: single pairs. {'Diamond: mean over all rungs. ' if has_mean else ''}"
+        f"Bars: {percent(options.level)} t intervals with the noise of each rung{noise}; those of one rung "
+        f"are descriptive. No bar: no interval.{margin}"
     )
 
 
@@ -90,10 +94,10 @@ def _lines(comparison: Comparison, names: dict[_Cell, str]) -> list[_Line]:
     """Return the lines of an arm: its cells among those of all arms, then its mean."""
     rows = {_cell(row): row for row in comparison.by_rung}
     lines: list[_Line] = [
-        (name, comparison, rows[cell]) if cell in rows else None for cell, name in names.items()
+        (name, comparison if cell in rows else None, rows.get(cell)) for cell, name in names.items()
     ]
     has_mean = len(rows) > 1 and comparison.loss_difference.mean is not None
-    return [*lines, ("mean of all", comparison, None) if has_mean else None]
+    return [*lines, ("mean of all", comparison if has_mean else None, None)]
 
 
 def _panel(lines: Sequence[_Line], data: FigureInput) -> Panel:
@@ -101,13 +105,13 @@ def _panel(lines: Sequence[_Line], data: FigureInput) -> Panel:
 
     def draw(axis: "Axes") -> None:
         axis.axvline(0, color=ink(), linewidth=0.8)
-        for y, line in enumerate(lines):
-            if line:
-                _draw_line(axis, y, *line[1:], data.styles[line[1].arm])
-        margin = next((_margin(line[1]) for line in lines if line), 0.0)
+        drawn = [(y, comparison, row) for y, (_, comparison, row) in enumerate(lines) if comparison]
+        for y, comparison, row in drawn:
+            _draw_line(axis, y, comparison, row, data.styles[comparison.arm])
+        margin = next((_margin(comparison) for _, comparison, _ in drawn), 0.0)
         if margin:
             axis.axvspan(-margin, margin, color="grey", alpha=0.22, linewidth=0)
-        name_lines(axis, [line[0] if line else "" for line in lines])
+        name_lines(axis, [name for name, *_ in lines])
 
     return draw
 

@@ -161,14 +161,15 @@ def draw_points(
 
 def round_ticks(panels: "Sequence[Axes]") -> None:
     """Set round numbers and powers of ten, as many as there is room for, where no ticks are chosen."""
+    from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator
 
     both = [axis for panel in panels for axis in (panel.xaxis, panel.yaxis)]
     free = [axis for axis in both if not isinstance(axis.get_major_locator(), FixedLocator)]
     for axis in free:
         _set_ticks(axis)
-    figure = panels[0].get_figure(root=True)
-    if figure and (engine := figure.get_layout_engine()):
+    figure = panels[0].figure
+    if isinstance(figure, Figure) and (engine := figure.get_layout_engine()):
         engine.execute(figure)  # from which on panels have their size
         for axis in free:
             _set_ticks(axis)

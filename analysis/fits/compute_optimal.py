@@ -30,6 +30,8 @@ def best_of_budgets(fitted: FittedArm, budgets: Sequence[float]) -> pd.DataFrame
     if options.c_convention == "counted" or (law.method == "points" and options.c_convention != "6nd"):
         raise DataError(f"c_convention is {options.c_convention!r}; a budget is 6 N D: allowed is '6nd'")
     flops = positive_numbers(pd.DataFrame({"C": budgets}), "C")
+    if (flops <= 6).any():
+        raise DataError(f"a budget is {flops.min():g} FLOPs, less than one parameter on one token takes")
     return pd.DataFrame([_best(fitted, float(budget)) for budget in flops])
 
 

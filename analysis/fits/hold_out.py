@@ -14,7 +14,7 @@ import pandas as pd
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.where import holds
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
+from scalevec.analysis.fits.arm_data import ArmData, fitted_laws
 from scalevec.analysis.fits.columns import rung_size, variable_of
 from scalevec.analysis.fits.intervals import Replicates, no_interval, replicates, values_of
 from scalevec.analysis.formatting import p_value
@@ -45,11 +45,6 @@ def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolA
         last = column.max() if pd.api.types.is_numeric_dtype(column) else column.iloc[-1]
         return np.asarray((column == last).fillna(False), bool)  # a blank is no last value
     return holds(rows, which).to_numpy(bool)
-
-
-def hold_out(rows: pd.DataFrame, options: AnalysisOptions, which: str, arm: str) -> dict[str, Any]:
-    """:func:`hold_outs` of completed rows of one arm, without an interval."""
-    return hold_outs([data_of_rows(arm, rows, options)], which)[0]
 
 
 def hold_outs(arms: Sequence[ArmData], which: str, draws: int = 0) -> list[dict[str, Any]]:

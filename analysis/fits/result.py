@@ -1,6 +1,7 @@
 """The fit of one arm, and those of all arms: numbers, tables, predictions and a curve."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,12 @@ import pandas as pd
 from scalevec.analysis.fits.compute_optimal import best_of_budgets
 from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm, Kind, PointTable
+from scalevec.analysis.formatting import aligned, chosen_rows, criterion, limits, percent
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from scalevec.analysis.formatting import aligned, chosen_rows, criterion, limits, percent
 
 FLAT = (
     *("law", "x", "y", "where", "weights", "level", "seed", "loss", "delta", "residual"),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,10 +87,12 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
         hours: What may be spent, in the unit of the sizes' hours.
 
     Raises:
-        DataError: Hours that are none, or no arm with a repeated seed.
+        DataError: Hours that are none, no size, or no arm with a repeated seed.
     """
     if not 0 < hours < np.inf:
         raise DataError(f"hours is {hours!r}; allowed: a number above zero")
+    if not sizes:
+        raise DataError("no size has a complete pair of every arm yet; run the sweep's own trials first")
     arms, halves, splits = [], [], []
     for arm in map(trials.paired, trials.others):
         estimate, level = arm.estimate, arm.level(trials.options.level)
@@ -116,15 +118,7 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
         known = [Component(*part) for part in zip(of_mean.tolist(), df.tolist(), strict=True)]
         return satterthwaite([*known, *split]).half(level) if known else float("inf")
 
-    share = np.sqrt(variances / np.maximum(costs, 1e-12))
-    whole = np.floor(share * hours / float(share @ costs)) if share @ costs else share
-    added = np.minimum(whole, _MOST_SEEDS).astype(int)
-    while True:
-        moves = [(expected(moved), float(moved @ costs), moved) for moved in _moves(added, costs, hours)]
-        best = min(moves, key=lambda move: move[:2], default=None)
-        if best is None or not best[0] < expected(added) * (1 - SMALLEST_GAIN):
-            break
-        added = best[2]
+    added = _improved(_by_neyman(variances, costs, hours), costs, hours, expected)
     present = expected(np.zeros_like(added))
     if expected(added) > present * (1 - SMALLEST_GAIN):
         added = np.zeros_like(added)
@@ -132,6 +126,23 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
     more = {size.name: int(number) for size, number in zip(sizes, added, strict=True)}
     names = tuple(arm.arm for arm in arms)
     return NextTrials(more, float(added @ costs), now, after if added.any() else now, names)
+
+
+def _by_neyman(variances: FloatArray, costs: FloatArray, hours: float) -> Seeds:
+    """Whole seeds [sizes] in proportion to noise over the root of cost, that ``hours`` pay for."""
+    share = np.sqrt(variances / np.maximum(costs, 1e-12))
+    whole = np.floor(share * hours / float(share @ costs)) if share @ costs else share
+    return np.minimum(whole, _MOST_SEEDS).astype(int)
+
+
+def _improved(added: Seeds, costs: FloatArray, hours: float, expected: Callable[[Seeds], float]) -> Seeds:
+    """``added`` after moves of single seeds, each the best there is, until none shortens the interval."""
+    while True:
+        moves = [(expected(moved), float(moved @ costs), moved) for moved in _moves(added, costs, hours)]
+        best = min(moves, key=lambda move: move[:2], default=None)
+        if best is None or not best[0] < expected(added) * (1 - SMALLEST_GAIN):
+            return added
+        added = best[2]
 
 
 def _variances(sizes: Sequence[ExtendableSize], sample: PairedSample) -> FloatArray:

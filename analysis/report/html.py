@@ -72,7 +72,7 @@ def write_report(
         >>> write_report(results, "report.html", reference="baseline", name="mine")  # doctest: +SKIP
     """
     chosen = chosen_options(options, changes)
-    figures = figure_input(results, reference, chosen, choices, curves, may_be_alone=True)
+    figures = figure_input(results, reference, chosen, choices, curves)
     table = shortened_in(checked(select(results, chosen.where), cluster=chosen.cluster), figures.names)
     whole = {"names that are shortened": "\n".join(footnotes(figures.names))} if figures.names else {}
     remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]

@@ -7,8 +7,8 @@ from markupsafe import Markup, escape
 
 from scalevec.analysis.formula.expressions import read
 from scalevec.analysis.report.glossary import MEANINGS
+from scalevec.analysis.tables.render import POWER_OF_TEN
 
-_EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?![\w.])")
 _WORD = re.compile(rf"\b({'|'.join(map(re.escape, MEANINGS))})s?\b", re.IGNORECASE)
 _WORDS = {word.lower(): word for word in MEANINGS}
 _GREEK = dict(zip(("alpha", "beta", "gamma", "delta", "eta", "lambda"), "αβγδηλ", strict=True))
@@ -18,7 +18,7 @@ _SIGN: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: 
 
 def powers(text: object) -> Markup:
     """``3.629e+11`` as 3.63 × 10 with a raised 11; everything else is escaped."""
-    return Markup(_EXPONENT.sub(_power, str(escape(text))))
+    return Markup(POWER_OF_TEN.sub(_power, str(escape(text))))
 
 
 def _power(number: re.Match[str]) -> str:

@@ -147,7 +147,7 @@ def _cost(name: str, rows: pd.DataFrame) -> dict[str, str]:
         "with a result": f"{len(done)} of {len(rows)}",
         "spent, h": _sum(done, "{:.3g}", 3600, "wall_s", "evaluation_s"),
         "left by the plan, h": _sum(rest, "{:.3g}", 3600, "planned_s"),
-        "FLOPs spent": _sum(rows, "{:.2e}", 1, flops),
+        "FLOPs spent": _sum(done, "{:.2e}", 1, flops),
     }
 
 

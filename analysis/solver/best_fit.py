@@ -113,13 +113,6 @@ class FittedLaw:
             if abs(parameters[name] - end) <= AT_BOUND * abs(end)
         }
 
-    def values_at(self, theta: FloatArray, at: Mapping[str, float], arm: int = 0) -> FloatArray:
-        """y [rows] at one point, given by its variables, of the laws with ``theta`` [rows, parameters]."""
-        columns = {name: values[:, None] for name, values in self.points.parameters(theta, arm).items()}
-        point = {name: np.full((len(theta), 1), value) for name, value in at.items()}
-        predicted: FloatArray = self.points.law.predict(columns, point)
-        return predicted[:, 0]
-
     def predicted(self) -> FloatArray:
         """y of the law at the points [points]."""
         return np.asarray(self.points.predicted(self.theta[None])[0])

@@ -45,7 +45,12 @@ def build(trials: ComparedTrials) -> Table:
             *notes.loss_notes(trials, len(comparisons) + trials.n_arms_left_out),
             "Bold: the lowest mean of a cell, among arms without a diverged trial there; a rank, no finding.",
             *([notes.multiplier_note(trials, "by the laws of both")] if "multiplier" in columns else []),
-            *notes.remark_notes(cells.remarks),
+            # What withholds a multiplier stands in the sentence on scale already.
+            *notes.remark_notes(
+                (text, arm)
+                for text, arm in cells.remarks
+                if not any(text in comparison.with_scale.text for comparison in comparisons)
+            ),
             *notes.convention_notes(trials),
             *notes.mark_notes(rows),
         ),

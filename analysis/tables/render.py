@@ -18,7 +18,8 @@ ONE_COLUMN_PT = 239.0
 _CHARACTER_PT, _GAP_PT = 4.3, 6.0
 """At 8 points, and between two columns."""
 _MARKS = re.compile(r"([†‡]+)$")
-_POWER_OF_TEN = re.compile(r"(\d+(?:\.\d+)?)e([-+]?)0*(\d+)")
+POWER_OF_TEN = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?![\w.])")
+"""``3.6e+11``, and not a part of a name such as lr3e4."""
 _EXPONENT = re.compile(r"\\textasciicircum\{\}(alpha|beta|gamma)\b")
 _SPECIAL = str.maketrans(
     {
@@ -103,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    shown = _POWER_OF_TEN.sub(_power, " ".join(text.split()).translate(_SPECIAL))
+    shown = POWER_OF_TEN.sub(_power, " ".join(text.split()).translate(_SPECIAL))
     shown = _EXPONENT.sub(r"\\ensuremath{^{\\\1}}", shown)
     return shown.replace(" x ", r" \ensuremath{\times} ")
 

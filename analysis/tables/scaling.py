@@ -10,7 +10,7 @@ from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import common_range, laws_to_show
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit import fit, rolling
+from scalevec.analysis.fits.fit import fit
 from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import criterion, percent
 from scalevec.analysis.laws import formula_of, law_named
@@ -106,13 +106,6 @@ def _law_note(trials: ComparedTrials, fits: list[Fit]) -> str:
         f"intervals ({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other "
         "rungs at the largest one, predicted over seen less one."
     )
-
-
-def next_rungs(part: ComparedTrials) -> list[dict[str, Any]]:
-    """The rolling hold-outs of all arms; none for a law of optima, whose rungs are not predicted."""
-    if law_named(part.options.law).method != "points":
-        return []
-    return rolling(part.rows, dataclasses.replace(part.options, where=None))
 
 
 def _multipliers(part: ComparedTrials, arm: str) -> tuple[_Multipliers, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from parts import Figures
-from ranks import trained_together
+from ranks import Meeting, trained_together
 from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
 
 from scalevec.model.config import RunOptions, Trial
@@ -18,6 +18,7 @@ from scalevec.model.data.corpus import Corpus
 from scalevec.model.estimate import memory_of
 from scalevec.model.ops import head_loss
 from scalevec.model.strategies import PRESETS as STRATEGIES
+from scalevec.model.train import ddp
 from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.evaluation import evaluate
 from scalevec.model.train.loop import train
@@ -199,24 +200,33 @@ def resume(site: Site, figures: Figures) -> None:
                     figures.check(resumed == whole, f"{label}: resumed with other bits")
 
 
-def processes(site: Site, figures: Figures, *, shard: bool = False) -> None:
-    """Two processes on the one device, which meet over gloo, against one."""
+def processes(site: Site, figures: Figures) -> None:
+    """Processes that share a batch, on the one device: two that meet over gloo, or one over NCCL."""
+    _together(site, figures, Meeting(2, "gloo"))
+    if site.device == "cuda":
+        _together(site, figures, Meeting(1, ddp.BACKENDS["cuda"]))
+
+
+def sharded_processes(site: Site, figures: Figures) -> None:
+    """The same, each process with its share of the parameters.
+
+    On a card it is one process over NCCL: NCCL refuses two on one card, and gloo crashes in it (torch 2.11).
+    """
+    on_cpu = site.device == "cpu"
+    _together(site, figures, Meeting(2 if on_cpu else 1, ddp.BACKENDS[site.device], shard=True))
+
+
+def _together(site: Site, figures: Figures, meeting: Meeting) -> None:
     with drawn_corpus(CORPUS_TOKENS) as corpus:
         for name, arm, trial in checked_trials(site, corpus):
             if arm == "baseline":
                 continue  # its vectors are a case of unified's
             alone, together = (
-                trained_together(size, trial, corpus, site.options(), shard=shard and size > 1)
-                for size in (1, 2)
+                trained_together(how, trial, corpus, site.options()) for how in (Meeting(), meeting)
             )
-            apart = differences(together, alone)
-            figures.keep(f"{name}, {arm}", {"first": apart[0], "largest": max(apart)})
-            judge(figures, f"{name}, {arm}", "float32", apart)
-
-
-def sharded_processes(site: Site, figures: Figures) -> None:
-    """The same, each process with its share of the parameters."""
-    processes(site, figures, shard=True)
+            apart, label = differences(together, alone), f"{name}, {arm}, {meeting.size} by {meeting.backend}"
+            figures.keep(label, {"first": apart[0], "largest": max(apart)})
+            judge(figures, label, "float32", apart)
 
 
 def evaluation_memory(site: Site, figures: Figures) -> None:
@@ -237,7 +247,8 @@ def evaluation_memory(site: Site, figures: Figures) -> None:
         figures.keep("training_bytes", training)
         figures.keep("evaluation_bytes", {"measured": peak - held, "planned": planned.evaluation})
         figures.check(peak <= max(training, 1), "an evaluation takes more memory than a training step")
-        memory.limit(held + 2 * (peak - held) if memory.counts else None)
+        # Less than a batch takes, more than two of its sequences take.
+        memory.limit(held + 0.75 * (peak - held) if memory.counts else None)
         messages: list[str] = []
         cut, _ = _evaluated(run, memory, 16 * at_once, messages)
         memory.limit(None)

@@ -5,7 +5,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -43,30 +43,44 @@ class LossRecorder(SilentRecorder):
         self.losses.append(row["loss"])
 
 
-def trained_together(
-    size: int, trial: Trial, corpus: Corpus, options: RunOptions, *, shard: bool
-) -> list[float]:
-    """The losses of all steps and the terminal ones of ``trial``, trained by ``size`` processes."""
-    options = replace(options, processes=size, shard=shard)
+@dataclass(frozen=True)
+class Meeting:
+    """How the processes of a trial meet: ``size`` of them, over torch's ``backend``; empty: one alone."""
+
+    size: int = 1
+    backend: str = ""
+    shard: bool = False
+
+
+def trained_together(meeting: Meeting, trial: Trial, corpus: Corpus, options: RunOptions) -> list[float]:
+    """The losses of all steps and the terminal ones of ``trial``, trained by the processes of ``meeting``."""
+    if meeting.backend:
+        # A group of one, too, takes its options from those of two: one process alone shards nothing.
+        options = replace(options, processes=2, shard=meeting.shard)
     with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
-        arguments = [(rank, trial, corpus, options, Path(folder)) for rank in range(size)]
+        arguments = [(rank, meeting, trial, corpus, options, Path(folder)) for rank in range(meeting.size)]
         with _started(_be_rank, arguments) as ranks:
             losses: list[float] = next(iter([_answer(*rank) for rank in ranks]))
     return losses
 
 
 def _be_rank(
-    talk: Connection, rank: int, trial: Trial, corpus: Corpus, options: RunOptions, folder: Path
+    talk: Connection,
+    rank: int,
+    meeting: Meeting,
+    trial: Trial,
+    corpus: Corpus,
+    options: RunOptions,
+    folder: Path,
 ) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     # All on one card.
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.processes), "LOCAL_RANK": "0"}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(meeting.size), "LOCAL_RANK": "0"}
     recorder = LossRecorder()
-    kind = ShardedProcessGroup if options.shard else ProcessGroup
-    # NCCL refuses two ranks on one card; gloo takes tensors of either device.
-    with patch.dict(ddp.BACKENDS, cuda="gloo"), patch.object(ddp, "PATIENCE", LIMIT):
-        world = ALONE if options.processes == 1 else kind(options.device, f"file://{folder}/meeting")
+    kind = ShardedProcessGroup if meeting.shard else ProcessGroup
+    with patch.dict(ddp.BACKENDS, cuda=meeting.backend), patch.object(ddp, "PATIENCE", LIMIT):
+        world = kind(options.device, f"file://{folder}/meeting") if meeting.backend else ALONE
         with world:
             result = train(trial, corpus, options, recorder, folder, world=world)
     talk.send([*recorder.losses, result["loss_validation"], result["loss"]])

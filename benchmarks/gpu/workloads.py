@@ -152,7 +152,8 @@ class DeviceMemory:
         release_unused(self.device)
         if self.counts:
             total = torch.cuda.get_device_properties(self.device).total_memory
-            torch.cuda.set_per_process_memory_fraction(min(1.0, (n_bytes or total) / total), self.device)
+            # Of the current device: this function alone refuses one without a number.
+            torch.cuda.set_per_process_memory_fraction(min(1.0, (n_bytes or total) / total))
 
 
 def trial_of(

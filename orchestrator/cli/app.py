@@ -47,8 +47,6 @@ _METAVARS = {
     "hold_out": "ROWS",
     "cluster": "COLUMN",
     "settings": "COLUMN",
-    "fix": "NAME=VALUE",
-    "bound": "NAME=LOW:HIGH",
     "weights": "COLUMN",
 }
 _NOT_ON_THE_COMMAND_LINE = ("margin", "looks")

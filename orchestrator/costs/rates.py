@@ -21,9 +21,13 @@ from scalevec.results.files import CorruptRecordError, read_json_if_any, write_j
 
 VERSION = 1
 """Of the file; figures of another one are not read."""
-ASSUMED_FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
-"""Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
-fifth of what a large card reaches in bf16."""
+ASSUMED_FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 3e14}
+"""Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64. A GPU: an H100 reached
+3.4e14 to 5e14 with dense models of 0.12b to 1b in bf16, 2.2e14 with a mixture
+(benchmarks/reference/gpu.json)."""
+LAYER_STEP_S = 2.5e-3
+"""A step on a GPU takes at least this for each layer: small models wait for kernels to be launched (6.2 ms
+with two layers, 10.6 ms with four, on an H100)."""
 H100_SHARE = ASSUMED_FLOPS_PER_S["cuda"] / 9.89e14
 """Of the dense bf16 peak that the vendor states."""
 

@@ -132,15 +132,19 @@ class Profile(RungProfile):
         special_fields = {name: getattr(special, name) for name in special.model_fields_set}
         return self.model_copy(update=special_fields | {"flags": {**self.flags, **special.flags}})
 
-    def bundle_size(self, estimates: Iterable[float]) -> int:
+    def bundle_size(self, estimates: Iterable[float], nodes: int = 1) -> int:
         """How many trials share an allocation, one after the other or side by side.
 
-        ``estimates`` are the seconds of the trials that are sent with the same request.
+        ``estimates`` are the seconds of the trials that are sent with the same request (0: nobody knows), for
+        ``nodes`` machines. ``auto`` fills no more of a job than its time limit leaves.
         """
         if self.trials_per_job != "auto":
             return max(self.trials_per_job, self.trials_per_gpu)
-        longest = max(estimates, default=FULL_JOB_S)
-        filling = math.floor(self.trials_per_gpu * FULL_JOB_S / longest)
+        if nodes > 1:
+            return 1
+        longest = max(estimates, default=0.0) or FULL_JOB_S
+        most = (self.max_time or math.inf) / self.time_factor if self.time == "auto" else self.time
+        filling = math.floor(self.trials_per_gpu * min(FULL_JOB_S, 60 * most) / longest)
         return max(min(MOST_PER_JOB, filling), self.trials_per_gpu)
 
     def limit_minutes(self, time_s: float | None, estimates: Iterable[float]) -> int:

@@ -52,6 +52,8 @@ def init(
     every sweep finds it.
     """
     if profile is not None:
+        if data is not None:
+            raise InvalidInputError("--profile writes a profile, --data a sweep file: give one of them")
         return _init_profile(profile, output)
     from scalevec.orchestrator.commands.run.sizing import Text, sized, text_in
     from scalevec.orchestrator.costs.rates import measured_here
@@ -72,7 +74,7 @@ def init(
 
 def _init_profile(name: str, output: Path | None) -> Result:
     """Write what SLURM says of itself as the profile ``name``."""
-    from scalevec.orchestrator.executors.profiles import users_own
+    from scalevec.orchestrator.executors.profiles import FILE_NAME, users_own
     from scalevec.orchestrator.executors.slurm.partitions import profile_text
 
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", name):
@@ -86,7 +88,9 @@ def _init_profile(name: str, output: Path | None) -> Result:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_once(path, text.encode())
     note(f"wrote {path}: look over each line, and add what your site asks for")
-    following = f"scalevec plan SWEEP.yaml --profile {name}"
+    if path != users_own():
+        note(f"profiles are found in {users_own()} and in {FILE_NAME} beside a sweep file: add it there")
+    following = command("plan", "SWEEP.yaml", profile=name)
     return Result({"path": str(path), "profile": name, "next": [following]}, f"{text}\nNext: {following}")
 
 

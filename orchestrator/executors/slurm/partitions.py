@@ -1,5 +1,6 @@
 """What SLURM says of its partitions: their limits for jobs, and a profile for a cluster that has none yet."""
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -35,12 +36,13 @@ class Partition:
         return f"{self.nodes} nodes of {self.cpus} cores, {self.memory_mb / 1024:.0f} GB{gpus}{limit}"
 
 
-def partitions() -> list[Partition]:
-    """Return the partitions that this user sees, a line for each kind of node.
+def partitions(*, hidden: bool = False) -> list[Partition]:
+    """Return the partitions that this user may use, a line for each kind of node; ``hidden`` ones too.
 
     Raises ``SlurmCommandError``, or ``MissingRequirementError`` where there is no SLURM.
     """
-    text = call("sinfo", "--noheader", "--all", f"--format={'|'.join(_FIELDS)}")
+    which = ["--all"] if hidden else []
+    text = call("sinfo", "--noheader", *which, f"--format={'|'.join(_FIELDS)}")
     return [_partition(row) for row in table(text, len(_FIELDS))]
 
 
@@ -76,7 +78,13 @@ def _minutes(limit: str) -> float | None:
 def _clock(minutes: float) -> str:
     whole = math.floor(minutes)
     days, rest = divmod(whole, _DAY_MINUTES)
-    return f"{days}-{rest // 60:02}:{rest % 60:02}:00"
+    return f"{f'{days}-' if days else ''}{rest // 60:02}:{rest % 60:02}:00"
+
+
+def _word(text: str) -> str:
+    """``text`` as YAML: quoted where it would be read as anything but a word."""
+    is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", text) and text.lower() not in ("null", "true", "false")
+    return text if is_plain else json.dumps(text)
 
 
 def refuse_unknown_partitions(profile: Profile) -> None:
@@ -86,7 +94,7 @@ def refuse_unknown_partitions(profile: Profile) -> None:
     """
     asked = {name for each in (profile, *profile.rungs.values()) for name in _names(each)}
     try:
-        known = {partition.name for partition in partitions()}
+        known = {partition.name for partition in partitions(hidden=True)}
     except SlurmCommandError:
         return
     if unknown := sorted(asked - known):
@@ -98,25 +106,23 @@ def refuse_unknown_partitions(profile: Profile) -> None:
 def with_limits(profile: Profile) -> Profile:
     """Return ``profile`` with the limits of its partitions as ``max_time``, where it does not say any itself.
 
-    Where SLURM cannot be asked, as on another machine, it stays as it is.
+    A rung with a partition of its own has the limit of that one. Where SLURM cannot be asked, as on another
+    machine, the profile stays as it is.
     """
-    if profile.max_time is not None:
+    elsewhere = [name for name, rung in profile.rungs.items() if rung.partition and rung.max_time is None]
+    if profile.max_time is not None and not elsewhere:
         return profile
     try:
         known = partitions()
     except (SlurmCommandError, MissingRequirementError):
         return profile
 
-    def limited(part: RungProfile) -> RungProfile:
-        limit = _limit(known, _names(part))
-        return part if limit is None else part.model_copy(update={"max_time": limit})
+    def limit(part: RungProfile) -> dict[str, float | None]:
+        return {"max_time": _limit(known, _names(part))}
 
-    rungs = {
-        name: limited(rung) if rung.partition and rung.max_time is None else rung
-        for name, rung in profile.rungs.items()
-    }
-    limit = _limit(known, _names(profile))
-    return profile.model_copy(update={"rungs": rungs} | ({"max_time": limit} if limit else {}))
+    special = {name: profile.rungs[name].model_copy(update=limit(profile.rungs[name])) for name in elsewhere}
+    general = limit(profile) if profile.max_time is None else {}
+    return profile.model_copy(update={"rungs": {**profile.rungs, **special}, **general})
 
 
 def _names(part: RungProfile) -> list[str]:
@@ -148,12 +154,14 @@ def _profile_lines(name: str, known: Sequence[Partition]) -> Iterator[str]:
     small = max((each for each in known if not each.gpus), key=lambda each: each.is_default, default=chosen)
     share = max(chosen.gpus, 1)
     lines = [("executor: slurm", "")]
-    lines.append((f"partition: {chosen.name}", chosen.words))
+    lines.append((f"partition: {_word(chosen.name)}", chosen.words))
     if chosen.minutes:
-        lines.append((f"max_time: {_clock(chosen.minutes)}", "a longer trial goes on in another job"))
+        # In quotes: YAML 1.1 reads 20:00:00 as a number in base 60.
+        limit = json.dumps(_clock(chosen.minutes))
+        lines.append((f"max_time: {limit}", "a longer trial goes on in another job"))
     accounts = accounts_of_user()
     if accounts:
-        lines.append((f"account: {accounts[0]}", f"of yours: {', '.join(accounts)}"))
+        lines.append((f"account: {_word(accounts[0])}", f"of yours: {', '.join(accounts)}"))
     if chosen.gpus:
         lines.append(("gpus: 1", "of a machine, with a process each; below 1 a share of one"))
         lines.append((f"cpus: {max(1, chosen.cpus // share)}", f"of a process: {chosen.cpus} / {share}"))
@@ -165,8 +173,9 @@ def _profile_lines(name: str, known: Sequence[Partition]) -> Iterator[str]:
     if others:
         lines.append((f"# other partitions: {', '.join(others)}", ""))
     lines.append(("rungs:", ""))
-    lines.append((f"  controller: {{partition: {small.name}}}", "a job of one core, which sends the trials"))
+    of_controller = f"  controller: {{partition: {_word(small.name)}}}"
+    lines.append((of_controller, "a job of one core, which sends the trials"))
     width = max(len(line) for line, comment in lines if comment)
-    yield f"{name}:"
+    yield f"{_word(name)}:"
     for line, comment in lines:
         yield f"  {line:<{width}}  # {comment}" if comment else f"  {line}"

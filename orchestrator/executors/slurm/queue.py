@@ -9,12 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE_S = 60
 """Seconds that a command of SLURM may take."""

@@ -1,5 +1,6 @@
 """Trials as jobs of a SLURM cluster, in arrays, through submitit."""
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -98,7 +99,9 @@ class SlurmExecutor:
         free, room = self._limits[0] - len(jobs), self._room.jobs
         if room is not None:
             free = min(free, room)
-        return max(0 if jobs else 1, free) * self.site.profile.bundle_size(())
+        # Where jobs are filled by estimates, the next ones are as full as those that are sent.
+        filled = math.ceil(len(self._trials) / len(jobs)) if jobs else 1
+        return max(0 if jobs else 1, free) * max(filled, self.site.profile.bundle_size(()))
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.

@@ -106,7 +106,8 @@ class Submitter:
         try:
             for group in _groups(jobs):
                 estimates = [job.estimate_s for job in group]
-                size = self.site.profile.for_rung(group[0].rung).bundle_size(estimates)
+                profile, nodes = self.site.profile.for_rung(group[0].rung), group[0].request.nodes
+                size = profile.bundle_size(estimates, nodes)
                 for array in _batched(_batched(group, size), largest_array):
                     sent += self._send(array)
         except TryLaterError as refusal:
@@ -121,7 +122,7 @@ class Submitter:
     def _refuse_shared_machines(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
             at_once = self.site.profile.for_rung(job.rung).trials_per_job
-            if job.request.nodes > 1 and at_once != 1:
+            if job.request.nodes > 1 and at_once not in (1, "auto"):
                 raise InvalidInputError(
                     f"{job.rung}: nodes is {job.request.nodes} and trials_per_job {at_once}; allowed: one "
                     "trial for each job of several machines"

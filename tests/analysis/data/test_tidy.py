@@ -53,11 +53,11 @@ def test_a_completed_trial_without_a_finite_loss_has_diverged(value: object):
 @pytest.mark.parametrize(
     ("column", "value", "remedy"),
     [
-        ("loss", 999.0, "Then write nan, or leave such rows out: --where 'loss < 999'"),
+        ("loss", 999.0, "where a run diverged? Then write nan; or leave such rows out: --where 'loss < 999'"),
         ("loss", 1e6, "--where 'loss < 1e+06'"),
         ("loss", -1.0, "--where 'loss > 0'"),
         ("loss", np.finfo(float).max, "--where 'loss < 1.79769e"),
-        ("n_tokens", 0.0, "Then give the number, or leave such rows out: --where 'n_tokens > 0'"),
+        ("n_tokens", 0.0, "Then give the number; or leave such rows out: --where 'n_tokens > 0'"),
     ],
 )
 def test_what_stands_for_a_number_that_is_not_known_is_asked_about_by_column(column, value, remedy):

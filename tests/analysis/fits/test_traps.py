@@ -20,7 +20,7 @@ def chinchilla(**options):
     return fit(table, law="chinchilla", **options).only
 
 
-def objective(parameters: dict[str, float], loss: str = "huber") -> float:
+def objective(parameters: dict[str, float]) -> float:
     table = pd.read_csv(DATA / "chinchilla_epoch" / "data.csv").query("excluded == 0")
     variables = {"N": table["n_params"].to_numpy(), "D": table["n_tokens"].to_numpy()}
     residual = np.log(law_named("chinchilla").predict(parameters, variables) / table["loss"].to_numpy())

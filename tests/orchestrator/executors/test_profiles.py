@@ -367,7 +367,10 @@ def test_short_trials_fill_half_an_hour_of_a_job():
     auto = Profile(trials_per_job="auto")
     assert auto.bundle_size([100.0, 200.0]) == 9
     assert auto.bundle_size([4000.0]) == 1
-    assert auto.bundle_size([]) == 1
+    assert auto.bundle_size([]) == auto.bundle_size([0.0]) == 1
+    assert Profile(trials_per_job="auto", time=10).bundle_size([100.0]) == 6
+    assert Profile(trials_per_job="auto", max_time=15).bundle_size([100.0]) == 4
+    assert auto.bundle_size([100.0], nodes=2) == 1
     assert Profile(trials_per_job="auto", trials_per_gpu=2).bundle_size([200.0]) == 18
     assert Profile(trials_per_job=3).bundle_size([1.0]) == 3
 

@@ -9,7 +9,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
-from scalevec.orchestrator.cli.output import json_text
+from scalevec.orchestrator.cli.output import SCHEMA_VERSION, json_text
 from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
@@ -77,7 +77,12 @@ def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
 
 def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run_of):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
-    run = run_of(ladder=["1b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
+    run = run_of(
+        ladder=["1b"],
+        tokens_per_parameter=[60],
+        trial=trial,
+        resources={"default": {"gpus": 1, "micro_batch": 4096}},
+    )
     shown = plan_text(run, planned(run), 1)
     assert "trials (1b) would each keep one device busy for more than a week" in shown
     assert "trials of rung 1b would not fit: needs " in shown
@@ -125,7 +130,7 @@ def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of):
     run = run_of(resources={"default": {"gpus": 1}}, max_gpu_hours=0.001, keep="weights")
     shown = plan_text(run, planned(run), 1)
     assert "files and folders with keep: weights" in shown
-    assert "H100-hours left at 1.5e+14 FLOPs per second, 15% of an H100's bf16 peak: more than" in shown
+    assert "H100-hours left at 3e+14 FLOPs per second, 30% of an H100's bf16 peak: more than" in shown
     assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
 
 
@@ -152,7 +157,7 @@ def test_a_worker_is_told_what_to_measure(run_of):
 
 def test_the_json_holds_every_row(run_of):
     rows = planned(run_of())
-    assert json.loads(json_text(rows)) == [{"schema_version": 1, **row} for row in rows]
+    assert json.loads(json_text(rows)) == [{"schema_version": SCHEMA_VERSION, **row} for row in rows]
 
 
 def test_the_json_of_no_rows_is_an_empty_list():

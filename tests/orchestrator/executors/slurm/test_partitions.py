@@ -36,7 +36,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_profile_is_written_of_the_partition_with_most_gpu_nodes(site: Path) -> None:
     init(profile="here")
     text = (site / "mine" / "profiles.yaml").read_text()
-    assert "25 nodes of 96 cores, 1007 GB, 8 h100, at most 0-20:00:00" in text
+    assert "25 nodes of 96 cores, 1007 GB, 8 h100, at most 20:00:00" in text
     assert "of yours: lab, guests" in text
     profile = Profile.model_validate(yaml.safe_load(text)["here"])
     assert profile == Profile(
@@ -80,9 +80,10 @@ def test_a_time_limit_ends_at_that_of_the_partition() -> None:
     }
     profile = with_limits(Profile(partition="gpu", rungs=rungs))
     limits = {rung: profile.for_rung(rung).max_time for rung in ("other", "x", "small", "large")}
-    assert limits == {"other": 1200.0, "x": 1200.0, "small": 2880.0, "large": 1200.0}
+    assert limits == {"other": 1200.0, "x": 1200.0, "small": 2880.0, "large": None}
     assert with_limits(Profile()).max_time == 2880.0
-    assert with_limits(Profile(partition="gpu", max_time=60)).max_time == 60.0
+    told = with_limits(Profile(partition="gpu", max_time=60, rungs=rungs))
+    assert (told.max_time, told.for_rung("small").max_time) == (60.0, 2880.0)
 
 
 @pytest.mark.usefixtures("site")
