@@ -4,10 +4,12 @@
 seeds; ``analysis.comparison.line_laws`` has the laws and the intervals.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,7 @@ ONE_LINE = 1.1
 """Tokens per parameter may vary by this factor (whole batches) and still be one line."""
 REFUTED = 0.0125
 """The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
+_KEPT: WeakKeyDictionary[Pairs, dict[tuple[bytes, str], ArmLaws]] = WeakKeyDictionary()
 EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
 """What is predicted of a held rung, as weights of the losses of reference and arm."""
 
@@ -98,7 +101,7 @@ def laws_of_pairs(
         return ShownLaws(None, problem, {})
     held = held_out_difference(pairs, options)
     try:
-        laws = ArmLaws(pairs, options)
+        laws = _laws_without(pairs, np.zeros(len(pairs.complete), bool), options)
     except DataError as error:
         return ShownLaws(None, f"no multiplier: {error}", held)
     return ShownLaws(laws, against or _refuted(laws, pairs, held, names), held)
@@ -187,12 +190,25 @@ def _laws_of_rest(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> Ar
     """The laws of the pairs that are not ``held`` [complete pairs]; raises :class:`DataError`."""
     if held.all():
         raise DataError("there is one rung only")
-    rest = np.array(pairs.table["kind"] == "complete")
-    rest[np.flatnonzero(rest)[held]] = False
-    laws = ArmLaws(pairs.cut(rest), options)
+    laws = _laws_without(pairs, held, options)
     for fit in laws.fits:
         if flat := fit.conditioning()[1]:
             raise DataError(f"the other points leave {'; '.join(flat)} free")
+    return laws
+
+
+def _laws_without(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> ArmLaws:
+    """The laws of the pairs that are not ``held``, fitted once for a comparison, its tables and figures."""
+    options = options.with_loss(seeds_repeat=pairs.seeds_repeat)
+    of_pairs = _KEPT.setdefault(pairs, {})
+    # The level of intervals is no part of a fit.
+    key = held.tobytes(), repr(dataclasses.replace(options, level=0.5))
+    if key not in of_pairs:
+        rest = np.array(pairs.table["kind"] == "complete")
+        rest[np.flatnonzero(rest)[held]] = False
+        of_pairs[key] = ArmLaws(pairs.cut(rest) if held.any() else pairs, options)
+    laws = copy.copy(of_pairs[key])
+    laws.options = options
     return laws
 
 

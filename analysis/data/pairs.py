@@ -46,7 +46,7 @@ NO_DIFFERENCE = tuple(kind for kind in PairKind if kind != PairKind.COMPLETE)
 _ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pairs:
     """All pairs of one arm with the reference, one row each.
 

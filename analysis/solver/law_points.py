@@ -7,7 +7,7 @@ so that it hardly depends on the exponent.
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,7 +37,8 @@ class Points:
     """The points of a fit: ``variables`` name -> [points]; ``weights`` [points], equal without.
 
     In a joint fit ``groups`` [points] numbers the arm of each point, and the law's ``per_arm`` have a value
-    for each arm. ``sizes`` are the units of theta.
+    for each arm. ``sizes`` are the units of theta; ``middles`` of ln of a variable are those of the points
+    without.
     """
 
     law: Law
@@ -45,6 +46,7 @@ class Points:
     weights: FloatArray | None = None
     groups: npt.NDArray[np.intp] | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)
+    middles: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def n_arms(self) -> int:
@@ -95,7 +97,32 @@ class Points:
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
         values = np.atleast_2d(np.log(y) if log else y)
-        return Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
+        problem = Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
+        first, place = self._unique
+        if np.isfinite(delta) or len(first) == self.n_points:
+            return problem
+        return problem.merged(self._alone.at, first, place)
+
+    @cached_property
+    def _unique(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The first of each kind of point, and which of these each point is."""
+        columns = [*self.variables.values(), *([] if self.groups is None else [self.groups])]
+        found = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+        return found[1], found[2].ravel()
+
+    @cached_property
+    def _alone(self) -> "Points":
+        """Each kind of point once, with the same theta."""
+        first = self._unique[0]
+        variables = {name: values[first] for name, values in self.variables.items()}
+        groups = None if self.groups is None else self.groups[first]
+        return replace(self, variables=variables, weights=None, groups=groups, middles=self._middles)
+
+    @cached_property
+    def _middles(self) -> dict[str, float]:
+        with np.errstate(all="ignore"):
+            own = {name: float(np.mean(np.log(values))) for name, values in self.variables.items()}
+        return {**own, **self.middles}
 
     def at(self, theta: FloatArray) -> Jet:
         """The law at the points, for ``theta`` [rows, parameters]."""
@@ -158,10 +185,8 @@ class Points:
     def _centred(self) -> dict[str, tuple[float, str]]:
         """Of each coefficient above zero the middle of its variable, signed, and the exponent of that."""
         terms = [term for term in self.law.written.terms if term.variable]
-        with np.errstate(all="ignore"):
-            middles = {name: float(np.mean(np.log(values))) for name, values in self.variables.items()}
         return {
-            term.coefficient: (middles[term.variable] * (-1 if term.rising else 1), term.exponent)
+            term.coefficient: (self._middles[term.variable] * (-1 if term.rising else 1), term.exponent)
             for term in terms
             if self.law.ranges.get(term.coefficient) == (0.0, np.inf)
         }

@@ -5,7 +5,7 @@ What is fitted is a formula whose logarithm is compared with that of y. Its valu
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ class Problem:
     weights: FloatArray
     delta: float
     log: bool = True
+    apart: FloatArray = field(default_factory=lambda: np.zeros(1))
+    """What no theta changes of the objective [1 or rows]."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -39,8 +41,23 @@ class Problem:
 
     def rows(self, which: Rows | BoolArray) -> "Problem":
         """The rows ``which`` alone."""
-        y, weights = (part if len(part) == 1 else part[which] for part in (self.y, self.weights))
-        return replace(self, y=y, weights=weights)
+        parts = (self.y, self.weights, self.apart)
+        y, weights, apart = (part if len(part) == 1 else part[which] for part in parts)
+        return replace(self, y=y, weights=weights, apart=apart)
+
+    def merged(self, law: Callable[[FloatArray], Jet], first: Rows, place: Rows) -> "Problem":
+        """The same least squares by the mean of each kind of point, for a ``law`` of the ``first`` of each.
+
+        ``place`` is the kind of each point. Squares around a law are those around the means, and what lies
+        between points of a kind.
+        """
+        kinds = np.eye(len(first))[place]
+        weights = self.weights @ kinds
+        sums = (self.weights * self.y) @ kinds
+        means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
+        apart = 0.5 * (self.weights * (self.y - means[:, place]) ** 2).sum(axis=1)
+        columns = [(name, None if points is None else points[first]) for name, points in self.columns]
+        return replace(self, law=law, columns=columns, y=means, weights=weights, apart=apart)
 
     def system(
         self, state: "State", first: FloatArray, outer: FloatArray, second: FloatArray | None
@@ -101,7 +118,7 @@ def evaluate(problem: Problem, theta: FloatArray) -> State:
         inside = np.minimum(size, problem.delta)
         # Huber's loss at once: r^2/2 up to delta, delta (|r| - delta/2) beyond.
         loss = inside * (size - 0.5 * inside)
-        value = (problem.weights * loss).sum(axis=1)
+        value = (problem.weights * loss).sum(axis=1) + problem.apart
     return State(theta, f, residual, np.where(np.isfinite(value), value, np.inf))
 
 

@@ -18,7 +18,7 @@ ONE_COLUMN_PT = 239.0
 _CHARACTER_PT, _GAP_PT = 4.3, 6.0
 """At 8 points, and between two columns."""
 _MARKS = re.compile(r"([†‡]+)$")
-POWER_OF_TEN = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?![\w.])")
+POWER_OF_TEN = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?!\w|\.\d)")
 """``3.6e+11``, and not a part of a name such as lr3e4."""
 _EXPONENT = re.compile(r"\\textasciicircum\{\}(alpha|beta|gamma)\b")
 _SPECIAL = str.maketrans(

@@ -237,7 +237,7 @@ def test_repeated_data_are_said(tmp_path, sweep):
 
 def test_curves_of_other_arms_are_left_out(tmp_path, sweep):
     curves = pd.DataFrame(
-        {"trial_id": "a", "arm": "other", "rung": "25k", "tokens": [1, 2], "loss": [3.0, 2.0]}
+        {"trial_id": "a", "arm": "other", "rung": "25k", "seed": 0, "tokens": [1, 2], "loss": [3.0, 2.0]}
     )
     assert "Training loss (" not in page(tmp_path / "r.html", sweep(), curves=curves).text
 
@@ -248,7 +248,7 @@ def test_curves_need_their_columns(tmp_path, sweep):
             tmp_path / "r.html",
             sweep(),
             curves=pd.DataFrame(
-                {"trial_id": ["a"], "arm": "unified", "rung": "25k", "token": 1, "loss": 2.0}
+                {"trial_id": ["a"], "arm": "unified", "rung": "25k", "seed": 0, "token": 1, "loss": 2.0}
             ),
         )
 
