@@ -1,5 +1,6 @@
 """A scaling law: a formula over columns, with its source, the signs and units of its parameters."""
 
+import ast
 import difflib
 import functools
 import re
@@ -10,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.formula.expressions import names_in
 from scalevec.analysis.formula.formula import MOST_PARAMETERS, Formula, Range, parsed
 from scalevec.analysis.formula.jets import Jet, constant, evaluate, parameter
 from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
@@ -68,8 +70,11 @@ class Law:
 
     @cached_property
     def ranges(self) -> Mapping[str, Range]:
-        """Between what parameters lie; those above zero among them."""
+        """Between what parameters lie; those above zero among them, also below an upper bound alone."""
         bounds = {n: ends for n, ends in self.written.bounds.items() if n in self.parameters}
+        for name, (low, high) in bounds.items():
+            if name in self.positive and low == -np.inf and high > 0:
+                bounds[name] = (0.0, high)
         return {**dict.fromkeys(self.positive, (0.0, np.inf)), **bounds}
 
     @cached_property
@@ -102,9 +107,12 @@ class Law:
     @cached_property
     def linear(self) -> tuple[str, ...]:
         """Parameters in which the formula is linear, all of them together."""
+        calls = [node for node in ast.walk(self.written.tree) if isinstance(node, ast.Call)]
+        # A smaller or larger of two is linear on either side alone.
+        bent = {name for call in calls if ast.unparse(call.func) in ("min", "max") for name in names_in(call)}
         names: list[str] = []
         for name in self.parameters:
-            if not any(self.interact(name, other) for other in (*names, name)):
+            if name not in bent and not any(self.interact(name, other) for other in (*names, name)):
                 names.append(name)
         return tuple(names)
 

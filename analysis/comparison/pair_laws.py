@@ -31,8 +31,8 @@ from scalevec.analysis.statistics.rung_noise import (
 )
 from scalevec.analysis.statistics.sample import PairedSample, sample_of
 
-ONE_LINE = 1.1
-"""Tokens per parameter may vary by this factor (whole batches) and still be one line."""
+BATCHES = 1.1
+"""By this factor budgets may differ (whole batches) and still be one."""
 REFUTED = 0.0125
 """The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
 _KEPT: WeakKeyDictionary[Pairs, dict[tuple[bytes, str], ArmLaws]] = WeakKeyDictionary()
@@ -41,7 +41,11 @@ EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0
 
 
 def line_problem(pairs: Pairs, law: str) -> str:
-    """Why these pairs lie on no single line in compute, as one sentence; empty where they do."""
+    """Why these pairs lie on no single line in compute, as one sentence; empty where they do.
+
+    On a line more compute is no smaller size and no smaller budget, and a size has one budget or a budget one
+    size: tokens per parameter may change along it, as in a ladder of tables, or stand for one of both alone.
+    """
     complete = pairs.complete
     several = varying(complete, pairs.settings)
     if law_named(law).variables != ("x",):
@@ -50,10 +54,18 @@ def line_problem(pairs: Pairs, law: str) -> str:
         return f"no multiplier across several values of {', '.join(several)}: choose one with where"
     if complete["compute_reference"].nunique() < 2:
         return "no multiplier from one rung"
-    ratio = complete["n_tokens"] / complete["n_params_reference"]
-    if len(ratio) and ratio.max() > ONE_LINE * ratio.min():
-        return "no multiplier across several numbers of tokens per parameter: choose one with where"
+    by_compute = complete.sort_values("compute_reference", kind="stable")
+    sizes, budgets = (by_compute[name].to_numpy(float) for name in ("n_params_reference", "n_tokens"))
+    rises = all(np.all(values * BATCHES >= np.maximum.accumulate(values)) for values in (sizes, budgets))
+    if not rises or (_vary_within(budgets, sizes) and _vary_within(sizes, budgets)):
+        return "no multiplier across several budgets of one size: choose one with where"
     return ""
+
+
+def _vary_within(values: FloatArray, groups: FloatArray) -> bool:
+    """Whether ``values`` differ by more than a batch where ``groups`` are equal."""
+    of_groups = pd.Series(values).groupby(groups)
+    return bool((of_groups.max() > BATCHES * of_groups.min()).any())
 
 
 @dataclass(frozen=True)
@@ -66,13 +78,16 @@ class ShownLaws:
     laws: ArmLaws | None
     reason: str
     held: dict[str, Any]
+    line: str = ""
+    """The tokens per parameter along the line, where they are not one number."""
 
     def multiplier(self, compute: float, name: str = "largest") -> Multiplier:
         """The multiplier at ``compute``; one that is extrapolated says where no hold-out checks its laws."""
         if self.laws is None:
             raise DataError(self.reason)
         at_compute = self.laws.multiplier(name, compute, compute)
-        note = "; ".join(filter(None, [at_compute.note, self.unchecked if at_compute.extrapolated else ""]))
+        unchecked = self.unchecked if at_compute.extrapolated else ""
+        note = "; ".join(filter(None, [self.line, at_compute.note, unchecked]))
         return dataclasses.replace(at_compute, note=note)
 
     @property
@@ -104,7 +119,10 @@ def laws_of_pairs(
         laws = _laws_without(pairs, np.zeros(len(pairs.complete), bool), options)
     except DataError as error:
         return ShownLaws(None, f"no multiplier: {error}", held)
-    return ShownLaws(laws, against or _refuted(laws, pairs, held, names), held)
+    ratio = pairs.complete["n_tokens"] / pairs.complete["n_params_reference"]
+    low, high = ratio.min(), ratio.max()
+    line = f"along {low:.3g} to {high:.3g} tokens per parameter" if high > BATCHES * low else ""
+    return ShownLaws(laws, against or _refuted(laws, pairs, held, names), held, line)
 
 
 def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
@@ -113,7 +131,7 @@ def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str
     if 1 < n_rungs < FEWEST_RUNGS:
         return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
     shown = laws_of_pairs(pairs, options, names)
-    return ShownLaws(None, shown.reason, shown.held) if shown.reason else shown
+    return dataclasses.replace(shown, laws=None) if shown.reason else shown
 
 
 def _refuted(laws: ArmLaws, pairs: Pairs, held: Mapping[str, Any], names: Mapping[str, str]) -> str:

@@ -71,12 +71,27 @@ def test_two_rungs_give_no_interval():
     assert "fewer than 3 rungs" in largest.note
 
 
-def test_several_numbers_of_tokens_per_parameter_give_no_multiplier():
+def test_a_ladder_whose_tokens_per_parameter_change_has_a_multiplier_along_it():
+    table = planted(1.25, 0.002, 3)
+    growing = table.assign(n_tokens=table["n_tokens"] * (table["n_params"] / table["n_params"].min()) ** 0.3)
+    # The loss stays that of the compute: 25 % less of it for unified.
+    ratio = (growing["n_tokens"] / table["n_tokens"]).to_numpy()
+    largest = only(growing.assign(loss=table["loss"] * ratio**-0.09)).compute_multipliers[0]
+    assert largest.interval[0] < 1.25 < largest.interval[1]
+    assert largest.note.startswith("along ")
+
+
+def test_sizes_at_one_budget_have_a_multiplier_along_them():
+    table = planted(1.25, 0.002, 3)
+    assert only(table.assign(n_tokens=1e9)).compute_multipliers[0].estimate > 1.0
+
+
+def test_several_budgets_of_each_size_give_no_multiplier():
     table = planted(1.25, 0.002, 2)
     more = table.assign(n_tokens=4 * table["n_tokens"], loss=0.9 * table["loss"])
     comparison = only(pd.concat([table, more]), cluster="row")
     assert comparison.compute_multipliers == ()
-    assert "tokens per parameter" in comparison.withheld
+    assert "several budgets of one size" in comparison.withheld
 
 
 def test_the_same_table_gives_the_same_interval():

@@ -6,6 +6,7 @@ import pytest
 
 from scalevec import analysis
 from scalevec.analysis import DataError
+from scalevec.analysis.laws import law_named
 
 SIZES = np.repeat(np.geomspace(1e7, 1e10, 6), 4)
 TOKENS = SIZES * np.tile([5, 20, 80, 320], 6)
@@ -125,3 +126,11 @@ def test_laws_are_ranked_by_the_steps_that_all_of_them_predict():
     assert [line.split("  ")[1].strip() for line in lines[1:4]][-1] == "kaplan"
     errors = [fit.rolling["mean_absolute_error"] for fit in fits]
     assert errors[0] > 10 * errors[1]
+
+
+def test_an_upper_bound_alone_leaves_a_coefficient_above_zero():
+    assert law_named("power-floor; bounds E = :1").ranges["E"] == (0.0, 1.0)
+
+
+def test_what_is_the_larger_of_two_is_not_sought_as_if_linear():
+    assert law_named("max(E, A/N^a) + B").linear == ("B",)
