@@ -18,9 +18,9 @@ Variable = Literal["N", "D", "C"]
 Loss = Literal["auto", "huber", "l2"]
 Residual = Literal["log", "linear"]
 Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "none"]
-NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
+NConvention = Literal["auto", "matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
-Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
+Unit = Literal["auto", "nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
 RepeatedSeeds = Literal["may-share", "independent"]
 
 VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
@@ -37,12 +37,14 @@ INTERVALS: dict[Interval, str] = {
     "none": "no interval",
 }
 N_CONVENTIONS: dict[NConvention, str] = {
+    "auto": "matrices where the rows are results of a sweep, else the column n_params as it is",
     "matrices": "non-embedding matrix parameters without scale vectors",
     "with-embedding": "matrix parameters and embeddings, without scale vectors",
     "total": "all parameters",
     "as-given": "the column n_params as it is",
 }
 UNITS: dict[Unit, str] = {
+    "auto": "nats/token where the rows are results of a sweep, else not known",
     "nats-per-token": "nats/token",
     "bits-per-token": "bits/token",
     "bits-per-byte": "bits/byte",
@@ -98,9 +100,9 @@ class AnalysisOptions:
         "cluster",
         f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run.",
     )
-    n_convention: NConvention = _option("matrices", "Parameters that N counts.", N_CONVENTIONS)
+    n_convention: NConvention = _option("auto", "Parameters that N counts.", N_CONVENTIONS)
     c_convention: CConvention = _option("6nd", "FLOPs that C counts.", C_CONVENTIONS)
-    unit: Unit = _option("nats-per-token", "Unit of the losses.", UNITS)
+    unit: Unit = _option("auto", "Unit of the losses.", UNITS)
     margin: float | None = _option(None, "Difference within which arms are equivalent, in nats/token.")
     weights: str | None = _option(None, "Column of the weights of the points of a fit.")
     looks: tuple[int, ...] | None = _option(
@@ -149,6 +151,21 @@ class AnalysisOptions:
         if self.loss != "auto":
             return self
         return dataclasses.replace(self, loss="l2" if seeds_repeat else "huber")
+
+
+def with_meanings(options: AnalysisOptions, columns: Collection[str]) -> AnalysisOptions:
+    """The options with what N and the loss of a table of these ``columns`` mean, where that is ``auto``.
+
+    Of results of a sweep both are known, of another table nothing but its numbers.
+    """
+    is_ours = {"trial_id", "sweep"} <= set(columns)
+    counted: NConvention = "matrices" if is_ours else "as-given"
+    unit: Unit = "nats-per-token" if is_ours else "loss"
+    return dataclasses.replace(
+        options,
+        n_convention=counted if options.n_convention == "auto" else options.n_convention,
+        unit=unit if options.unit == "auto" else options.unit,
+    )
 
 
 def require_law(law: str) -> None:

@@ -18,7 +18,7 @@ from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.fits.columns import with_default_law
 from scalevec.analysis.formatting import chosen_rows, is_loss, plural, short_names
 from scalevec.analysis.laws import law_named, with_columns
-from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.options import AnalysisOptions, with_meanings
 
 _ORDER = ("n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id", "optimizer", "schedule")
 Key = tuple[Any, ...]
@@ -210,9 +210,10 @@ class ComparedTrials:
         return {key: replace(mean, interval=None) for key, mean in means.items()}
 
     def lines(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
-        """The parts on which a law in one variable can stand: one setting, one ratio of tokens to N."""
+        """The parts on which a law in one variable can stand: one setting, one budget for each size."""
         ratio = [name for name in ("tokens_per_parameter",) if name in self.rows]
-        return self.split([*self.varying_settings, *varying(self.rows, ratio)])
+        by_size = self.rows.groupby("n_params")[ratio].nunique()
+        return self.split([*self.varying_settings, *(name for name in ratio if by_size[name].max() > 1)])
 
     def law_parts(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts through each of which the law of the options can go."""
@@ -269,7 +270,7 @@ def compared_trials(
     """
     chosen = select(results, options.where)
     require_column(chosen, options.y)
-    asked_law = options.law
+    asked_law, options = options.law, with_meanings(options, results.columns)
     options = replace(options, law=with_columns(options.law, list(chosen.columns)))
     law_columns = law_named(options.law).own_columns
     whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)

@@ -20,7 +20,7 @@ from scalevec.analysis.fits.columns import (
 )
 from scalevec.analysis.fits.isoflop import Optimum, optima
 from scalevec.analysis.laws import law_named, with_columns
-from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.options import AnalysisOptions, with_meanings
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
 from scalevec.analysis.solver.law_points import Points, points_of
 
@@ -103,6 +103,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     Raises :class:`DataError` for bad values, and where there is no comparison trial or an arm completed none.
     """
     selected = select(results, options.where)
+    options = with_meanings(options, results.columns)
     options = dataclasses.replace(options, law=with_columns(options.law, list(selected.columns)))
     options = with_given_compute(options, selected)
     table = checked(selected, needed_columns(options), options.cluster)

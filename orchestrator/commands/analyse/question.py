@@ -78,15 +78,10 @@ def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -
 
 
 def meanings_of(source: Source) -> OptionChanges:
-    """Return what N and the loss of ``source`` mean: known of a sweep and of what `results` wrote of one.
-
-    Of another table nothing is known but its numbers.
-    """
-    if source.imported is not None:
-        return {"n_convention": "as-given", "unit": (source.imported.imported() or {}).get("unit", "loss")}
-    if source.folder is not None or {"trial_id", "sweep"} <= set(source.rows.columns):
+    """Return what N and the loss of an import mean; of another ``source`` its columns say that."""
+    if source.imported is None:
         return {}
-    return {"n_convention": "as-given", "unit": "loss"}
+    return {"n_convention": "as-given", "unit": (source.imported.imported() or {}).get("unit", "loss")}
 
 
 def reference_of(source: Source, reference: str | None) -> str:

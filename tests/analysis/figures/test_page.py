@@ -187,7 +187,7 @@ def test_trials_of_one_compute_stand_arm_by_arm_and_not_along_compute(sweep):
     table = sweep()
     (figure,), *_ = drawn_pages(draw_loss, table[table["rung"] == "25k"])
     (axis,) = figure.axes
-    assert axis.get_xlabel() == "test loss (nats/token)"
+    assert axis.get_xlabel() == "loss"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["baseline", "unified"]
 
 

@@ -36,7 +36,7 @@ def curved(law: str = "chinchilla") -> pd.DataFrame:
 def test_the_text_of_every_law_states_its_conventions(law: str):
     rows = curved(law if law in TRUTH else "chinchilla")
     (text, _) = (fitted.summary() for fitted in fit(rows, law=law, bootstrap=0).values())
-    assert "N: non-embedding matrix parameters without scale vectors; C: 6 x N x tokens" in text
+    assert "N: the column n_params as it is; C: 6 x N x tokens" in text
     assert "objective" in text
     assert "starts agree" in text
     if LAWS[law].in_one_variable:
@@ -50,7 +50,7 @@ def test_parameters_have_the_digits_that_give_the_objective_back(sweep):
 
 def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
     text = comparison_text(compare(sweep(random_seed=1), "baseline", bootstrap=50).values())
-    for part in ("unified is better", "compute multiplier, largest", "trend per decade", "N: non-"):
+    for part in ("unified is better", "compute multiplier, largest", "trend per decade", "N: the column"):
         assert part in text
 
 
@@ -61,9 +61,16 @@ def test_a_fit_says_which_rows_were_chosen_and_how_many_were_left_out(sweep):
     assert "rows: where seed < 1 (4 left out)" in fitted.summary()
 
 
+def test_of_results_of_a_sweep_it_is_known_what_n_and_the_loss_are(sweep):
+    rows = sweep(random_seed=1).assign(sweep="mine", trial_id=lambda rows: rows.index.astype(str))
+    text = comparison_text(compare(rows, "baseline", bootstrap=50).values())
+    assert "N: non-embedding matrix parameters" in text
+    assert "nats/token" in fit(rows, bootstrap=0)["baseline"].summary()
+
+
 def test_a_fit_states_the_units_of_its_parameters(sweep):
     table = sweep({"baseline": 0.0})
-    (fitted,) = fit(table, law="power-floor", x="N", bootstrap=0).values()
+    (fitted,) = fit(table, law="power-floor", x="N", bootstrap=0, unit="nats-per-token").values()
     units = {"E": "nats/token", "A": "nats/token x parameters^alpha", "alpha": "none"}
     assert fitted.units == fitted.to_dict()["units"] == units
     assert f"A {fitted.parameters['A']:.6g} nats/token x parameters^alpha" in fitted.summary()
@@ -143,7 +150,7 @@ def test_an_arm_has_four_lines_before_the_table(comparison):
 def test_the_table_has_difference_interval_p_verdict_and_scope(comparison):
     lines = verdict_table([comparison]).splitlines()
     head, header, line = lines[lines.index("") + 1 :][:3]
-    assert head == "loss: arm minus baseline, nats/token; p by Holm over the arms"
+    assert head == "loss: arm minus baseline; p by Holm over the arms"
     columns = ["arm", "difference", "95 % interval", "p", "verdict", "scope"]
     assert re.split(r"\s{2,}", header) == columns
     assert line.split()[:2] == ["new", "−0.0500"]
