@@ -25,7 +25,7 @@ from scalevec.analysis.comparison.plan import (
     plan_of,
 )
 from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
-from scalevec.analysis.comparison.scale import ScaleLine, with_scale
+from scalevec.analysis.comparison.scale import KeptSigns, ScaleLine, kept_signs, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
 from scalevec.analysis.comparison.words import at_sizes, of_laws, of_pairs, of_reference, sentence
@@ -71,6 +71,7 @@ class Comparison:
         token_multipliers: The same in training tokens at the largest size, by laws in N and D.
         withheld: Why there is no multiplier: what refutes a law; empty where nothing does.
         trend: Change of the difference (nats/token) and of the multiplier per decade of compute.
+        signs: At how many steps to the next size the difference kept its sign, of this arm and of all.
         equivalence: Two one-sided tests at every size against the margin, or why there are none.
         hold_out: The difference at the largest rung, predicted by laws of the other rungs, and as observed;
             ``fails`` where it lies outside of the prediction's ``interval``, ``laws_fail`` are the sides
@@ -109,6 +110,7 @@ class Comparison:
     token_multipliers: tuple[Multiplier, ...] = ()
     withheld: str = ""
     trend: dict[str, Any] = field(default_factory=lambda: {"per_decade": None, "multiplier_per_decade": None})
+    signs: KeptSigns | None = None
     equivalence: dict[str, Any] = field(default_factory=lambda: {"margin": None})
     hold_out: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -219,9 +221,12 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
     of_laws = [_from_laws(evidence) for evidence, _ in family]
     lines = with_scale(family, of_laws, trials.n_arms_left_out)
     notes, predicted = of_reference(trials), predictions_of(trials)
+    signs = kept_signs([evidence.sizes for evidence, _ in family])
     return [
-        _comparison(trials, evidence, decision, fields | {"with_scale": line}, notes, predicted)
-        for (evidence, decision), fields, line in zip(family, of_laws, lines, strict=True)
+        _comparison(
+            trials, evidence, decision, fields | {"with_scale": line, "signs": sign}, notes, predicted
+        )
+        for (evidence, decision), fields, line, sign in zip(family, of_laws, lines, signs, strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL
+from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL, Part
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS
 from scalevec.analysis.comparison.verdict import Evidence, Judgement
@@ -41,6 +41,29 @@ class Change:
     p_value: float
     share: tuple[float, float]
     """The 90 % interval of the change as a share: 0.1 is a gain that grows by 10 % per decade."""
+
+
+@dataclass(frozen=True)
+class KeptSigns:
+    """At how many of the ``steps`` from a size to the next a difference ``kept`` its sign; of all arms too.
+
+    How often a small difference predicts the next size's is measured so by Magnusson et al. (2504.11393).
+    """
+
+    kept: int
+    steps: int
+    kept_of_all: int
+    steps_of_all: int
+
+
+def kept_signs(sizes_of_arms: Sequence[Sequence[Part]]) -> list[KeptSigns]:
+    """The same of each arm, by its differences at the sizes in their order."""
+    of_arms = []
+    for sizes in sizes_of_arms:
+        signs = np.sign([size.mean for size in sizes])
+        of_arms.append((int(np.sum(signs[1:] == signs[:-1])), max(len(signs) - 1, 0)))
+    kept, steps = (sum(numbers) for numbers in zip(*of_arms, strict=True))
+    return [KeptSigns(*of_arm, kept, steps) for of_arm in of_arms]
 
 
 def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:

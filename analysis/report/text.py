@@ -131,6 +131,11 @@ def _evidence(comparison: Comparison) -> Iterator[str]:
     trend, test, held = comparison.trend, comparison.equivalence, comparison.hold_out
     if trend["per_decade"] is not None:
         yield f"trend per decade of C: {signed(trend['per_decade'])}{_span(trend['interval'])}"
+    if comparison.signs and comparison.signs.steps:
+        signs = comparison.signs
+        others = f"; of all arms {signs.kept_of_all} of {signs.steps_of_all}"
+        several = others if signs.steps_of_all > signs.steps else ""
+        yield f"sign kept at {signs.kept} of {plural(signs.steps, 'step')} to the next size{several}"
     if test.get("margin") is not None:
         within = f"equivalence within {test['margin']:g}"
         if test["interval"] is None:

@@ -1,5 +1,6 @@
 """Line 2: what becomes of a difference with scale, and what forbids a law to say it."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from tests import comparisons
 
 from scalevec.analysis import AnalysisOptions, comparison_text
+from scalevec.analysis.comparison.differences import Part
 from scalevec.analysis.comparison.pair_laws import held_out_difference
+from scalevec.analysis.comparison.scale import KeptSigns, kept_signs
 from scalevec.analysis.comparison.trials import compared_trials
 
 only = partial(comparisons.only, bootstrap=200)
@@ -170,3 +173,10 @@ def test_pairs_that_share_a_trunk_have_a_prediction():
     both = pd.concat([table, longer], ignore_index=True)
     both["cluster"] = both["rung"] + both["seed"].astype(str)
     assert prediction(both)["interval"] is not None
+
+
+def test_it_is_counted_how_often_a_difference_keeps_its_sign_at_the_next_size():
+    part = Part("25k", 1e12, 3, 0.01, None, None, None, None, False, ())
+    four = [replace(part, mean=mean) for mean in (0.02, 0.01, -0.01, -0.02)]
+    expected = [KeptSigns(kept, steps, 3, 4) for kept, steps in ((2, 3), (1, 1), (0, 0))]
+    assert kept_signs([four, four[:2], []]) == expected
