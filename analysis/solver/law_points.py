@@ -98,17 +98,17 @@ class Points:
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
         values = np.atleast_2d(np.log(y) if log else y)
         problem = Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
-        first, place = self._unique
+        first, kinds = self._unique
         if np.isfinite(delta) or len(first) == self.n_points:
             return problem
-        return problem.merged(self._alone.at, first, place)
+        return problem.merged(self._alone.at, first, kinds)
 
     @cached_property
     def _unique(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The first of each kind of point, and which of these each point is."""
         columns = [*self.variables.values(), *([] if self.groups is None else [self.groups])]
-        found = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
-        return found[1], found[2].ravel()
+        _, first, kinds = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+        return first, kinds.ravel()
 
     @cached_property
     def _alone(self) -> "Points":
@@ -121,8 +121,8 @@ class Points:
     @cached_property
     def _middles(self) -> dict[str, float]:
         with np.errstate(all="ignore"):
-            own = {name: float(np.mean(np.log(values))) for name, values in self.variables.items()}
-        return {**own, **self.middles}
+            of_points = {name: float(np.mean(np.log(values))) for name, values in self.variables.items()}
+        return {**of_points, **self.middles}
 
     def at(self, theta: FloatArray) -> Jet:
         """The law at the points, for ``theta`` [rows, parameters]."""

@@ -45,17 +45,17 @@ class Problem:
         y, weights, apart = (part if len(part) == 1 else part[which] for part in parts)
         return replace(self, y=y, weights=weights, apart=apart)
 
-    def merged(self, law: Callable[[FloatArray], Jet], first: Rows, place: Rows) -> "Problem":
+    def merged(self, law: Callable[[FloatArray], Jet], first: Rows, kinds: Rows) -> "Problem":
         """The same least squares by the mean of each kind of point, for a ``law`` of the ``first`` of each.
 
-        ``place`` is the kind of each point. Squares around a law are those around the means, and what lies
+        ``kinds`` is the kind of each point. Squares around a law are those around the means, and what lies
         between points of a kind.
         """
-        kinds = np.eye(len(first))[place]
-        weights = self.weights @ kinds
-        sums = (self.weights * self.y) @ kinds
+        of_kind = np.eye(len(first))[kinds]
+        weights = self.weights @ of_kind
+        sums = (self.weights * self.y) @ of_kind
         means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
-        apart = 0.5 * (self.weights * (self.y - means[:, place]) ** 2).sum(axis=1)
+        apart = 0.5 * (self.weights * (self.y - means[:, kinds]) ** 2).sum(axis=1)
         columns = [(name, None if points is None else points[first]) for name, points in self.columns]
         return replace(self, law=law, columns=columns, y=means, weights=weights, apart=apart)
 
