@@ -173,7 +173,7 @@ until a fit to new results is further from them than a quarter of that error.) I
 twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
 from their context (`benchmarks/copying.py`): the sd is
 0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
-nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take about five hours of one GPU; then
+nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take 5.5 hours of one GPU; then
 `scalevec plan paper/NAME --pilot RESULTS`.
 
 A sweep that compares losses has two rungs or more: one alone supports no claim. The gains that the paper
