@@ -246,7 +246,7 @@ def test_a_direction_that_the_points_leave_flat_is_said():
 def test_a_fit_says_its_conventions():
     stated = fit(grid(), law="power", x="C", bootstrap=0).only.to_dict()
     wanted = {
-        "n_convention": "matrices",
+        "n_convention": "as-given",
         "c_convention": "6nd",
         "loss": "huber",
         "delta": 1e-3,

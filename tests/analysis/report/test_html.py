@@ -135,7 +135,7 @@ def test_the_page_says_which_conventions_it_uses(tmp_path, sweep):
         tmp_path / "r.html", table.assign(flops_counted=9.0 * table["n_params"]), c_convention="counted"
     ).text
     assert "FLOPs counted from the architecture" in text
-    assert "non-embedding matrix parameters without scale vectors" in text
+    assert "the column n_params as it is" in text
 
 
 @pytest.mark.usefixtures("undrawn")
