@@ -205,9 +205,15 @@ def named_stamps(config: CorpusConfig) -> list[list[tuple[str, int, int]]]:
 def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
     """A hash of what is read and how: names, sizes, times of all files, tokenizer, configuration, version.
 
-    Empty where no files are named, or where one is too young for its time to tell a later change.
+    Of distributions their versions stand for the files, so that a corpus prepared elsewhere is known where
+    others are installed. Empty where no files are named, or where one is too young for its time to tell a
+    later change.
     """
-    stamps = named_stamps(config)
+    named = (config.files, config.validation_files, config.test_files)
+    if config.source == PACKAGES and all("==" in name for names in named for name in names):
+        stamps = [[(name, 0, 0) for name in names] for names in named]
+    else:
+        stamps = named_stamps(config)
     times = [time_ns for of_split in stamps for _, _, time_ns in of_split]
     if not times or max(times) > time.time_ns() - YOUNG_NS:
         return ""

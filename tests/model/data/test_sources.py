@@ -1,6 +1,7 @@
 """Which files a corpus has, and their documents: files by name, the standard library, packages."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,3 +218,16 @@ def test_a_prepared_corpus_is_known_again_until_a_file_changes(
     assert prepare(packages_config("one"), corpora, quiet).facts.fingerprint == corpus.facts.fingerprint
     (site / "one" / "m0.py").write_text("changed = True\n")
     assert fingerprint(packages_config("one"), quiet, corpora) != corpus.facts.fingerprint
+
+
+def test_a_corpus_of_named_versions_is_known_where_they_are_not_installed(
+    install: Install, site: Path, tmp_path: Path
+) -> None:
+    install("one", "1.0", {"one/a.py": b"x = 1\n" * 500, "one/b.py": b"y = 2\n" * 500})
+    config = packages_config("one==1.0")
+    prepared = prepare(config, tmp_path / "corpora", quiet)
+    shutil.rmtree(site)
+    site.mkdir()
+    assert prepare(config, tmp_path / "corpora", quiet).facts.fingerprint == prepared.facts.fingerprint
+    with pytest.raises(CorpusError, match="not installed"):
+        prepare(packages_config("one"), tmp_path / "corpora", quiet)
