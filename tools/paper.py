@@ -5,8 +5,8 @@
 
 Each NAME is a file of ``sweeps/small``; of the whole ones decay and trend are run only by name. What is
 trained already is not trained again: stop it and go on. Sweeps go rung by rung, first its tuning, then its
-comparison, and what is finished of these stages is kept too: another machine goes on from there. All that is
-compared at a rung comes from one machine, so a comparison is kept whole. Only theory and overhead, which
+comparison, and what is finished of these stages is kept too: another machine goes on from there. The arms of
+a seed are compared on one machine, so they are kept together. Only theory and overhead, which
 take minutes and record more than is kept of a trial, are trained in one go.
 """
 
@@ -128,17 +128,28 @@ def restore(kept: Path, folder: SweepFolder) -> None:
 
 
 def keep(rung: str, folder: SweepFolder, kept: Path) -> None:
-    """Keep the finished trials of ``rung``, those compared once all are, and the predictions of the sweep."""
+    """Keep the finished trials of ``rung``, and the predictions of the sweep.
+
+    A seed that is compared is kept once all arms have it, in its setting.
+    """
     members = [member for member in folder.members() or [] if member["rung"] == rung]
-    finished = []
-    for stage in (TUNING, COMPARISON):
-        of_stage = {member["trial_id"] for member in members if member["stage"] == stage}
-        trials = [RunDirectory.of(folder.path.parents[1], name) for name in of_stage]
-        done = [trial for trial in trials if trial.result() is not None]
-        finished += done if stage == TUNING or len(done) == len(trials) else []
+    trials = {
+        member["trial_id"]: RunDirectory.of(folder.path.parents[1], member["trial_id"]) for member in members
+    }
+    done = {name for name, trial in trials.items() if trial.result() is not None}
+    unfinished = {_cell(member) for member in members if member["trial_id"] not in done}
+    finished = {
+        member["trial_id"]: trials[member["trial_id"]]
+        for member in members
+        if member["trial_id"] in done and (member["stage"] == TUNING or _cell(member) not in unfinished)
+    }
     if finished:
-        write_finished(kept / "trials" / f"{rung}.jsonl.xz", finished)
+        write_finished(kept / "trials" / f"{rung}.jsonl.xz", list(finished.values()))
     _copy_missing(folder.predictions_path, kept / folder.predictions_path.name)
+
+
+def _cell(member: Mapping[str, Any]) -> tuple[str, int, str]:
+    return member["stage"], member["seed"], str(member["setting"])
 
 
 def _copy_missing(source: Path, target: Path) -> None:
