@@ -10,6 +10,7 @@ the jackknife over its blocks. Arms without pairs: ``analysis.comparison.law_com
 """
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ class Multiplier:
     note: str = ""
 
 
-class TwoLaws:
+class TwoLaws(ABC):
     """The laws of reference and arm with replicates; a maker of these is a class of its own.
 
     ``sides`` are the fit of each and, in a law of several arms, the side's number in it; ``best`` has their
@@ -105,9 +106,9 @@ class TwoLaws:
         """The smallest and the largest compute at which the reference was run."""
         return float(self.compute.min()), float(self.compute.max())
 
+    @abstractmethod
     def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
         """The error of a quantity with these ``drawn`` values [draws]; nan where the noise leaves none."""
-        raise NotImplementedError
 
     def variables(self, compute: FloatArray) -> Mapping[str, FloatArray]:
         """What the law reads at ``compute`` [points] of the line."""

@@ -36,6 +36,7 @@ BATCHES = 1.1
 REFUTED = 0.0125
 """The level of each of four tests of the laws, two of either arm: of right laws at most 5 % are withheld."""
 _KEPT: WeakKeyDictionary[Pairs, dict[tuple[bytes, str], ArmLaws]] = WeakKeyDictionary()
+"""The laws of pairs that are still in use, by the rows that are left out and the options."""
 EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
 """What is predicted of a held rung, as weights of the losses of reference and arm."""
 

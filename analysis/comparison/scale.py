@@ -62,8 +62,8 @@ def kept_signs(sizes_of_arms: Sequence[Sequence[Part]]) -> list[KeptSigns]:
     for sizes in sizes_of_arms:
         signs = np.sign([size.mean for size in sizes])
         of_arms.append((int(np.sum(signs[1:] == signs[:-1])), max(len(signs) - 1, 0)))
-    kept, steps = (sum(numbers) for numbers in zip(*of_arms, strict=True))
-    return [KeptSigns(*of_arm, kept, steps) for of_arm in of_arms]
+    kept_of_all, steps_of_all = (sum(of_arm[part] for of_arm in of_arms) for part in (0, 1))
+    return [KeptSigns(*of_arm, kept_of_all, steps_of_all) for of_arm in of_arms]
 
 
 def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:

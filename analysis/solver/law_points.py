@@ -98,8 +98,10 @@ class Points:
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
         values = np.atleast_2d(np.log(y) if log else y)
         problem = Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
+        if np.isfinite(delta):
+            return problem
         first, kinds = self._unique
-        if np.isfinite(delta) or len(first) == self.n_points:
+        if len(first) == self.n_points:
             return problem
         return problem.merged(self._alone.at, first, kinds)
 

@@ -55,6 +55,25 @@ def test_gradient_and_hessian_are_derivatives_of_the_objective(name: str, residu
     np.testing.assert_allclose(hessian[0], (slopes[:k] - slopes[k:]) / 2e-6, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("residual", ["log", "linear"])
+def test_points_that_repeat_are_one_point_with_the_objective_gradient_and_hessian_of_all(residual: str):
+    kinds = np.arange(40) % 7
+    points = points_of(law_named("chinchilla"), {"N": N[kinds], "D": D[kinds]})
+    y, copies = np.exp(RNG.normal(1, 0.3, (3, 40))), RNG.poisson(1.0, (3, 40)) * (kinds != 2)
+    # Huber's loss with so wide a delta is that of least squares, and of each point by itself.
+    wide = AnalysisOptions(loss="huber", delta=1e9, residual=residual)
+    merged, plain = (points.problem(y, copies, options) for options in (replace(wide, loss="l2"), wide))
+    assert (merged.size[0], plain.size[0]) == (7, 40)
+    theta, damping = RNG.normal(0.3, 0.1, (3, 5)), np.full(3, 0.5)
+    states = [evaluate(each, theta) for each in (merged, plain)]
+    np.testing.assert_allclose(states[0].objective, states[1].objective, rtol=1e-12)
+    systems = [
+        newton_system(each, state, damping) for each, state in zip((merged, plain), states, strict=True)
+    ]
+    for of_merged, of_plain in zip(*systems, strict=True):
+        np.testing.assert_allclose(of_merged, of_plain, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", TRUTH)
 def test_a_planted_law_is_recovered_from_nothing(name: str):
     law = law_named(name)
