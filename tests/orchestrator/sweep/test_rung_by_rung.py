@@ -105,17 +105,20 @@ def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(t
         assert len(RunDirectory.of(tmp_path / "there", name).events()) == 1  # none of a second training
 
 
-def test_of_stages_that_were_stopped_tuning_is_kept_as_far_as_it_came_and_no_part_of_a_comparison(
+def test_of_stages_that_were_stopped_tuning_is_kept_as_far_as_it_came_and_seeds_that_all_arms_have(
     tmp_path, paper
 ):
     simulated(tmp_path / "here", where=SMALL, **TUNED)
     folder = SweepFolder.of(tmp_path / "here", NAME)
     members = [member for member in folder.members() if member["rung"] == "small"]
     tuning = [member["trial_id"] for member in members if member["stage"] == "tuning"]
-    compared = [member["trial_id"] for member in members if member["stage"] == "comparison"]
-    for stopped in (tuning[0], compared[0]):
+    compared = {member["trial_id"]: member["seed"] for member in members if member["stage"] == "comparison"}
+    first = next(iter(compared))
+    for stopped in (tuning[0], first):
         RunDirectory.of(tmp_path / "here", stopped).result_path.unlink()
     paper.keep("small", folder, tmp_path / "kept")
     paper.restore(tmp_path / "kept", SweepFolder.of(tmp_path / "there", NAME))
     restored = {name for name in (*tuning, *compared) if RunDirectory.of(tmp_path / "there", name).result()}
-    assert restored == set(tuning[1:])
+    other_seeds = {name for name, seed in compared.items() if seed != compared[first]}
+    assert other_seeds
+    assert restored == {*tuning[1:], *other_seeds}
