@@ -16,6 +16,8 @@ from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, pa
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.fits.fit import fitted_arms
+from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.formatting import chosen_rows, is_loss, plural, short_names
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions, with_meanings
@@ -131,6 +133,11 @@ class ComparedTrials:
         rows = self.rows[self.rows["arm"] == arm]
         return rows if status is None else rows[rows["status"] == status]
 
+    @property
+    def completed(self) -> pd.DataFrame:
+        """The trials of all arms that have a result."""
+        return self.rows[self.rows["status"] == "completed"]
+
     def values(self, arm: str, column: str) -> dict[Key, list[Any]]:
         """The distinct values of ``column`` of the completed trials of ``arm`` in each cell, in order."""
         rows = self.of_arm(arm, "completed")
@@ -209,25 +216,50 @@ class ComparedTrials:
             return means
         return {key: replace(mean, interval=None) for key, mean in means.items()}
 
-    def lines(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
+    def lines(self, *, alone: bool = False) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts on which a law in one variable can stand: one setting, one budget for each size."""
         ratio = [name for name in ("tokens_per_parameter",) if name in self.rows]
         by_size = self.rows.groupby("n_params")[ratio].nunique()
-        return self.split([*self.varying_settings, *(name for name in ratio if by_size[name].max() > 1)])
+        return self.split(
+            [*self.varying_settings, *(name for name in ratio if by_size[name].max() > 1)], alone=alone
+        )
 
+    @cached_property
     def law_parts(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
-        """The parts through each of which the law of the options can go."""
+        """The parts through each of which the law of the options can go, those of one arm alone too."""
         in_one_variable = law_named(self.options.law).variables == ("x",)
-        return self.lines() if in_one_variable else self.split(self.varying_settings)
+        return self.lines(alone=True) if in_one_variable else self.split(self.varying_settings, alone=True)
 
-    def split(self, columns: Sequence[str]) -> "list[tuple[dict[str, str], ComparedTrials]]":
-        """The parts with one value of each of ``columns``; those that hold no pair of arms are left out."""
+    @cached_property
+    def laws(self) -> tuple[dict[str, FittedArm], list[str]]:
+        """The law of each arm, and why others have none; without a hold-out where the rows can give none."""
+        laws: dict[str, FittedArm] = {}
+        reasons = []
+        # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
+        options = replace(self.options, where=None)
+        for arms in [self.arms] if law_named(options.law).per_arm else [[arm] for arm in self.arms]:
+            rows = self.rows[self.rows["arm"].isin(arms)]
+            for hold_out in dict.fromkeys((options.hold_out, "none")) if len(rows) else ():
+                try:
+                    fitted = fitted_arms(rows, replace(options, hold_out=hold_out))
+                except DataError as error:
+                    reasons.append(str(error))
+                else:
+                    laws |= {each.data.arm: each for each in fitted}
+                    break
+        return {arm: laws[arm] for arm in self.arms if arm in laws}, list(dict.fromkeys(reasons))
+
+    def split(
+        self, columns: Sequence[str], *, alone: bool = False
+    ) -> "list[tuple[dict[str, str], ComparedTrials]]":
+        """The parts with one value of each of ``columns``; those without a pair of arms only if ``alone``."""
         if not columns:
             return [({}, self)]
         parts = []
         for values, rows in self.rows.groupby(list(columns), sort=True, dropna=False):
             arms = set(rows["arm"])
-            if others := tuple(arm for arm in self.others if arm in arms and self.reference in arms):
+            others = tuple(arm for arm in self.others if arm in arms)
+            if alone or (others and self.reference in arms):
                 part = ComparedTrials(
                     rows.reset_index(drop=True), self.reference, others, self.options, self.source
                 )

@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.tidy import FloatArray, completed_rows
+from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, Panel, strips
 from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points
 from scalevec.analysis.fits.columns import variable_of
-from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.hold_out import held_rows
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
 from scalevec.analysis.formatting import count, loss_name, named_with_unit, percent, plural
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
 STEPS = 60
 """Points of a curve."""
-_Laws = Mapping[str, FittedArm]
+Laws = Mapping[str, FittedArm]
 """By arm."""
 
 
@@ -39,15 +38,15 @@ def draw_loss(data: FigureInput) -> Drawing:
     reference's law. Trials of one size have no axis of sizes: their losses stand arm by arm.
     """
     parts = _parts(data)
-    if not any(np.ptp(_x(part.rows, data.trials.options)) for part in parts.values()):
-        return _strips(data, {name: part.rows for name, part in parts.items()})
-    return _drawing(data, parts, {name: _fitted(part)[0] for name, part in parts.items()}, 1.0)
+    if not any(np.ptp(_x(part.completed, data.trials.options)) for part in parts.values()):
+        return _strips(data, {name: part.completed for name, part in parts.items()})
+    return _drawing(data, parts, {name: _laws(part)[0] for name, part in parts.items()}, 1.0)
 
 
 def draw_predictions(data: FigureInput) -> Drawing:
     """Draw the same to ten times the largest compute, thin beyond the data; bands of one more run too."""
     parts = _parts(data)
-    fitted = {name: _fitted(part) for name, part in parts.items()}
+    fitted = {name: _laws(part) for name, part in parts.items()}
     laws = {name: of_part for name, (of_part, _) in fitted.items() if of_part}
     if not laws:
         reasons = dict.fromkeys(reason for _, of_part in fitted.values() for reason in of_part)
@@ -56,38 +55,20 @@ def draw_predictions(data: FigureInput) -> Drawing:
 
 
 def _parts(data: FigureInput) -> dict[str, ComparedTrials]:
-    """Return the parts through each of which a law can go, by their settings, with their completed rows.
-
-    Some trials may stand in no comparison, so in no part: all are shown together then.
-    """
-    rows = completed_rows(data.trials.rows)[0]
-    if rows.empty:
+    """Return the parts with a completed trial through each of which a law can go, by their settings."""
+    parts = {named_setting(setting): part for setting, part in data.trials.law_parts}
+    parts = {name: part for name, part in parts.items() if len(part.completed)}
+    if not parts:
         raise DataError("no trial is completed")
-    parts = {named_setting(setting): part for setting, part in data.trials.law_parts()}
-    completed = {name: replace(part, rows=completed_rows(part.rows)[0]) for name, part in parts.items()}
-    if sum(len(part.rows) for part in completed.values()) < len(rows):
-        return {"": replace(data.trials, rows=rows)}
-    return {name: part for name, part in completed.items() if len(part.rows)}
+    return parts
 
 
-def _fitted(part: ComparedTrials) -> tuple[dict[str, FittedArm], list[str]]:
-    """Return the law of each arm, without a hold-out that its rows cannot give, and why some have none."""
-    options, reasons = replace(part.options, where=None), []
-    laws: dict[str, FittedArm] = {}
-    law = law_named(options.law)
-    if law.method != "points":
-        return {}, [f"law {options.law} is of optima, not of losses"]
-    for arms in [part.arms] if law.per_arm else [[arm] for arm in part.arms]:
-        rows = part.rows[part.rows["arm"].isin(arms)]
-        for hold_out in dict.fromkeys((options.hold_out, "none")):
-            try:
-                fitted = fitted_arms(rows, replace(options, hold_out=hold_out))
-            except DataError as error:
-                reasons.append(str(error))
-                continue
-            laws |= {each.data.arm: each for each in fitted if len(each.line(FACTORS))}
-            break
-    return laws, reasons
+def _laws(part: ComparedTrials) -> tuple[dict[str, FittedArm], list[str]]:
+    """Return the law of each arm that is a line in N, D or C, and why others have none."""
+    if law_named(part.options.law).method != "points":
+        return {}, [f"law {part.options.law} is of optima, not of losses"]
+    laws, reasons = part.laws
+    return {arm: law for arm, law in laws.items() if len(law.line(FACTORS))}, reasons
 
 
 def _x(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray:
@@ -101,7 +82,7 @@ def _axis(options: AnalysisOptions) -> str:
 
 
 def _drawing(
-    data: FigureInput, parts: Mapping[str, ComparedTrials], laws: Mapping[str, _Laws], farthest: float
+    data: FigureInput, parts: Mapping[str, ComparedTrials], laws: Mapping[str, Laws], farthest: float
 ) -> Drawing:
     """Return the figure of ``parts`` with their ``laws`` to ``farthest`` times the largest compute."""
     options, reference = data.trials.options, data.trials.reference
@@ -117,7 +98,7 @@ def _drawing(
     }
     if not below:
         panels = {("", name): panel for (_, name), panel in panels.items()}
-    rows = pd.concat([part.rows for part in parts.values()])
+    rows = pd.concat([part.completed for part in parts.values()])
     return Drawing(
         panels | below,
         (AXES.get(_axis(options), _axis(options)), label),
@@ -129,7 +110,7 @@ def _drawing(
     )
 
 
-def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, _Laws], farthest: float) -> str:
+def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, Laws], farthest: float) -> str:
     options, reference = data.trials.options, data.trials.reference
     fitted = [law for of_part in laws.values() for law in of_part.values()]
     parts = [f"Points: {loss_name(options.y, options.unit)} of {len(rows)} trials "]
@@ -155,14 +136,14 @@ def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, _Laws], f
 
 
 def _panel(
-    data: FigureInput, part: ComparedTrials, laws: _Laws, farthest: float, over: FittedArm | None = None
+    data: FigureInput, part: ComparedTrials, laws: Laws, farthest: float, over: FittedArm | None = None
 ) -> Panel:
     """Return the panel of a part: its losses, or their residuals ``over`` another law in percent."""
     options = replace(data.trials.options, where=None)
 
     def draw(axis: "Axes") -> None:
         for arm in part.arms:
-            rows = part.rows[part.rows["arm"] == arm]
+            rows = part.of_arm(arm, "completed")
             style, law = data.styles[arm], laws.get(arm)
             values = _variables(rows, options) if laws else {}
             x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))

@@ -118,7 +118,7 @@ def _of_trials(figures: FigureInput, table: pd.DataFrame) -> dict[str, Any]:
     trials, options = figures.trials, figures.trials.options
     laws, unfitted = None, ""
     try:
-        laws = scaling.build(trials, table)
+        laws = scaling.build(trials)
     except DataError as error:
         unfitted = str(error)
     return {

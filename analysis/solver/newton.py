@@ -66,7 +66,7 @@ class Solution:
 
 
 def _blocks(problem: Problem, n_rows: int) -> list[Rows]:
-    rows = int(np.clip(_BLOCK_ELEMENTS // problem.size[0], 1, 128))
+    rows = max(1, _BLOCK_ELEMENTS // problem.size[0])
     return [np.arange(first, min(first + rows, n_rows)) for first in range(0, n_rows, rows)]
 
 

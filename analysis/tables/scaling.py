@@ -1,16 +1,13 @@
 """The scaling table: the law fitted to each arm, its error on the held-out rung, the compute multipliers."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
-
-import pandas as pd
 
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import common_range, laws_to_show
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.fit import fit
+from scalevec.analysis.fits.fit import fit_of
 from scalevec.analysis.fits.result import Fit
 from scalevec.analysis.formatting import criterion, percent
 from scalevec.analysis.laws import formula_of, law_named
@@ -22,22 +19,19 @@ _Point = TypeVar("_Point")
 _Multipliers = Mapping[str, Multiplier]
 
 
-def build(trials: ComparedTrials, rows_of_all: pd.DataFrame | None = None) -> Table:
-    """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted.
-
-    A page has one law for each arm, fitted to all rows of the source (``rows_of_all``), as ``fit`` does.
-    """
+def build(trials: ComparedTrials) -> Table:
+    """A row for each setting and arm. Raises :class:`DataError` where no arm can be fitted."""
     fits: list[Fit] = []
     rows: list[dict[str, str]] = []
     records: list[dict[str, Any]] = []
     remarks: list[tuple[str, str]] = []
     problems: list[str] = []
     settings = []
-    for setting, part in trials.law_parts() if rows_of_all is None else [({}, trials)]:
-        of_part, unfitted = _fits_of(part, part.rows if rows_of_all is None else rows_of_all)
-        fits += of_part
-        problems += unfitted
-        for fitted in of_part:
+    for setting, part in trials.law_parts:
+        laws, reasons = part.laws
+        problems += reasons
+        for fitted in map(fit_of, laws.values()):
+            fits.append(fitted)
             at, remark = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
             rows.append({**setting, "arm": fitted.arm, **_texts(fitted, at)})
             records.append({**setting, "arm": fitted.arm, **_record(fitted, at)})
@@ -62,7 +56,7 @@ def build(trials: ComparedTrials, rows_of_all: pd.DataFrame | None = None) -> Ta
                 else ()
             ),
             *notes.remark_notes(remarks),
-            *(f"Not fitted: {why}." for why in dict.fromkeys(problems)),
+            *(f"Not fitted, or without a hold-out: {why}." for why in dict.fromkeys(problems)),
             *notes.convention_notes(trials),
             *notes.mark_notes(texts),
         ),
@@ -126,19 +120,3 @@ def multipliers_at(
     shown = {point: of_arm.multiplier(compute, "chosen") for point, compute in points.items()}
     remark = of_arm.unchecked if any(each.extrapolated for each in shown.values()) else ""
     return shown, remark
-
-
-def _fits_of(part: ComparedTrials, rows: pd.DataFrame) -> tuple[list[Fit], list[str]]:
-    """The law of each arm, the reference first, and why others have none."""
-    fits: list[Fit] = []
-    problems: list[str] = []
-    # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
-    options = dataclasses.replace(part.options, where=None)
-    for arms in [part.arms] if law_named(options.law).per_arm else [[arm] for arm in part.arms]:
-        try:
-            of_arms = fit(rows[rows["arm"].isin(arms)], options).values()
-        except DataError as error:
-            problems.append(str(error))
-        else:
-            fits += sorted(of_arms, key=lambda fitted: part.arms.index(fitted.arm))
-    return fits, problems
