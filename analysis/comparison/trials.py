@@ -65,6 +65,8 @@ class ComparedTrials:
     """How one run was chosen for each cell and seed, a sentence each."""
     asked_law: str = ""
     """The law that was asked for; that of the options is what it stands for on these rows."""
+    checkpoints: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """The rows before the last of each run: a law in N and D goes through them too."""
     _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
 
     @property
@@ -227,8 +229,9 @@ class ComparedTrials:
     @cached_property
     def law_parts(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts through each of which the law of the options can go, those of one arm alone too."""
-        in_one_variable = law_named(self.options.law).variables == ("x",)
-        return self.lines(alone=True) if in_one_variable else self.split(self.varying_settings, alone=True)
+        if law_named(self.options.law).variables == ("x",):
+            return self.lines(alone=True)
+        return self.split([] if len(self.checkpoints) else self.varying_settings, alone=True)
 
     @cached_property
     def laws(self) -> tuple[dict[str, FittedArm], list[str]]:
@@ -236,9 +239,11 @@ class ComparedTrials:
         laws: dict[str, FittedArm] = {}
         reasons = []
         # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
-        options = replace(self.options, where=None)
-        for arms in [self.arms] if law_named(options.law).per_arm else [[arm] for arm in self.arms]:
-            rows = self.rows[self.rows["arm"].isin(arms)]
+        options, law, every = replace(self.options, where=None), law_named(self.options.law), self.rows
+        if len(self.checkpoints) and law.variables != ("x",):
+            every = pd.concat([every, self.checkpoints], ignore_index=True)
+        for arms in [self.arms] if law.per_arm else [[arm] for arm in self.arms]:
+            rows = every[every["arm"].isin(arms)]
             for hold_out in dict.fromkeys((options.hold_out, "none")) if len(rows) else ():
                 try:
                     fitted = fitted_arms(rows, replace(options, hold_out=hold_out))
@@ -310,7 +315,10 @@ def compared_trials(
     table = planned.dropna(subset=["n_params", "n_tokens"])
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
     others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
-    table, told = _one_run_each(table, options) if others else (table, ())
+    table, earlier = last_of_each_run(table, options.cluster) if others else (table, table[:0])
+    table, by_rate = best_rate_of_each_cell(table, options.settings or ()) if others else (table, "")
+    ends = "the last of each run's checkpoints is compared"
+    told = (f"{ends} ({plural(len(earlier), 'row')} before it left out)" if len(earlier) else "", by_rate)
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
     rows = ordered.assign(loss=ordered[options.y])
@@ -318,18 +326,17 @@ def compared_trials(
     n_left_out = _n_arms(results) - len(ranks) if options.where else 0
     n_unplaced = len(planned) - planned[["n_params", "n_tokens"]].notna().all(axis=1).sum()
     return ComparedTrials(
-        rows, reference, tuple(others), options, results, int(n_unplaced), max(n_left_out, 0), told, asked_law
+        rows,
+        reference,
+        tuple(others),
+        options,
+        results,
+        int(n_unplaced),
+        max(n_left_out, 0),
+        tuple(filter(None, told)),
+        asked_law,
+        earlier.assign(loss=earlier[options.y]),
     )
-
-
-def _one_run_each(table: pd.DataFrame, options: AnalysisOptions) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """``table`` with one run for each cell and seed of an arm, and how it was chosen."""
-    last, n_checkpoints = last_of_each_run(table, options.cluster)
-    best, by_rate = best_rate_of_each_cell(last, options.settings or ())
-    ends = (
-        f"the last of each run's checkpoints is compared ({plural(n_checkpoints, 'row')} before it left out)"
-    )
-    return best, (*([ends] if n_checkpoints else []), *([by_rate] if by_rate else []))
 
 
 def _n_arms(source: pd.DataFrame) -> int:

@@ -268,15 +268,15 @@ def joined_labels(columns: "Sequence[pd.Series[Any]]") -> npt.NDArray[np.intp]:
     return np.asarray(connected_components(graph, directed=False)[1][codes[0]], np.intp)
 
 
-def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, int]:
-    """``rows`` with the last row of every run alone, and how many checkpoints before it were left out.
+def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The last of ``rows`` of every run, and the checkpoints before it.
 
     Rows are checkpoints where ``cluster`` names runs (or was guessed to) and one of them has several numbers
     of tokens at one seed and size, and where rows that are equal else differ in a column of steps. Budgets
     that share a trunk are runs of their own: their column is called ``cluster``, or each has its trial.
     """
     if "trial_id" in rows:
-        return rows, 0
+        return rows, rows[:0]
     keep = np.ones(len(rows), bool)
     along = names_a_run(cluster) | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
     if along.any():
@@ -288,7 +288,7 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, in
         numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
         last = numbers.groupby([rows[name] for name in key], dropna=False).transform("max")
         keep &= (numbers >= last).to_numpy(bool)
-    return rows[keep].reset_index(drop=True), int((~keep).sum())
+    return rows[keep].reset_index(drop=True), rows[~keep]
 
 
 def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> tuple[pd.DataFrame, str]:

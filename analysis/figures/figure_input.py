@@ -127,9 +127,9 @@ def figure_input(
     if not (names := trials.long_names):
         return FigureInput(trials, choices, curves, statistics, {}, palette or {})
     options = replace(trials.options, where=shortened_in(options.where, names))
-    table, reference, others = shortened_in([trials.rows, reference, trials.others], names)
-    source = shortened_in(trials.source, names)
-    shown = ComparedTrials(table, reference, others, options, source, trials.n_unplaced)
+    fields = ("rows", "reference", "others", "source", "checkpoints")
+    shorter = {name: shortened_in(getattr(trials, name), names) for name in fields}
+    shown = replace(trials, options=options, _paired={}, **shorter)
     choices, curves, statistics = shortened_in([choices, curves, statistics], names)
     return FigureInput(shown, choices, curves, statistics, names, palette or {})
 

@@ -1,6 +1,6 @@
 """Loss against size or compute with the fitted laws and what is left of them; at one size, loss by arm."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, Panel, strips
-from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points
+from scalevec.analysis.figures.style import draw_curve, draw_points
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.hold_out import held_rows
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
@@ -88,11 +88,14 @@ def _drawing(
     options, reference = data.trials.options, data.trials.reference
     label = named_with_unit(options.y, options.unit)
     residual = "residual (%)"
+    curves = {
+        name: {arm: _curves(law, farthest) for arm, law in of_part.items()} for name, of_part in laws.items()
+    }
     panels: dict[Key, Panel] = {
-        (label, name): _panel(data, part, laws[name], farthest) for name, part in parts.items()
+        (label, name): _panel(data, part, laws[name], curves[name]) for name, part in parts.items()
     }
     below: dict[Key, Panel] = {
-        (residual, name): _panel(data, part, laws[name], farthest, laws[name][reference])
+        (residual, name): _panel(data, part, laws[name], curves[name], laws[name][reference])
         for name, part in parts.items()
         if reference in laws[name]
     }
@@ -136,7 +139,11 @@ def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, Laws], fa
 
 
 def _panel(
-    data: FigureInput, part: ComparedTrials, laws: Laws, farthest: float, over: FittedArm | None = None
+    data: FigureInput,
+    part: ComparedTrials,
+    laws: Laws,
+    curves: Mapping[str, Sequence[pd.DataFrame]],
+    over: FittedArm | None = None,
 ) -> Panel:
     """Return the panel of a part: its losses, or their residuals ``over`` another law in percent."""
     options = replace(data.trials.options, where=None)
@@ -149,8 +156,12 @@ def _panel(
             x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
             names = None if over else trial_names(rows, data.trials.varying_settings)
             draw_points(axis, x, y, style, names)
-            if law:
-                _draw_law(axis, law, style, farthest, over)
+            for curve in curves.get(arm, ()):
+                at = {name: curve[name].to_numpy(float) for name in values}
+                y, *ends = (_over(over, at, curve[name].to_numpy(float)) for name in ("value", "low", "high"))
+                draw_curve(
+                    axis, curve["drawn at"].to_numpy(float), y, ends, style, curve["decades"].to_numpy() > 0
+                )
             if law and "predicted" in law.held:
                 held = held_rows(rows, options, options.hold_out)
                 at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
@@ -175,19 +186,24 @@ def _over(other: FittedArm | None, at: Mapping[str, FloatArray], loss: FloatArra
     return np.asarray(100 * (loss / other.values(other.law.theta[None], at)[0] - 1))
 
 
-def _draw_law(axis: "Axes", law: FittedArm, style: ArmStyle, farthest: float, over: FittedArm | None) -> None:
-    """Draw one law and its bands, that of a further run too where it is asked beyond the data."""
+def _curves(law: FittedArm, farthest: float) -> list[pd.DataFrame]:
+    """Return the law with its band, and with that of a further run too where it is asked beyond the data.
+
+    What :meth:`FittedArm.predict` gives at the points of a curve, its variables by their names in the law,
+    with ``drawn at``, the place on the axis; nothing at less compute than any run had.
+    """
     name, seen = law.axis
     # Along one ratio compute is the square of N and of D.
     first = (seen.min() / seen.max()) ** (1 if name == "C" else 2)
     line = law.line({f"{factor:.9g}": factor for factor in np.geomspace(first, farthest, STEPS)})
-    at = {variable: line[law.shown(variable)].to_numpy(float) for variable in law.law.points.law.variables}
-    x = (line[name] if name in line else 6 * line["N"] * line["D"]).to_numpy(float)
+    at = {variable: line[law.shown(variable)] for variable in law.law.points.law.variables}
+    at["drawn at"] = line[name] if name in line else 6 * line["N"] * line["D"]
+    curves = []
     for interval in ("law", "run") if farthest > 1 else ("law",):
-        drawn = law.predict(line, interval)
-        drawn.loc[drawn["decades"] < 0, ["value", "low", "high"]] = np.nan  # smaller than any run
-        y, *ends = (_over(over, at, drawn[column].to_numpy(float)) for column in ("value", "low", "high"))
-        draw_curve(axis, x, y, ends, style, (drawn["decades"] > 0).to_numpy())
+        curve = law.predict(line, interval).assign(**at)
+        curve.loc[curve["decades"] < 0, ["value", "low", "high"]] = np.nan
+        curves.append(curve)
+    return curves
 
 
 def trial_names(rows: pd.DataFrame, settings: list[str]) -> list[str]:
