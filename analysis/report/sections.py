@@ -1,6 +1,7 @@
 """What the page says beside the answers: how far a sweep is, its trials, what they cost."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -61,55 +62,55 @@ def told_of_trials(table: pd.DataFrame) -> list[str]:
     return told
 
 
-_TRIAL = (
-    *("trial_id", "arm", "stage", "rung", "n_params", "n_tokens", "seed", "learning_rate", "lr_status"),
-    *("status", "cause", "loss", "loss_validation", "flops", "wall_s", "planned_s", "device"),
+@dataclass(frozen=True)
+class _Column:
+    """A column of the trials: its heading on the page, on which one without is not shown, and its form."""
+
+    heading: str = ""
+    form: Callable[[Any], str] = str
+    is_number: bool = False
+
+
+_BEFORE, _AFTER = (
+    {
+        "trial_id": _Column("trial", lambda name: str(name)[:12]),
+        "arm": _Column("arm"),
+        "stage": _Column("stage"),
+        "rung": _Column("rung"),
+        "n_params": _Column(),
+        "n_tokens": _Column("tokens", count, is_number=True),
+        "seed": _Column("seed", is_number=True),
+    },
+    {
+        "learning_rate": _Column("learning rate", "{:.3g}".format, is_number=True),
+        "lr_status": _Column("rate is"),
+        "status": _Column("status"),
+        "cause": _Column("cause"),
+        "loss": _Column("loss", "{:.4f}".format, is_number=True),
+        **dict.fromkeys(("loss_validation", "flops"), _Column()),
+        "wall_s": _Column("hours", lambda seconds: f"{seconds / 3600:.3g}", is_number=True),
+        **dict.fromkeys(("planned_s", "device"), _Column()),
+    },
 )
-"""What CSV holds of a trial, as far as it is known; the settings that vary stand after the seed."""
-_SHOWN = {
-    "trial_id": "trial",
-    "arm": "arm",
-    "stage": "stage",
-    "rung": "rung",
-    "n_tokens": "tokens",
-    "seed": "seed",
-    "learning_rate": "learning rate",
-    "lr_status": "rate is",
-    "status": "status",
-    "cause": "cause",
-    "loss": "loss",
-    "wall_s": "hours",
-}
-"""The columns on the page with their headings."""
-_FORMS: Mapping[str, Callable[[Any], str]] = {
-    "trial_id": lambda name: str(name)[:12],
-    "n_tokens": count,
-    "learning_rate": "{:.3g}".format,
-    "loss": "{:.4f}".format,
-    "wall_s": lambda seconds: f"{seconds / 3600:.3g}",
-}
-_NUMBERS = ("n_tokens", "seed", "learning_rate", "loss", "wall_s")
+"""What CSV holds of a trial, as far as it is known: before and after the settings that vary."""
 
 
 def trials_table(table: pd.DataFrame, trials: ComparedTrials) -> Table:
     """Return a row for each trial of the checked ``table``, those of tuning too."""
-    settings = trials.varying_settings
-    names = dict.fromkeys((*_TRIAL[:7], *settings, *_TRIAL[7:]))
-    chosen = table[[name for name in names if name in table]].astype(object)
+    settings = {name: _Column(name.replace("_", " ")) for name in trials.varying_settings}
+    columns = _BEFORE | settings | _AFTER
+    chosen = table[[name for name in columns if name in table]].astype(object)
     known = chosen.notna() & (chosen != "")
-    shown = [name for name in chosen if name in (*_SHOWN, *settings) and known[name].any()]
+    shown = {name: columns[name] for name in chosen if columns[name].heading and known[name].any()}
     cells = [
-        [
-            _FORMS.get(name, str)(value) if there else ""
-            for value, there in zip(chosen[name], known[name], strict=True)
-        ]
-        for name in shown
+        [column.form(value) if there else "" for value, there in zip(chosen[name], known[name], strict=True)]
+        for name, column in shown.items()
     ]
     return Table(
         "Trials",
-        tuple(_SHOWN.get(name, name.replace("_", " ")) for name in shown),
+        tuple(column.heading for column in shown.values()),
         tuple(zip(*cells, strict=True)),
-        tuple(name in _NUMBERS for name in shown),
+        tuple(column.is_number for column in shown.values()),
         records=tuple(_records(chosen)),
     )
 

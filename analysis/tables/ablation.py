@@ -30,8 +30,6 @@ CHOICES_NOTE = (
     "it, DNP with a normalization between; OR, ER: magnitude and direction apart, in the original and the "
     "exponential space; decay: which of the vectors decay."
 )
-DOTS = ("HG", "AP", "DP", "DNP", "OR", "ER", "IWD")
-"""The design choices that a figure shows as dots; IWD: only input-norm vectors decay."""
 
 
 def strategies(trials: ComparedTrials) -> dict[str, Fields]:
@@ -54,15 +52,12 @@ def marks(fields: Fields) -> tuple[str, ...]:
     return (*texts.values(), fields["vector_decay"] if CHOICES["vectors"](fields) else "")
 
 
-def dots(fields: Fields) -> tuple[bool, ...]:
-    """Which of :data:`DOTS` an arm has."""
-    decays_input = fields["vector_decay"] == "input" and CHOICES["vectors"](fields)
-    return (*(CHOICES[name](fields) for name in DOTS[:-1]), decays_input)
-
-
 def by_choices(fields: Mapping[str, Fields], arms: Sequence[str]) -> list[str]:
     """The ``arms`` by the number of their design choices and by name; one without vectors comes first."""
-    numbers = {arm: sum(map(bool, marks(of)[:-1])) + dots(of)[-1] for arm, of in fields.items()}
+    numbers = {
+        arm: sum(map(bool, choices)) + (decay == "input")
+        for arm, (*choices, decay) in ((arm, marks(of)) for arm, of in fields.items())
+    }
     return sorted(arms, key=lambda arm: (numbers.get(arm, 0), arm))
 
 
