@@ -17,6 +17,7 @@ import law_designs
 import numpy as np
 import paired_designs
 import unpaired_designs
+import verdict_designs
 from law_designs import Covered, Simulate
 
 from scalevec.analysis.options import AnalysisOptions
@@ -35,7 +36,7 @@ class Design:
 
 def designs() -> dict[str, Design]:
     """The designs, each with the settings that a user gets by default, where its name says no other."""
-    of_all_kinds = [*_of_two_arms(), *_of_one_arm(), *_of_differences()]
+    of_all_kinds = [*_of_two_arms(), *_of_one_arm(), *_of_differences(), *_of_claims()]
     return {design.name: design for design in of_all_kinds}
 
 
@@ -92,6 +93,26 @@ def _of_differences() -> Iterator[Design]:
     for looks in ((4,), (2, 4), (2, 3, 4)):
         name = f"3 rungs, looks at {', '.join(map(str, looks))} seeds"
         yield Design(name, paired_designs.looked_at(looks), default)
+
+
+def _of_claims() -> Iterator[Design]:
+    default = AnalysisOptions(bootstrap=DRAWS)
+    margin = verdict_designs.MARGIN
+    for away, ratio in ((0.0, 1.0), (0.0, 10.0), (0.0, 0.1), (margin, 1.0), (-margin, 1.0)):
+        name = f"claims: 6 arms x 4 rungs x 3 seeds, {away:+g} nats, noise {ratio:g}:1"
+        yield Design(name, verdict_designs.several_arms(away, ratio=ratio), default)
+    for multiplier, per_decade in ((1.5, 0.0), (1.1, 0.0), (1.2, 0.05)):
+        name = f"claims: above a floor, multiplier {multiplier:g}, times {10**per_decade:.2f} per decade"
+        yield Design(name, verdict_designs.above_floor(multiplier, per_decade), default)
+    for kind, truth in verdict_designs.LINE.items():
+        yield Design(
+            f"claims: far predictions of the default law, {kind}", verdict_designs.beyond(truth, 1), default
+        )
+    grown = replace(default, law="chinchilla")
+    for kind, truth in verdict_designs.GRID.items():
+        yield Design(
+            f"claims: far predictions of chinchilla, {kind}", verdict_designs.beyond(truth, 3), grown
+        )
 
 
 def _part(name: str, first: int, last: int) -> list[Covered]:

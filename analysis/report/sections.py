@@ -101,7 +101,7 @@ def trials_table(table: pd.DataFrame, trials: ComparedTrials) -> Table:
     columns = _BEFORE | settings | _AFTER
     chosen = table[[name for name in columns if name in table]].astype(object)
     known = chosen.notna() & (chosen != "")
-    shown = {name: columns[name] for name in chosen if columns[name].heading and known[name].any()}
+    shown = {name: columns[name] for name in map(str, chosen) if columns[name].heading and known[name].any()}
     cells = [
         [column.form(value) if there else "" for value, there in zip(chosen[name], known[name], strict=True)]
         for name, column in shown.items()
