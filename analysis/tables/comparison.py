@@ -3,12 +3,11 @@
 from typing import Any
 
 from scalevec.analysis.comparison.compare import Comparison, compared
-from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count
 from scalevec.analysis.tables import notes
 from scalevec.analysis.tables.render import Table
-from scalevec.analysis.tables.scaling import multipliers_at
+from scalevec.analysis.tables.scaling import multipliers_of_cells
 
 _MEAN = "mean"
 
@@ -91,14 +90,7 @@ class _Cells:
         )
         with_result = {key for of_arm in (*self.means.values(), *self.diverged.values()) for key in of_arm}
         self.shown = [cell for cell in trials.cells if cell.key in with_result]
-        self.multipliers: dict[str, dict[Key, Multiplier]] = {arm: {} for arm in trials.arms}
-        self.remarks: list[tuple[str, str]] = []
-        for setting, part in trials.lines():
-            for arm in part.others:
-                of_cells, remark = multipliers_at(part, arm, part.compute(arm))
-                self.multipliers[arm] |= of_cells
-                if remark:
-                    self.remarks.append((remark.rstrip("."), notes.arm_at(setting, arm)))
+        self.multipliers, self.remarks = multipliers_of_cells(trials)
 
     def best(self, key: Key) -> str:
         """The arm with the lowest mean; empty if it has no rival."""

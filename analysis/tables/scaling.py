@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import common_range, laws_to_show
-from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.comparison.trials import ComparedTrials, Key
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import fit_of
 from scalevec.analysis.fits.result import Fit
@@ -120,3 +120,18 @@ def multipliers_at(
     shown = {point: of_arm.multiplier(compute, "chosen") for point, compute in points.items()}
     remark = of_arm.unchecked if any(each.extrapolated for each in shown.values()) else ""
     return shown, remark
+
+
+def multipliers_of_cells(
+    trials: ComparedTrials,
+) -> tuple[dict[str, dict[Key, Multiplier]], list[tuple[str, str]]]:
+    """The multiplier of each arm in each of its cells, and remarks with the arm that each is about."""
+    multipliers: dict[str, dict[Key, Multiplier]] = {arm: {} for arm in trials.arms}
+    remarks = []
+    for setting, part in trials.lines():
+        for arm in part.others:
+            of_cells, remark = multipliers_at(part, arm, part.compute(arm))
+            multipliers[arm] |= of_cells
+            if remark:
+                remarks.append((remark.rstrip("."), notes.arm_at(setting, arm)))
+    return multipliers, remarks
