@@ -30,7 +30,7 @@ def next(
     executor: Executor = None,
     profile: ProfileName = None,
 ) -> Result:
-    """Say what to do next: which rates are to be tuned, then the trials that shorten an interval most.
+    """Say what to do next: which rates are to be tuned, where a size is missing, then which seeds help most.
 
     The noise is that of the sweep's pairs so far.
     """
@@ -48,16 +48,36 @@ def next(
     sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in chosen.arms}
     lines = {arm: fair(trials.pairs(arm), trials.reference, arm) for arm in trials.others}
     unfair = {arm: line for arm, line in lines.items() if line.code not in ("both_tuned", "unknown")}
+    too_few = sizes_missing(trials)
+    largest = max(run.cells, key=lambda cell: cell.n_params).rung
     gpus = any(run.request(cell.rung).gpus for cell in run.cells)
     noise = joined([f"{sd:.2g} ({arm})" for arm, sd in sds.items()])
     text = [
         *(f"fair, {arm}: {line.text}" for arm, line in unfair.items()),
+        *(f"scale, {arm}: {why}; add a size beyond {largest}" for arm, why in too_few.items()),
         chosen.text("GPU-hours" if gpus else "machine-hours"),
         f"noise: sd {noise} of a pair, within rungs",
         AFTER,
     ]
     record = chosen.to_dict() | {"fair": {arm: asdict(line) for arm, line in lines.items()}}
+    record["scale"] = too_few
     return Result(record | {"noise": sds, "status": "after the plan"}, "\n".join(text))
+
+
+def sizes_missing(trials: "ComparedTrials") -> dict[str, str]:
+    """The arms whose laws are refuted, or lie on too few sizes to be checked, and why."""
+    from scalevec.analysis.comparison.pair_laws import laws_to_show, line_problem
+
+    missing = {}
+    for arm in trials.others:
+        pairs, options = (
+            trials.pairs(arm),
+            trials.options.with_loss(seeds_repeat=trials.pairs(arm).seeds_repeat),
+        )
+        reason = laws_to_show(pairs, options, {"reference": trials.reference, "arm": arm}).reason
+        if reason and not line_problem(pairs, options.law):
+            missing[arm] = reason
+    return missing
 
 
 def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":

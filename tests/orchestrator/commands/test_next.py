@@ -83,3 +83,12 @@ def test_a_sweep_is_told_what_to_add_and_that_it_comes_after_the_plan(tmp_path):
     assert result.record["status"] == "after the plan"
     assert set(result.record["seeds"]) == {"small", "large"}
     assert "exploratory, after the plan" in result.text
+
+
+def test_a_sweep_whose_laws_cannot_be_checked_is_told_to_add_a_size(tmp_path):
+    hold_simulations(tmp_path)
+    simulated(tmp_path)
+    result = next_command("simulated", tmp_path, hours=1.0)
+    why = result.record["scale"]["unified"]
+    assert "2 rungs" in why
+    assert f"scale, unified: {why}; add a size beyond large" in result.text.splitlines()
