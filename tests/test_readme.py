@@ -1,4 +1,4 @@
-"""The README shows what the kept results say, and its sweep file is a valid one."""
+"""The README and the pages beside it show what kept results say, and what they show is valid."""
 
 import importlib.util
 import math
@@ -15,7 +15,7 @@ from scalevec import sweeps
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.cli.app import application
-from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.executors.profiles import load_profile
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from support import CHECKOUT
@@ -31,10 +31,22 @@ def regenerate():
     return module
 
 
+MOST_WORDS = 1_000
+
+
+def test_the_readme_is_one_page():
+    assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
 @pytest.mark.kept
-def test_sentences_and_table_are_those_of_the_kept_results(regenerate):
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    assert difference_beyond_rounding(text, regenerate.with_block(text, regenerate.block())) == ""
+@pytest.mark.parametrize(
+    ("page", "name", "computed_by"),
+    [("README.md", "answer", "answer"), ("docs/demo.md", "quickstart", "block")],
+)
+def test_what_pages_show_of_kept_results_is_what_is_computed_from_them(regenerate, page, name, computed_by):
+    text = (CHECKOUT / page).read_text(encoding="utf-8")
+    computed = regenerate.with_block(text, name, getattr(regenerate, computed_by)())
+    assert difference_beyond_rounding(text, computed) == ""
 
 
 @pytest.mark.kept
@@ -46,24 +58,26 @@ def test_the_figures_are_those_of_the_kept_results(regenerate, tmp_path):
         assert difference_beyond_rounding(kept, drawn) == "", name
 
 
-def test_the_sweep_file_of_the_readme_is_valid(tmp_path):
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.txt").write_text("text")
-    assert sweeps.loads(example, "README.md", tmp_path).name == "my-sweep"
+SWEEP_FILE = CHECKOUT / "docs" / "sweep-file.md"
 
 
-def test_the_sweep_of_the_readme_has_as_many_trials_as_it_says(tmp_path):
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+def test_the_sweep_file_of_the_page_is_valid_and_has_as_many_trials_as_it_says(tmp_path):
+    text = SWEEP_FILE.read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.txt").write_text("text")
-    sweep = sweeps.loads(example, "README.md", tmp_path)
+    sweep = sweeps.loads(example, "sweep-file.md", tmp_path)
     cells = expand(sweep, CorpusFacts("", sweep.corpus.vocabulary, 10**15))
     comparison = sum(len(cell.seeds) for cell in cells)
     tuning = sum(len(cell.tune_seeds) * math.prod(map(len, cell.tune_grid.values())) for cell in cells)
     assert f"lists its {tuning + comparison} trials" in text
+
+
+def test_the_sweep_and_the_profile_of_the_readme_are_valid(tmp_path):
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    sweep, profile = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "train.py").write_text("")
+    assert sweeps.loads(sweep, "README.md", tmp_path).name == "decay"
+    (tmp_path / "profiles.yaml").write_text(profile)
+    assert load_profile("mycluster", tmp_path, trust=None).executor == "slurm"
 
 
 def test_the_python_example_of_the_readme_runs_on_the_kept_results(tmp_path):
@@ -81,11 +95,10 @@ def test_the_python_example_of_the_readme_runs_on_the_kept_results(tmp_path):
         ("Scale-vector strategies by name: ", "; or field", PRESETS),
         ("Optimizers: ", "; schedules: ", OPTIMIZERS),
         ("; schedules: ", ". Architectures", SCHEDULES),
-        ("`scalevec run SWEEP --executor ", " --profile", [name for name in EXECUTORS if name != "local"]),
     ],
 )
-def test_what_the_readme_lists_is_what_is_registered(before, after, registered):
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+def test_what_the_page_on_sweep_files_lists_is_what_is_registered(before, after, registered):
+    text = SWEEP_FILE.read_text(encoding="utf-8")
     listed = text.split(before)[1].split(after)[0]
     assert re.findall(r"[a-z0-9-]+", listed) == list(registered)
 

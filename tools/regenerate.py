@@ -1,6 +1,7 @@
-"""Regenerates what the README shows of the quickstart sweep from its kept results: ``make readme``.
+"""Regenerates what pages show of kept results: ``make readme``.
 
-The results are those of one real run (``scalevec demo``), kept in ``benchmarks/reference/quickstart``:
+The README has the answer to an export, docs/demo.md the quickstart sweep. Its results are those of one real
+run (``scalevec demo``), kept in ``benchmarks/reference/quickstart``:
 
     scalevec results quickstart > benchmarks/reference/quickstart/results.csv
     cp runs/sweeps/quickstart/tuning.json benchmarks/reference/quickstart/
@@ -10,27 +11,41 @@ import json
 from pathlib import Path
 
 from scalevec import analysis
+from scalevec.orchestrator.commands.analyse.compare import compare
+from scalevec.orchestrator.sources.foreign import TableReading
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "reference" / "quickstart"
-README = CHECKOUT / "README.md"
+README, DEMO = CHECKOUT / "README.md", CHECKOUT / "docs" / "demo.md"
+EXPORT = CHECKOUT / "docs" / "examples" / "wandb_export.csv"
+ARM = "config.norm"
 FIGURES = CHECKOUT / "docs" / "figures" / "quickstart"
 SHOWN = ("loss",)
-BEGIN, END = "<!-- quickstart: begin (make readme) -->", "<!-- quickstart: end -->"
 REFERENCE, MARGIN = "baseline", 0.005
 
 
 def main() -> None:
-    """Write the README's block and its figure."""
+    """Write the answer in the README, and the demo's table and figure."""
     draw(FIGURES)
-    README.write_text(with_block(README.read_text(encoding="utf-8"), block()), encoding="utf-8")
+    for path, name, new in ((README, "answer", answer()), (DEMO, "quickstart", block())):
+        path.write_text(with_block(path.read_text(encoding="utf-8"), name, new), encoding="utf-8")
 
 
-def with_block(text: str, new: str) -> str:
-    """``text`` with what stands between the marks replaced by ``new``."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{new}\n{END}{after}"
+def with_block(text: str, name: str, new: str) -> str:
+    """``text`` with what stands between the marks of ``name`` replaced by ``new``."""
+    begin, end = f"<!-- {name}: begin (make readme) -->", f"<!-- {name}: end -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{new}\n{end}{after}"
+
+
+def answer() -> str:
+    """What ``scalevec compare`` prints of an export, up to the table of verdicts."""
+    reading = TableReading(maps=(f"arm={ARM}",))
+    text = compare(str(EXPORT), reference="one-vector", reading=reading).text
+    assert callable(text)
+    shown, _, _ = text().partition("\nWith --verbose")
+    return f"```text\n{shown}\n```"
 
 
 def block() -> str:

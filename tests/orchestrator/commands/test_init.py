@@ -148,9 +148,9 @@ def test_comments_stay_where_they_are_and_the_name_is_that_of_the_file(scalevec,
     assert yaml.safe_load(written)["name"] == "my-own"
 
 
-def test_the_example_of_the_readme_is_what_init_begins_with():
-    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)
+def test_the_example_of_the_page_on_sweep_files_is_what_init_begins_with():
+    page = (CHECKOUT / "docs" / "sweep-file.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
     _, _, template = (TEMPLATES / "quickstart.yaml").read_text(encoding="utf-8").partition("\n")
     assert example == template
 
