@@ -15,7 +15,7 @@ from typing import Literal, Unpack
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.compare import Comparison, compare, compared
+from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
 from scalevec.analysis.comparison.differences import LossDifference, RungDifference, excludes_zero
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
@@ -380,7 +380,7 @@ def pairs_or_laws(
     unpaired = [arm for arm in trials.others if not trials.pairs(arm).n_planned]
     chosen = list(trials.others) if by == "laws" else [] if by == "pairs" else unpaired
     if not chosen:
-        return compared(trials), []
+        return with_predictions(trials, compared(trials)), []
     results, reference, options = trials.source, trials.reference, trials.options
     rows = results[results["arm"].isin([reference, *chosen])]
     try:
@@ -391,9 +391,11 @@ def pairs_or_laws(
         if by:
             raise
         try:
-            return compared(trials), []
+            return with_predictions(trials, compared(trials)), []
         except DataError as unpaired_error:
             raise DataError(f"{unpaired_error}; by their laws: {error}") from error
-    if len(chosen) == len(trials.others):
-        return [], laws
-    return list(compare(results[~results["arm"].isin(chosen)], reference, options).values()), laws
+    pairs = []
+    if len(chosen) < len(trials.others):
+        pairs = compared(compared_trials(results[~results["arm"].isin(chosen)], reference, options))
+    every = with_predictions(trials, [*pairs, *laws])
+    return every[: len(pairs)], every[len(pairs) :]

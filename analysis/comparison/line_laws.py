@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from scalevec.analysis.comparison.fairness import SIDES
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
@@ -31,7 +32,6 @@ from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, Esti
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import sample_of
 
-SIDES = ("reference", "arm")
 FEWEST_RUNGS = 3
 LARGEST_FACTOR = 1e6
 """Beyond this factor, up or down, a multiplier or the end of its interval says nothing."""

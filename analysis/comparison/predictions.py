@@ -165,8 +165,8 @@ def _with_seen(trials: ComparedTrials, prediction: Prediction) -> Prediction:
         prediction,
         pairs=len(paired.pairs.complete),
         seen=paired.estimate.value if paired.estimate else None,
-        seen_interval=paired.interval(trials.options.level),
-        p_value=paired.p_value(),
+        seen_interval=paired.interval,
+        p_value=paired.p_value,
         reason=_what_stands_against(paired, prediction),
     )
 
@@ -185,7 +185,7 @@ def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
     # A censored rate leaves a bound: what is lower than a bound, or a bound that is higher, says nothing.
     if paired.one_sided:
         return f"the loss of {prediction.reference if estimate.value < 0 else prediction.arm} is only a bound"
-    return "there is no noise figure" if prediction.sign and paired.p_value() is None else ""
+    return "there is no noise figure" if prediction.sign and paired.p_value is None else ""
 
 
 def _outcome(prediction: Prediction, alpha: float) -> Outcome:

@@ -1,14 +1,14 @@
 """The comparison trials of a table with their pairs: verdicts, tables and figures are computed from these."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
+from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
 from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
@@ -19,6 +19,7 @@ from scalevec.analysis.fits.columns import with_default_law
 from scalevec.analysis.formatting import chosen_rows, is_loss, plural, short_names
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions, with_meanings
+from scalevec.analysis.statistics.sample import PairedSample
 
 _ORDER = ("n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id", "optimizer", "schedule")
 Key = tuple[Any, ...]
@@ -63,7 +64,6 @@ class ComparedTrials:
     """How one run was chosen for each cell and seed, a sentence each."""
     asked_law: str = ""
     """The law that was asked for; that of the options is what it stands for on these rows."""
-    _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
 
     @property
     def arms(self) -> list[str]:
@@ -89,10 +89,10 @@ class ComparedTrials:
     def cells(self) -> list[Cell]:
         """All cells: by setting, then by size."""
         size = parameters_of(self.rows, self.options.n_convention)
-        other = (self.rows["arm"] != self.reference).to_numpy()
-        keys, rows = self.keys(self.rows), self.rows.to_dict("records")
         cells: dict[Key, Cell] = {}
         # The reference comes first: its N stands for the cell where arms differ in it.
+        other = (self.rows["arm"] != self.reference).to_numpy()
+        keys, rows = self.keys(self.rows), self.rows.to_dict("records")
         for position in np.argsort(other, kind="stable").tolist():
             key, row = keys[position], rows[position]
             setting = {name: _text(row[name]) for name in self.varying_settings}
@@ -105,13 +105,9 @@ class ComparedTrials:
 
         return sorted(cells.values(), key=order)
 
-    def keys(self, rows: pd.DataFrame, cell_columns: Sequence[str] | None = None) -> list[Key]:
-        """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts).
-
-        ``cell_columns`` may be those of one arm's pairs: fewer, where only another arm ran a grid of rates.
-        """
-        names = self.cell_columns if cell_columns is None else cell_columns
-        columns = [rows[name if name in rows else f"{name}_arm"] for name in names]
+    def keys(self, rows: pd.DataFrame) -> list[Key]:
+        """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts)."""
+        columns = [rows[name if name in rows else f"{name}_arm"] for name in self.cell_columns]
         return list(zip(*map(_without_blanks, columns), strict=True))
 
     def has(self, column: str) -> bool:
@@ -153,58 +149,48 @@ class ComparedTrials:
     def losses(self, arm: str) -> dict[Key, CellMean]:
         """Mean terminal loss of ``arm`` in each cell over its seeds."""
         rows = self.of_arm(arm, "completed")
-        clusters = pd.factorize(rows[self.options.cluster])[0]
-        return cell_means(rows["loss"].to_numpy(float), self.keys(rows), clusters, self.options.level)
+        keys, clusters = self.keys(rows), pd.factorize(rows[self.options.cluster])[0]
+        cells = pd.factorize(pd.Series(keys, dtype=object))[0]
+        sample = PairedSample.of(rows["loss"].to_numpy(float), cells, clusters)
+        return cell_means(sample, keys, self.options.level)
 
-    def paired(self, arm: str, against: str | None = None) -> PairedArm:
-        """The pairs of ``arm`` with another arm (by default the reference) and their mean difference."""
-        names = (against or self.reference, arm)
-        if names not in self._paired:
-            self._paired.update(self._due(names))
-        return self._paired[names]
+    @cached_property
+    def _family(self) -> dict[str, PairedArm]:
+        family, looks = [self._all_pairs(arm) for arm in self.others], self.options.looks
+        verdicts = history_of(self.source, VERDICTS)
+        due = at_looks(family, looks) if looks else [as_first_judged(each, verdicts) for each in family]
+        return {paired.arm: paired for paired in due}
 
-    def _due(self, names: tuple[str, str]) -> dict[tuple[str, str], PairedArm]:
-        """The pairs that a verdict is due on: at a declared look, for all arms at once, or as kept."""
-        reference, looks = names[0], self.options.looks
-        arms = self.others if looks and reference == self.reference else (names[1],)
-        family = {arm: self._pairs_of(reference, arm) for arm in arms}
-        if looks:
-            due = at_looks(family, looks, self.options)
-        else:
-            verdicts = history_of(self.source, VERDICTS)
-            due = {
-                arm: as_first_judged(PairedArm.of(arm, pairs), verdicts, reference)
-                for arm, pairs in family.items()
-            }
-        return {(reference, arm): paired for arm, paired in due.items()}
+    def paired(self, arm: str) -> PairedArm:
+        """The pairs of ``arm`` that a verdict is due on: at a declared look, or as they were first judged."""
+        return self._family[arm]
 
-    def _pairs_of(self, reference: str, arm: str) -> Pairs:
-        """The pairs of two arms; runs of equal cells without a seed in common are paired in their order.
+    def _all_pairs(self, arm: str) -> PairedArm:
+        """All pairs of an arm; runs of equal cells without a seed in common are paired in their order.
 
         Such runs are independent, so that any order gives a t interval that holds (one less in degrees of
         freedom than Welch's would have).
         """
-        pairs = paired_by(self.rows, reference, arm, self.options)
-        if pairs.n_planned:
-            return pairs
-        rows = self.rows[self.rows["arm"].isin([reference, arm])]
-        number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
-        in_order = paired_by(rows.assign(seed=number), reference, arm, self.options)
-        return replace(in_order, in_order=True) if in_order.n_planned else pairs
+        pairs = paired_by(self.rows, self.reference, arm, self.options)
+        if not pairs.n_planned:
+            rows = self.rows[self.rows["arm"].isin([self.reference, arm])]
+            number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
+            in_order = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
+            pairs = replace(in_order, in_order=True) if in_order.n_planned else pairs
+        return PairedArm(self.reference, arm, pairs, self.options)
 
     def interim(self) -> list[str]:
         """The arms with planned pairs that have no result, each with how many have one, as text."""
-        family = [self.paired(arm) for arm in self.others]
-        return [f"{paired.arm} {paired.progress}" for paired in family if paired.pairs.is_interim]
+        return [f"{arm} {paired.progress}" for arm, paired in self._family.items() if paired.pairs.is_interim]
 
     def pairs(self, arm: str) -> Pairs:
         """The pairs of ``arm`` with the reference."""
         return self.paired(arm).pairs
 
-    def differences(self, arm: str, against: str | None = None) -> dict[Key, CellMean]:
-        """Mean paired difference in each cell, ``arm`` minus the other."""
-        paired = self.paired(arm, against)
-        means = cell_differences(paired, self.keys(paired.pairs.complete), self.options.level)
+    def differences(self, arm: str) -> dict[Key, CellMean]:
+        """Mean paired difference in each cell, ``arm`` minus the reference."""
+        paired = self.paired(arm)
+        means = cell_means(paired.sample, self.keys(paired.pairs.complete), self.options.level)
         if not paired.pairs.is_interim:
             return means
         return {key: replace(mean, interval=None) for key, mean in means.items()}
@@ -237,15 +223,11 @@ class ComparedTrials:
 
 def _without_blanks(column: "pd.Series[Any]") -> list[Any]:
     """The values of ``column``, None for each blank."""
-    blank = column.isna()
-    values = column.tolist()
-    if not blank.any():
-        return values
-    return [None if absent else value for value, absent in zip(values, blank, strict=True)]
+    return column.astype(object).where(column.notna(), None).tolist()
 
 
-def _text(value: object) -> str:
-    if value is None or value is pd.NA or value != value:
+def _text(value: Any) -> str:
+    if pd.isna(value):
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

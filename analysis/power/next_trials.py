@@ -95,15 +95,15 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
         raise DataError("no size has a complete pair of every arm yet; run the sweep's own trials first")
     arms, halves, splits = [], [], []
     for arm in map(trials.paired, trials.others):
-        estimate, level = arm.estimate, arm.level(trials.options.level)
-        interval = estimate.interval(level) if estimate and estimate.between in _OF_PAIRS else None
+        estimate = arm.estimate
+        interval = estimate.interval(arm.level) if estimate and estimate.between in _OF_PAIRS else None
         if estimate and interval:
             arms.append(arm)
             halves.append((interval[1] - interval[0]) / 2)
             splits.append(estimate.split_error or 0.0)
     if not arms:
         raise DataError("no rung has two seeds, so the design has no noise figure; run a second seed first")
-    now, level = float(np.mean(halves)), arms[0].level(trials.options.level)
+    now, level = float(np.mean(halves)), arms[0].level
     variances = np.mean([_variances(sizes, arm.sample) for arm in arms], axis=0)
     seeds, settings, costs = (
         np.array([getattr(size, name) for size in sizes]) for name in ("seeds", "settings", "hours")
