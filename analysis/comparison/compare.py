@@ -246,18 +246,10 @@ def _comparison(
     trials: ComparedTrials, evidence: Evidence, of_laws: Mapping[str, Any], notes: Sequence[str]
 ) -> Comparison:
     """All of one arm."""
-    paired, pairs, judgement, line = (
-        evidence.paired,
-        evidence.paired.pairs,
-        evidence.judgement,
-        at_sizes(evidence),
-    )
-    names, plan = (paired.reference, paired.arm), plan_of(paired)
+    paired, judgement, line = evidence.paired, evidence.judgement, at_sizes(evidence)
+    pairs, names, plan = paired.pairs, (paired.reference, paired.arm), plan_of(paired)
+    caveats = [*of_pairs(paired), *earlier_verdict(paired, trials.source)]
     left_out = trials.left_out(names)
-    caveats = [
-        *of_pairs(paired),
-        *(earlier_verdict(paired, trials.source) if paired.options.where is None else []),
-    ]
     return Comparison(
         reference=paired.reference,
         arm=paired.arm,

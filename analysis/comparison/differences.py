@@ -44,10 +44,11 @@ def excludes_zero(interval: tuple[float, float] | None) -> bool:
     return interval is not None and not interval[0] <= 0 <= interval[1]
 
 
-def cell_means(sample: PairedSample, cells: Sequence[_Cell], level: float) -> dict[_Cell, CellMean]:
+def cell_means(sample: PairedSample, cells: Sequence[_Cell], level: float | None) -> dict[_Cell, CellMean]:
     """Return the mean of ``sample`` in each of ``cells``, the names of its cells [points], in their order.
 
-    Each has the noise of its rung, where the cells of that are independent, else that of its own seeds.
+    Each has the noise of its rung, where the cells of that are independent, else that of its own seeds;
+    there are no intervals without a ``level``.
     """
     means = {}
     for cell, code in dict(zip(cells, sample.cells.tolist(), strict=True)).items():
@@ -55,7 +56,8 @@ def cell_means(sample: PairedSample, cells: Sequence[_Cell], level: float) -> di
         of_rung = sample.rungs == sample.rungs[of_cell][0]
         part = sample.kept(of_cell if sample.kept(of_rung).dependent else of_rung)
         estimate = inference.contrast(part, (np.unique(part.cells) == code).astype(float))
-        means[cell] = CellMean(estimate.value, estimate.interval(level), int(of_cell.sum()))
+        interval = estimate.interval(level) if level else None
+        means[cell] = CellMean(estimate.value, interval, int(of_cell.sum()))
     return means
 
 
@@ -238,7 +240,7 @@ class PairedArm:
     def _of_sizes(self) -> list[tuple[str, BoolArray]]:
         """The sizes by name and pairs [complete pairs]."""
         complete = self.pairs.complete
-        places = complete[["rung", "n_tokens", "compute_reference"]].drop_duplicates(["rung", "n_tokens"])
+        places = complete.drop_duplicates(["rung", "n_tokens"])
         places = places.sort_values("compute_reference", kind="stable")
         several = places["rung"].duplicated(keep=False).any()
         return [
@@ -246,7 +248,7 @@ class PairedArm:
                 f"{rung} with {count(tokens)} tokens" if several else str(rung),
                 ((complete["rung"] == rung) & (complete["n_tokens"] == tokens)).to_numpy(bool),
             )
-            for rung, tokens, _ in places.itertuples(index=False, name=None)
+            for rung, tokens in zip(places["rung"], places["n_tokens"], strict=True)
         ]
 
     @cached_property
@@ -349,10 +351,10 @@ def corrected_differences(family: Sequence[PairedArm], n_others: int = 0) -> lis
 
 def rung_differences(paired: PairedArm) -> list[RungDifference]:
     """The difference in each cell, descriptive."""
-    pairs, complete = paired.pairs, paired.pairs.complete
-    settings, cells = varying(complete, pairs.settings), pairs.cells
+    pairs, complete, cells = paired.pairs, paired.pairs.complete, paired.pairs.cells
+    settings, level = varying(complete, pairs.settings), None if pairs.is_interim else paired.level
     rows = []
-    for cell, difference in cell_means(paired.sample, cells.tolist(), paired.level).items():
+    for cell, difference in cell_means(paired.sample, cells.tolist(), level).items():
         of_cell = complete[cells == cell]
         first = of_cell.iloc[0]
         rows.append(
@@ -365,7 +367,7 @@ def rung_differences(paired: PairedArm) -> list[RungDifference]:
                 seeds=tuple(map(str, of_cell["seed"])),
                 n=difference.n,
                 mean=difference.mean,
-                interval=None if pairs.is_interim else difference.interval,
+                interval=difference.interval,
             )
         )
     return rows

@@ -163,12 +163,10 @@ class LawsOnLine(TwoLaws):
         """The difference at each point of the line."""
         points = []
         for compute in self.compute[:, None]:
-            estimate, _ = self.difference(compute)
             size, tokens, _ = (float(of[0]) for of in self.places(compute).values())
-            interval = estimate.interval(self.options.level)
-            points.append(
-                RungDifference(f"N {count(size)}", size, tokens, {}, (), (), 0, estimate.value, interval)
-            )
+            mean = self.difference(compute)[0]
+            ends = mean.interval(self.options.level)
+            points.append(RungDifference(f"N {count(size)}", size, tokens, {}, (), (), 0, mean.value, ends))
         return tuple(points)
 
     def multipliers(self) -> tuple[Multiplier, ...]:
@@ -264,24 +262,27 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     """The comparison of two sides; ``p_values`` are that of the mean difference, and by Holm."""
     options, (mean, note), (reference, arm) = laws.options, laws.difference(laws.compute), laws.names
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
-    at, multipliers = laws.along_the_line(), laws.multipliers()
-    crossing = _crossing(at, mean.value)
-    verdict: Verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
+    at, multipliers, reason = laws.along_the_line(), laws.multipliers(), None
+    verdict = law_verdict(mean, p_values[1], options, n_arms)
+    for point in at:
+        if point.interval and excludes_zero(point.interval) and mean.value * point.mean < 0 and not reason:
+            against = f"at {point.rung} the difference is {signed(point.mean)} ({span(point.interval)})"
+            reason, verdict = Line("crosses", f"The laws cross: {against}: no mean decides."), "undecided"
+    error = mean.standard_error if mean.has_noise else None
+    of_mean = LossDifference(mean.value, interval, *p_values, mean.df, error)
     n_runs = [f"{side.data.arm} {side.data.clusters.nunique()}" for side in laws.arms]
-    of_mean = LossDifference(
-        mean.value, interval, *p_values, mean.df, mean.standard_error if mean.has_noise else None
-    )
+    where = f"{at[0].rung} to {count(at[-1].n_params)}"
     return Comparison(
         reference=reference,
         arm=arm,
         verdict=verdict,
-        scope=Line("line", f"{at[0].rung} to {count(at[-1].n_params)}"),
-        reason=crossing,
-        at_sizes=_along(at, verdict, crossing, "" if interval else note),
+        scope=Line("line", where),
+        reason=reason,
+        at_sizes=_at_sizes(at, verdict, reason, "" if interval else note, where),
         with_scale=ScaleLine("none", "says nothing: no pairs"),
         fair=Line("unknown", f"not known: by the law {options.law} of each, which no pairs check"),
         claim_status=Line("no_plan", "no plan"),
-        sentence=_sentence(laws, verdict, of_mean, note) + (f" {crossing.text}" if crossing else ""),
+        sentence=" ".join([_sentence(laws, verdict, of_mean, note), *([reason.text] if reason else [])]),
         loss_difference=of_mean,
         by_rung=at,
         compute_multipliers=multipliers[:1],
@@ -298,9 +299,10 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     )
 
 
-def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str) -> Line:
+def _at_sizes(
+    at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str, where: str
+) -> Line:
     """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
-    where = f"{at[0].rung} to {count(at[-1].n_params)}"
     word = {"better": "lower", "worse": "higher"}.get(verdict)
     if crossing:
         return Line("crosses", f"the laws cross on the line, {where}")
@@ -311,17 +313,6 @@ def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None
     if all(excludes_zero(point.interval) for point in at):
         return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
     return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
-
-
-def _crossing(at: Sequence[RungDifference], mean: float) -> Line | None:
-    """Where the laws differ against their mean at a point, beyond its noise; None where they do not."""
-    for point in at:
-        if point.interval and mean * point.mean < 0 and excludes_zero(point.interval):
-            shown = f"{signed(point.mean)} ({span(point.interval)})"
-            return Line(
-                "crosses", f"The laws cross: at {point.rung} the difference is {shown}: no mean decides."
-            )
-    return None
 
 
 def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> Verdict:

@@ -316,9 +316,8 @@ class ArmLaws(TwoLaws):
 
     def _slopes(self, statistic: Statistic) -> FloatArray:
         """How a quantity follows the log loss of each point [sides, points]."""
-        values = statistic(self.nudged)
+        values, slopes = statistic(self.nudged), []
         moved = np.split((values[1:] - values[0]) / NUDGE, [len(np.unique(self.x[0]))])
-        slopes = []
         for x, of_side in zip(self.x, moved, strict=True):
             _, index, counts = np.unique(x, return_inverse=True, return_counts=True)
             slopes.append((of_side / counts)[index])

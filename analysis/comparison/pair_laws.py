@@ -4,7 +4,6 @@
 seeds; ``analysis.comparison.line_laws`` has the laws and the intervals.
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -234,16 +233,12 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
 def _laws_without(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> ArmLaws:
     """The laws of the pairs that are not ``held``, fitted once for a comparison, its tables and figures."""
     options = options.with_loss(seeds_repeat=pairs.seeds_repeat)
-    of_pairs = _KEPT.setdefault(pairs, {})
-    # The level of intervals is no part of a fit.
-    key = held.tobytes(), repr(dataclasses.replace(options, level=0.5))
+    of_pairs, key = _KEPT.setdefault(pairs, {}), (held.tobytes(), repr(options))
     if key not in of_pairs:
-        rest = np.array(pairs.table["kind"] == "complete")
+        rest = np.array(pairs.table["kind"] == PairKind.COMPLETE)
         rest[np.flatnonzero(rest)[held]] = False
         of_pairs[key] = ArmLaws(pairs.cut(rest) if held.any() else pairs, options)
-    laws = copy.copy(of_pairs[key])
-    laws.options = options
-    return laws
+    return of_pairs[key]
 
 
 def _expected(

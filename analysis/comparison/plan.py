@@ -122,7 +122,9 @@ def history_of(results: pd.DataFrame, name: str) -> tuple[Record, ...]:
 
 
 def earlier_verdict(paired: PairedArm, source: pd.DataFrame) -> list[str]:
-    """A caution where a kept verdict stood on other pairs than those of now."""
+    """A caution where a kept verdict stood on other pairs than those of now, all of them."""
+    if paired.options.where is not None:
+        return []
     here = _ids(paired.beyond or paired.pairs)
     on_arm = _on_arm(paired, history_of(source, VERDICTS))
     return [

@@ -111,8 +111,7 @@ def of_arm(predictions: Sequence[Prediction], arm: str, arms: Sequence[str]) -> 
 
 def _is_list(record: Any) -> bool:
     """Whether it can be what a sweep's folder keeps."""
-    needed = ("at", "predictions", "known")
-    if not isinstance(record, Mapping) or any(name not in record for name in needed):
+    if not isinstance(record, Mapping) or not {"at", "predictions", "known"} <= set(record):
         return False
     return len(record["predictions"]) == len(record["known"])
 

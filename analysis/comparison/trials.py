@@ -108,7 +108,8 @@ class ComparedTrials:
     def keys(self, rows: pd.DataFrame) -> list[Key]:
         """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts)."""
         columns = [rows[name if name in rows else f"{name}_arm"] for name in self.cell_columns]
-        return list(zip(*map(_without_blanks, columns), strict=True))
+        values = [column.astype(object).where(column.notna(), None) for column in columns]
+        return list(zip(*values, strict=True))
 
     def has(self, column: str) -> bool:
         """Whether some trial has a value in ``column``."""
@@ -189,11 +190,9 @@ class ComparedTrials:
 
     def differences(self, arm: str) -> dict[Key, CellMean]:
         """Mean paired difference in each cell, ``arm`` minus the reference."""
-        paired = self.paired(arm)
-        means = cell_means(paired.sample, self.keys(paired.pairs.complete), self.options.level)
-        if not paired.pairs.is_interim:
-            return means
-        return {key: replace(mean, interval=None) for key, mean in means.items()}
+        pairs, level = self.pairs(arm), self.options.level
+        keys = self.keys(pairs.complete)
+        return cell_means(self.paired(arm).sample, keys, None if pairs.is_interim else level)
 
     def lines(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts on which a law in one variable can stand: one setting, one budget for each size."""
@@ -214,16 +213,9 @@ class ComparedTrials:
         for values, rows in self.rows.groupby(list(columns), sort=True, dropna=False):
             arms = set(rows["arm"])
             if others := tuple(arm for arm in self.others if arm in arms and self.reference in arms):
-                part = ComparedTrials(
-                    rows.reset_index(drop=True), self.reference, others, self.options, self.source
-                )
+                part = replace(self, rows=rows.reset_index(drop=True), others=others)
                 parts.append((dict(zip(columns, map(_text, values), strict=True)), part))
         return parts
-
-
-def _without_blanks(column: "pd.Series[Any]") -> list[Any]:
-    """The values of ``column``, None for each blank."""
-    return column.astype(object).where(column.notna(), None).tolist()
 
 
 def _text(value: Any) -> str:
@@ -258,34 +250,26 @@ def compared_trials(
     whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)
     planned = placed(comparison_rows(whole))
     table = planned.dropna(subset=["n_params", "n_tokens"])
+    n_unplaced, told = len(planned) - len(table), list[str]()
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
     others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
-    table, told = _one_run_each(table, options) if others else (table, ())
+    if others:
+        table, n_before = last_of_each_run(table, options.cluster)
+        if n_before:
+            left_out = f"({plural(n_before, 'row')} before it left out)"
+            told.append(f"the last of each run's checkpoints is compared {left_out}")
+        table, by_rate = best_rate_of_each_cell(table, options.settings or ())
+        told += [by_rate] if by_rate else []
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
-    rows = ordered.assign(loss=ordered[options.y])
+    rows, n_left_out = ordered.assign(loss=ordered[options.y]), 0
+    if options.where and "arm" in results:
+        compared = results[results["stage"] != "tuning"] if "stage" in results else results
+        n_left_out = max(compared["arm"].nunique() - len(ranks), 0)
     options = with_default_law(options, rows)
-    n_left_out = _n_arms(results) - len(ranks) if options.where else 0
-    n_unplaced = len(planned) - planned[["n_params", "n_tokens"]].notna().all(axis=1).sum()
     return ComparedTrials(
-        rows, reference, tuple(others), options, results, int(n_unplaced), max(n_left_out, 0), told, asked_law
+        rows, reference, tuple(others), options, results, n_unplaced, n_left_out, tuple(told), asked_law
     )
-
-
-def _one_run_each(table: pd.DataFrame, options: AnalysisOptions) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """``table`` with one run for each cell and seed of an arm, and how it was chosen."""
-    last, n_checkpoints = last_of_each_run(table, options.cluster)
-    best, by_rate = best_rate_of_each_cell(last, options.settings or ())
-    ends = (
-        f"the last of each run's checkpoints is compared ({plural(n_checkpoints, 'row')} before it left out)"
-    )
-    return best, (*([ends] if n_checkpoints else []), *([by_rate] if by_rate else []))
-
-
-def _n_arms(source: pd.DataFrame) -> int:
-    """The arms of the comparison trials among the rows of the source."""
-    compared = source[source["stage"] != "tuning"] if "stage" in source else source
-    return int(compared["arm"].nunique()) if "arm" in source else 1
 
 
 def _others(arms: list[str], reference: str) -> list[str]:
