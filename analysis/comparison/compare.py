@@ -7,23 +7,16 @@ from typing import Any, Literal, Unpack
 
 import pandas as pd
 
+from scalevec.analysis.comparison import words
 from scalevec.analysis.comparison.differences import LossDifference, Part, RungDifference, rung_differences
 from scalevec.analysis.comparison.fairness import Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import of_laws
 from scalevec.analysis.comparison.plan import dropped_trials, earlier_verdict, plan_of
-from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
+from scalevec.analysis.comparison.predictions import Prediction, predictions_of
 from scalevec.analysis.comparison.scale import KeptSigns, ScaleLine, kept_signs, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, evidence_of_all
-from scalevec.analysis.comparison.words import (
-    at_sizes,
-    claim_status,
-    laws_warnings,
-    of_pairs,
-    of_reference,
-    sentence,
-)
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
@@ -209,7 +202,7 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
             f"interval is {trials.options.interval!r}; a comparison chooses its own: allowed is 'auto'"
         )
     require_common_cells(trials)
-    family, notes = evidence_of_all(trials), of_reference(trials)
+    family, notes = evidence_of_all(trials), words.of_reference(trials)
     laws = [of_laws(evidence.paired) for evidence in family]
     lines = with_scale(family, laws, trials.n_arms_left_out)
     signs = kept_signs([evidence.paired.sizes for evidence in family])
@@ -222,10 +215,7 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
 def with_predictions(trials: ComparedTrials, comparisons: Sequence[Comparison]) -> list[Comparison]:
     """``comparisons`` of all arms of ``trials``, each with what was predicted of it."""
     predicted = predictions_of(trials)
-    return [
-        dataclasses.replace(each, predictions=of_arm(predicted, each.arm, trials.others))
-        for each in comparisons
-    ]
+    return [dataclasses.replace(each, predictions=tuple(predicted[each.arm])) for each in comparisons]
 
 
 def require_common_cells(trials: ComparedTrials) -> None:
@@ -246,9 +236,9 @@ def _comparison(
     trials: ComparedTrials, evidence: Evidence, of_laws: Mapping[str, Any], notes: Sequence[str]
 ) -> Comparison:
     """All of one arm."""
-    paired, judgement, line = evidence.paired, evidence.judgement, at_sizes(evidence)
+    paired, judgement, line = evidence.paired, evidence.judgement, words.at_sizes(evidence)
     pairs, names, plan = paired.pairs, (paired.reference, paired.arm), plan_of(paired)
-    caveats = [*of_pairs(paired), *earlier_verdict(paired, trials.source)]
+    caveats = [*words.of_pairs(paired), *earlier_verdict(paired, trials.source)]
     left_out = trials.left_out(names)
     return Comparison(
         reference=paired.reference,
@@ -258,17 +248,21 @@ def _comparison(
         reason=judgement.reason,
         at_sizes=line,
         fair=fair(pairs, *names, effort_of(trials.source, names)),
-        claim_status=claim_status(trials, plan),
-        sentence=sentence(evidence, line, plan),
+        claim_status=words.claim_status(trials, plan),
+        sentence=words.sentence(evidence, line, plan),
         pairs=len(pairs.complete),
         loss_difference=evidence.difference,
         sizes=paired.sizes,
         settings=paired.settings,
         by_rung=tuple(rung_differences(paired)),
         equivalence=evidence.equivalence,
-        warnings=(*notes, *(f"{paired.arm}: {text}" for text in caveats), *laws_warnings(of_laws["laws"])),
+        warnings=(
+            *notes,
+            *(f"{paired.arm}: {text}" for text in caveats),
+            *words.laws_warnings(of_laws["laws"]),
+        ),
         facts=(*trials.chosen, *dropped_trials(trials.source, names)),
-        absences={kind.value: names for kind, names in paired.absences.items() if names},
+        absences={kind.value: names for kind, names in pairs.absences.items() if names},
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
         options=paired.options.with_loss(seeds_repeat=pairs.seeds_repeat),

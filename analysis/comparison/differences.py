@@ -5,15 +5,15 @@ of the others is not its own: it is left out and said. A cell in which a side is
 for the direction alone that it cannot flatter.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from scalevec.analysis.comparison.fairness import SIDES, bounds_of
-from scalevec.analysis.data.pairs import PairKind, Pairs, varying
+from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
@@ -27,7 +27,6 @@ EQUIVALENCE_LEVEL = 0.90
 """Two one-sided tests at 5 % are a 90 % interval inside the margin."""
 ONE_SIDED = (1 - EQUIVALENCE_LEVEL) / 2
 INTERIM = "interim: no interval before every planned pair has a result"
-_Cell = TypeVar("_Cell", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,7 @@ class CellMean:
     n: int
 
 
-def excludes_zero(interval: tuple[float, float] | None) -> bool:
-    """Whether there is an interval, and zero lies outside of it."""
-    return interval is not None and not interval[0] <= 0 <= interval[1]
-
-
-def cell_means(sample: PairedSample, cells: Sequence[_Cell], level: float | None) -> dict[_Cell, CellMean]:
+def cell_means(sample: PairedSample, cells: Sequence[Any], level: float | None) -> dict[Any, CellMean]:
     """Return the mean of ``sample`` in each of ``cells``, the names of its cells [points], in their order.
 
     Each has the noise of its rung, where the cells of that are independent, else that of its own seeds;
@@ -147,11 +141,6 @@ class PairedArm:
     def bounds(self) -> dict[str, BoolArray]:
         """In which complete pairs the loss of each side is only a bound."""
         return bounds_of(self.pairs)
-
-    @cached_property
-    def absences(self) -> dict[PairKind, tuple[str, ...]]:
-        """The pairs that have no difference, by kind."""
-        return self.pairs.absences
 
     @property
     def estimate(self) -> Estimate | None:

@@ -9,14 +9,14 @@ common goes out of a difference. Residuals are those of a fit without the run (f
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Unpack
 
 import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
-from scalevec.analysis.comparison.differences import LossDifference, RungDifference, excludes_zero
+from scalevec.analysis.comparison.differences import LossDifference, RungDifference
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
 from scalevec.analysis.comparison.scale import ScaleLine
@@ -63,23 +63,21 @@ def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
     Raises :class:`DataError` where the points of an arm leave a parameter free.
     """
     laws, options = fitted_laws(arms), arms[0].options
-    jointly = bool(laws[0].points.law.per_arm)
     runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
     signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
-    fitted: list[LawOfArm] = []
-    for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
-        if jointly and fitted:
-            fitted.append(replace(fitted[0], data=data, number=number))
-            continue
-        of_law = arms if jointly else [data]
-        codes = np.searchsorted(runs, np.concatenate([member.clusters.to_numpy(str) for member in of_law]))
+    families = [arms] if laws[0].points.law.per_arm else [[data] for data in arms]
+    fitted: dict[str, LawOfArm] = {}
+    for law, family in zip(laws, families, strict=False):
+        codes = np.searchsorted(runs, np.concatenate([data.clusters.to_numpy(str) for data in family]))
         of_cluster = np.unique(codes, return_inverse=True)[1]
         n_runs = int(of_cluster.max()) + 1
-        reason, refits = _problem(of_law, law, n_runs), None
+        reason, refits = _problem(family, law, n_runs), None
         if not reason:
             refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, of_cluster)[0]))
-        fitted.append(LawOfArm(data, law, 0, refits, n_runs - law.theta.size, reason))
-    return {law.data.arm: law for law in fitted}
+        df = n_runs - law.theta.size
+        for number, data in enumerate(family):
+            fitted[data.arm] = LawOfArm(data, law, number, refits, df, reason)
+    return fitted
 
 
 def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
@@ -262,16 +260,18 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     """The comparison of two sides; ``p_values`` are that of the mean difference, and by Holm."""
     options, (mean, note), (reference, arm) = laws.options, laws.difference(laws.compute), laws.names
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
-    at, multipliers, reason = laws.along_the_line(), laws.multipliers(), None
-    verdict = law_verdict(mean, p_values[1], options, n_arms)
-    for point in at:
-        if point.interval and excludes_zero(point.interval) and mean.value * point.mean < 0 and not reason:
-            against = f"at {point.rung} the difference is {signed(point.mean)} ({span(point.interval)})"
-            reason, verdict = Line("crosses", f"The laws cross: {against}: no mean decides."), "undecided"
+    at, multipliers = laws.along_the_line(), laws.multipliers()
+    where = f"{at[0].rung} to {count(at[-1].n_params)}"
+    against = [
+        f"at {point.rung} the difference is {signed(point.mean)} ({span(point.interval)})"
+        for point in at
+        if point.interval and mean.value * point.mean < 0 and _excludes_zero(point)
+    ]
+    verdict = "undecided" if against else law_verdict(mean, p_values[1], options, n_arms)
+    reason = Line("crosses", f"The laws cross: {against[0]}: no mean decides.") if against else None
     error = mean.standard_error if mean.has_noise else None
     of_mean = LossDifference(mean.value, interval, *p_values, mean.df, error)
     n_runs = [f"{side.data.arm} {side.data.clusters.nunique()}" for side in laws.arms]
-    where = f"{at[0].rung} to {count(at[-1].n_params)}"
     return Comparison(
         reference=reference,
         arm=arm,
@@ -282,7 +282,7 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
         with_scale=ScaleLine("none", "says nothing: no pairs"),
         fair=Line("unknown", f"not known: by the law {options.law} of each, which no pairs check"),
         claim_status=Line("no_plan", "no plan"),
-        sentence=" ".join([_sentence(laws, verdict, of_mean, note), *([reason.text] if reason else [])]),
+        sentence=_sentence(laws, verdict, of_mean, note, where) + (f" {reason.text}" if reason else ""),
         loss_difference=of_mean,
         by_rung=at,
         compute_multipliers=multipliers[:1],
@@ -310,9 +310,13 @@ def _at_sizes(
         return Line("within_margin_on_average", f"within margin on average, {where}")
     if word is None:
         return Line("not_resolved", f"not resolved{f' ({note})' if note else ''}, {where}")
-    if all(excludes_zero(point.interval) for point in at):
+    if all(map(_excludes_zero, at)):
         return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
     return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
+
+
+def _excludes_zero(point: RungDifference) -> bool:
+    return point.interval is not None and not point.interval[0] <= 0 <= point.interval[1]
 
 
 def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> Verdict:
@@ -324,17 +328,16 @@ def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, 
     return "equivalent" if within and within * n_arms < alpha else "undecided"
 
 
-def _sentence(laws: LawsOnLine, verdict: Verdict, of_mean: LossDifference, note: str) -> str:
+def _sentence(laws: LawsOnLine, verdict: Verdict, of_mean: LossDifference, note: str, where: str) -> str:
     margin = f" within {laws.options.margin}" if verdict == "equivalent" else ""
     noise = note
     if of_mean.interval:
         level, df = percent(laws.options.level), degrees(of_mean.df)
         noise = f"{level} interval {span(of_mean.interval)}, {df}, Holm p {p_value(of_mean.p_holm)}"
-    low, high = (count(size) for size in laws.places(laws.compute)["N"][[0, -1]])
     return (
         f"{opening(verdict, laws.names[1], laws.names[0])}{margin}, by their laws: "
         f"mean difference {signed(of_mean.mean or 0.0)} ({noise}) at {laws.ratio:.3g} tokens per parameter "
-        f"from N {low} to {high}, which no pairs check."
+        f"from {where}, which no pairs check."
     )
 
 

@@ -227,6 +227,8 @@ class ArmLaws(TwoLaws):
         self.compute = self.x[0]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in SIDES]
         super().__init__(_fitted(self.x, losses, dataclasses.replace(options, x="C")), options)
+        # The parameters of one side; a shared one counts as half of one.
+        self.n_free = sum(fit.theta.size for fit in self.fits) / len(SIDES)
         self.sample = sample_of(pairs)
         replicates, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
         if self.df:
@@ -246,11 +248,6 @@ class ArmLaws(TwoLaws):
     def _by_side(values: Sequence[FloatArray]) -> FloatArray:
         """``values`` of the points of each fit as [sides, points]."""
         return np.concatenate(values).reshape(len(SIDES), -1)
-
-    @property
-    def _n_free(self) -> float:
-        """The parameters of one side; a shared one counts as half of one."""
-        return sum(fit.theta.size for fit in self.fits) / len(SIDES)
 
     def _replicate_losses(self, *, interim: bool) -> tuple[FloatArray, float, str]:
         """Losses of replicates [draws, sides, points], degrees of freedom (0: none), and a remark."""
@@ -273,7 +270,7 @@ class ArmLaws(TwoLaws):
         if len(np.unique(sample.cells)) < FEWEST_RUNGS_WITHOUT_SEEDS:
             return none, 0, "no interval: one seed per rung carries none"
         residuals = self._by_side([fit.residuals() for fit in self._squares()])
-        df = residuals.shape[1] - self._n_free
+        df = residuals.shape[1] - self.n_free
         losses = replicates_of(list(bases), residuals @ residuals.T / df, options.bootstrap, options.seed)
         return np.stack(losses, axis=1), df, "noise from the residuals: no seed repeats"
 
@@ -281,7 +278,7 @@ class ArmLaws(TwoLaws):
         self, bases: FloatArray, clusters: npt.NDArray[Any]
     ) -> tuple[FloatArray, float, str]:
         codes = np.unique(clusters, return_inverse=True)[1]
-        n_clusters, n_free = int(codes.max()) + 1, self._n_free
+        n_clusters, n_free = int(codes.max()) + 1, self.n_free
         if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
             few = f"no interval: {n_clusters} independent clusters, fewer than {FEWEST_CLUSTERS}"
             return np.empty(0), 0, few

@@ -23,13 +23,7 @@ from scalevec.analysis.fits.hold_out import held_rows, lack_of_fit
 from scalevec.analysis.formatting import joined, signed, span
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.rung_noise import (
-    Component,
-    RungNoise,
-    longer,
-    satterthwaite,
-    with_split,
-)
+from scalevec.analysis.statistics.rung_noise import Component, RungNoise, longer, satterthwaite, with_split
 from scalevec.analysis.statistics.sample import sample_of
 
 BATCHES = 1.1
@@ -115,7 +109,7 @@ def of_laws(paired: PairedArm) -> dict[str, Any]:
     against, bound = "", dict.fromkeys(side for size in paired.sizes for side in size.bound)
     if bound:
         against = f"a loss of {' and '.join(paired.names[side] for side in bound)} is only a bound"
-    elif paired.absences[PairKind.ARM_DIVERGED] or paired.absences[PairKind.REFERENCE_DIVERGED]:
+    elif pairs.absences[PairKind.ARM_DIVERGED] or pairs.absences[PairKind.REFERENCE_DIVERGED]:
         against = "a side of some pairs diverged"
     shown, change = laws_of_pairs(paired, options, against), None
     multipliers: tuple[Multiplier, ...] = ()

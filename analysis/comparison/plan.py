@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import PairedArm
+from scalevec.analysis.comparison.differences import PairedArm, corrected_differences
 from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.statistics.looks import Look, sequential_p
@@ -112,21 +112,12 @@ def _judged_pairs(paired: PairedArm, verdicts: Sequence[Record]) -> set[Ids]:
     return next((pairs for _, pairs in reversed(_on_arm(paired, verdicts)) if pairs & here), set())
 
 
-def history_of(results: pd.DataFrame, name: str) -> tuple[Record, ...]:
-    """What the table brings along under ``name``, without what cannot be what was written."""
-    needed = {VERDICTS: ("reference", "arm", "verdict", "pairs"), DROPPED: ("arm", "rung", "seed", "state")}
-    entries = results.attrs.get(name, ())
-    return tuple(
-        entry for entry in entries if isinstance(entry, Mapping) and all(key in entry for key in needed[name])
-    )
-
-
 def earlier_verdict(paired: PairedArm, source: pd.DataFrame) -> list[str]:
     """A caution where a kept verdict stood on other pairs than those of now, all of them."""
     if paired.options.where is not None:
         return []
     here = _ids(paired.beyond or paired.pairs)
-    on_arm = _on_arm(paired, history_of(source, VERDICTS))
+    on_arm = _on_arm(paired, source.attrs.get(VERDICTS, ()))
     return [
         f"an earlier verdict ({record['verdict']}, {str(record.get('at', 'no date'))[:10]}) stood on "
         f"{len(record['pairs'])} pairs, of which {len(pairs - here)} are not in this comparison"
@@ -140,10 +131,9 @@ def plan_of(paired: PairedArm) -> dict[str, Any]:
     look, pairs, beyond = paired.look, paired.pairs, paired.beyond
     exploratory = None
     if beyond is not None and len(beyond.complete) > len(pairs.complete):
-        estimate, n_pairs = replace(paired, pairs=beyond).estimate, len(beyond.complete)
-        if estimate:
-            error = estimate.standard_error if estimate.has_noise else None
-            exploratory = {"mean": estimate.value, "standard_error": error, "pairs": n_pairs}
+        [later] = corrected_differences([replace(paired, pairs=beyond)])
+        error, n_pairs = later.standard_error, len(beyond.complete)
+        exploratory = {"mean": later.mean, "standard_error": error, "pairs": n_pairs}
     return {
         "pairs": pairs.n_planned,
         "with_result": pairs.n_planned - pairs.n_without_result,
@@ -159,7 +149,7 @@ def dropped_trials(source: pd.DataFrame, arms: Sequence[str]) -> list[str]:
     dropped = [
         f"{entry['arm']} {entry['rung']}, seed {entry['seed']} "
         f"({': '.join(str(entry[key]) for key in ('state', 'cause') if entry.get(key))})"
-        for entry in history_of(source, DROPPED)
+        for entry in source.attrs.get(DROPPED, ())
         if entry["arm"] in arms
     ]
     return [f"dropped by the sweep file: {'; '.join(dropped)}"] if dropped else []

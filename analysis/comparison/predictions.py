@@ -10,7 +10,7 @@ predicted difference came true where the mean lies in its interval, which is abo
 included.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -90,30 +90,18 @@ def words_of(entry: Record) -> str:
     return f"{of_what}: {signed(entry['difference'])} ({span(entry['interval'])})"
 
 
-def predictions_of(trials: ComparedTrials) -> list[Prediction]:
-    """Return every prediction that the table brings along with what came of it, the newest list first."""
-    lists = [record for record in trials.source.attrs.get(PREDICTIONS, ()) if _is_list(record)]
-    judged = [_judged(trials, record, stands=record is lists[-1]) for record in lists]
-    return [prediction for of_list in reversed(judged) for prediction in of_list]
+def predictions_of(trials: ComparedTrials) -> dict[str, list[Prediction]]:
+    """Return what came of every prediction that the table brings along, the newest list first, by arm.
 
-
-def of_arm(predictions: Sequence[Prediction], arm: str, arms: Sequence[str]) -> tuple[Prediction, ...]:
-    """Those that stand beside the comparison of ``arm``, one of the ``arms`` that are compared.
-
-    Each stands with exactly one: its own, else its reference, else (its arms are gone) the first.
+    Each stands with one arm that is compared: its own, else its reference, else (both are gone) the first.
     """
-
-    def home(prediction: Prediction) -> str:
-        return next((name for name in (prediction.arm, prediction.reference) if name in arms), arms[0])
-
-    return tuple(prediction for prediction in predictions if home(prediction) == arm)
-
-
-def _is_list(record: Any) -> bool:
-    """Whether it can be what a sweep's folder keeps."""
-    if not isinstance(record, Mapping) or not {"at", "predictions", "known"} <= set(record):
-        return False
-    return len(record["predictions"]) == len(record["known"])
+    lists = trials.source.attrs.get(PREDICTIONS, ())
+    of_arms: dict[str, list[Prediction]] = {arm: [] for arm in trials.others}
+    for record in reversed(lists):
+        for prediction in _judged(trials, record, stands=record is lists[-1]):
+            named = (name for name in (prediction.arm, prediction.reference) if name in of_arms)
+            of_arms[next(named, trials.others[0])].append(prediction)
+    return of_arms
 
 
 def _judged(trials: ComparedTrials, record: Record, *, stands: bool) -> Iterator[Prediction]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
-from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
+from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
 from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
@@ -158,7 +158,7 @@ class ComparedTrials:
     @cached_property
     def _family(self) -> dict[str, PairedArm]:
         family, looks = [self._all_pairs(arm) for arm in self.others], self.options.looks
-        verdicts = history_of(self.source, VERDICTS)
+        verdicts = self.source.attrs.get(VERDICTS, ())
         due = at_looks(family, looks) if looks else [as_first_judged(each, verdicts) for each in family]
         return {paired.arm: paired for paired in due}
 

@@ -33,6 +33,15 @@ Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "i
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """A verdict, the ``scope`` (sizes) that it speaks of, and the ``reason`` why it is no claim."""
+
+    verdict: Verdict
+    scope: Line
+    reason: Line | None = None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the verdict on an arm is written from: its pairs, and p-values by Holm over the source's arms."""
 
@@ -97,18 +106,34 @@ class Evidence:
         }
 
     @cached_property
-    def judgement(self) -> "Judgement":
+    def judgement(self) -> Judgement:
         """The verdict by the first rule that matches."""
-        return _decide(self)
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A verdict, the ``scope`` (sizes) that it speaks of, and the ``reason`` why it is no claim."""
-
-    verdict: Verdict
-    scope: Line
-    reason: Line | None = None
+        paired, pairs, y = self.paired, self.paired.pairs, self.paired.options.y
+        scope, arm_diverged = scope_of(paired, paired.judged), paired.pairs.absences[PairKind.ARM_DIVERGED]
+        any_diverged = arm_diverged or paired.pairs.absences[PairKind.REFERENCE_DIVERGED]
+        if pairs.same_trials:
+            return Judgement("equivalent", scope)
+        if pairs.is_interim:
+            return Judgement("incomplete", scope, Line("incomplete", _missing(paired)))
+        if not (len(pairs.complete) or any_diverged):
+            return Judgement(
+                "invalid", scope, Line("no_pair", f"no pair with {paired.reference} has a result")
+            )
+        if not is_loss(y):
+            return Judgement("undecided", scope, Line("no_loss", f"{y} is no loss"))
+        if equal := equal_losses(paired.reference, paired.arm, pairs):
+            return Judgement("undecided", scope, Line("equal", equal))
+        if arm_diverged and self.divergence_p < self.alpha and not paired.bounds["arm"].any():
+            rungs = pairs.of_kind(PairKind.ARM_DIVERGED)["rung"].astype(str)
+            return Judgement("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
+        equivalence_p = self.equivalence.get("p_holm")
+        if equivalence_p is not None and equivalence_p < ONE_SIDED and not any_diverged:
+            return Judgement("equivalent", scope_of(paired, self.unbounded))
+        if not self.is_significant or paired.estimate is None:
+            return Judgement("undecided", scope, _lack(self))
+        verdict: Verdict = "better" if paired.estimate.value < 0 else "worse"
+        reason = _block(paired, verdict)
+        return Judgement("undecided", scope, reason) if reason else Judgement(verdict, scope)
 
 
 def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
@@ -141,36 +166,9 @@ def _sign_p(pairs: Pairs) -> float:
     return inference.sign_p(worse, better) if worse > better else 1.0
 
 
-def _decide(evidence: Evidence) -> Judgement:
-    paired, pairs, y = evidence.paired, evidence.paired.pairs, evidence.paired.options.y
-    scope, arm_diverged = scope_of(paired, paired.judged), paired.absences[PairKind.ARM_DIVERGED]
-    any_diverged = arm_diverged or paired.absences[PairKind.REFERENCE_DIVERGED]
-    if pairs.same_trials:
-        return Judgement("equivalent", scope)
-    if pairs.is_interim:
-        return Judgement("incomplete", scope, Line("incomplete", _missing(paired)))
-    if not (len(pairs.complete) or any_diverged):
-        return Judgement("invalid", scope, Line("no_pair", f"no pair with {paired.reference} has a result"))
-    if not is_loss(y):
-        return Judgement("undecided", scope, Line("no_loss", f"{y} is no loss"))
-    if equal := equal_losses(paired.reference, paired.arm, pairs):
-        return Judgement("undecided", scope, Line("equal", equal))
-    if arm_diverged and evidence.divergence_p < evidence.alpha and not paired.bounds["arm"].any():
-        rungs = pairs.of_kind(PairKind.ARM_DIVERGED)["rung"].astype(str)
-        return Judgement("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
-    equivalence_p = evidence.equivalence.get("p_holm")
-    if equivalence_p is not None and equivalence_p < ONE_SIDED and not any_diverged:
-        return Judgement("equivalent", scope_of(paired, evidence.unbounded))
-    if not evidence.is_significant or paired.estimate is None:
-        return Judgement("undecided", scope, _lack(evidence))
-    verdict: Verdict = "better" if paired.estimate.value < 0 else "worse"
-    reason = _block(paired, verdict)
-    return Judgement("undecided", scope, reason) if reason else Judgement(verdict, scope)
-
-
 def _missing(paired: PairedArm) -> str:
     """What is still to be run, and what a person must settle."""
-    waiting, failed = (len(paired.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
+    waiting, failed = (len(paired.pairs.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
     parts = [f"{plural(waiting, 'pair')} without a result"] if waiting else []
     if failed:
         parts.append(
@@ -186,7 +184,7 @@ def _block(paired: PairedArm, verdict: Verdict) -> Line | None:
     """Why ``verdict`` must not be given although the mean says so."""
     better = verdict == "better"
     code, name = ("arm_diverged", paired.arm) if better else ("reference_diverged", paired.reference)
-    if names := paired.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
+    if names := paired.pairs.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
         of_all = f"{len(names)} of {paired.pairs.n_planned} pairs"
         return Line(code, f"{name} diverged where the other did not ({of_all})")
     sign, word = (1, "higher") if better else (-1, "lower")
@@ -202,7 +200,7 @@ def _lack(evidence: Evidence) -> Line:
     """What an arm without a significant mean lacks."""
     paired, estimate, p = evidence.paired, evidence.paired.estimate, evidence.difference.p_value
     if estimate is None:
-        code = "arm_diverged" if paired.absences[PairKind.ARM_DIVERGED] else "reference_diverged"
+        code = "arm_diverged" if paired.pairs.absences[PairKind.ARM_DIVERGED] else "reference_diverged"
         return Line(code, "no pair has two completed trials")
     if paired.one_sided:
         lower = estimate.value < 0

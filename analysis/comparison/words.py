@@ -103,10 +103,8 @@ def _of_sizes(evidence: Evidence) -> Line:
     if paired.one_sided:
         name = paired.reference if mean < 0 else paired.arm
         return Line("bounded", f"not judged: the loss of {name} is only a bound")
-    seen = evidence.detectable
-    return Line(
-        "not_resolved", f"not resolved ({f'this design sees {seen:.2g}' if seen else 'no noise figure'})"
-    )
+    seen = f"this design sees {evidence.detectable:.2g}" if evidence.detectable else "no noise figure"
+    return Line("not_resolved", f"not resolved ({seen})")
 
 
 def _named(parts: Sequence[Part], every: Sequence[Part] = ()) -> str:
@@ -144,23 +142,23 @@ def sentence(evidence: Evidence, line: Line, plan: Mapping[str, Any]) -> str:
     """The verdict with what holds at the sizes, the mean and its figures; the estimate of later pairs."""
     paired, reason = evidence.paired, evidence.judgement.reason
     start, estimate = opening(evidence.judgement.verdict, paired.arm, paired.reference), paired.estimate
-    later = ""
-    if after := plan["exploratory"]:
-        error = after["standard_error"]
-        noise = "no noise figure" if error is None else f"standard error {error:.4f}"
-        of_all = f"over all {after['pairs']} pairs the difference is {signed(after['mean'])} ({noise})"
-        later = f" Exploratory, after the plan: {of_all}."
+    later, after = "", plan["exploratory"]
+    if after:
+        of_all = f"over all {after['pairs']} pairs the difference is {signed(after['mean'])}"
+        later = f" Exploratory, after the plan: {of_all} ({_noise(after['standard_error'])})."
     if evidence.judgement.verdict == "incomplete":
         so_far, missing = "", f". Missing: {reason.text}" if reason else ""
         if estimate:
-            noise = (
-                f"standard error {estimate.standard_error:.4f}" if estimate.has_noise else "no noise figure"
-            )
+            noise = _noise(evidence.difference.standard_error)
             so_far = f". So far {_value(evidence)} ({noise}); no claim before the plan is done"
         return f"{start}: {paired.progress}{so_far}{missing}.{later}"
     why = f" ({reason.text})" if reason and reason.code != "noise" else ""
     size = "" if estimate is None or paired.pairs.same_trials else f". {_mean(evidence)}"
     return f"{start}{why}: {line.text}{size}.{later}"
+
+
+def _noise(standard_error: float | None) -> str:
+    return "no noise figure" if standard_error is None else f"standard error {standard_error:.4f}"
 
 
 def _value(evidence: Evidence) -> str:
@@ -264,7 +262,7 @@ def of_pairs(paired: PairedArm) -> list[str]:
     pairs, reference, arm = paired.pairs, paired.reference, paired.arm
     warnings = [
         f"{_ABSENT[kind].format(reference)}: {few(names)}; no number enters the mean difference"
-        for kind, names in paired.absences.items()
+        for kind, names in pairs.absences.items()
         if names and kind in _ABSENT
     ]
     if pairs.one_sided:
