@@ -197,10 +197,8 @@ def compare(
 
 def compared(trials: ComparedTrials) -> list[Comparison]:
     """Compare every other arm of ``trials`` with the reference. Raises :class:`DataError`."""
-    if trials.options.interval != "auto":
-        raise DataError(
-            f"interval is {trials.options.interval!r}; a comparison chooses its own: allowed is 'auto'"
-        )
+    if (interval := trials.options.interval) != "auto":
+        raise DataError(f"interval is {interval!r}; a comparison chooses its own: allowed is 'auto'")
     require_common_cells(trials)
     family, notes = evidence_of_all(trials), words.of_reference(trials)
     laws = [of_laws(evidence.paired) for evidence in family]

@@ -231,14 +231,12 @@ class PairedArm:
         complete = self.pairs.complete
         places = complete.drop_duplicates(["rung", "n_tokens"])
         places = places.sort_values("compute_reference", kind="stable")
-        several = places["rung"].duplicated(keep=False).any()
-        return [
-            (
-                f"{rung} with {count(tokens)} tokens" if several else str(rung),
-                ((complete["rung"] == rung) & (complete["n_tokens"] == tokens)).to_numpy(bool),
-            )
-            for rung, tokens in zip(places["rung"], places["n_tokens"], strict=True)
-        ]
+        several, sizes = places["rung"].duplicated(keep=False).any(), []
+        for rung, tokens in zip(places["rung"], places["n_tokens"], strict=True):
+            name = f"{rung} with {count(tokens)} tokens" if several else str(rung)
+            of_size = (complete["rung"] == rung) & (complete["n_tokens"] == tokens)
+            sizes.append((name, of_size.to_numpy(bool)))
+        return sizes
 
     @cached_property
     def sizes(self) -> tuple[Part, ...]:

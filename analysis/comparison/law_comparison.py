@@ -101,29 +101,28 @@ class LawsOnLine(TwoLaws):
 
     def __init__(self, reference: LawOfArm, arm: LawOfArm, ratio: float) -> None:
         super().__init__([(side.law, side.number) for side in (reference, arm)], arm.data.options)
-        self.arms, self.ratio, self.compute = (reference, arm), ratio, self._line((reference, arm), ratio)
-        self.names = (reference.data.arm, arm.data.arm)
+        self.arms, self.ratio, self.names = (reference, arm), ratio, (reference.data.arm, arm.data.arm)
+        self.compute = self._line()
         self.remark = reference.reason or arm.reason
         refits = [side.refits for side in self.arms[: len(self.fits)] if side.refits]
         if not self.remark:
             self.draw(refits)
 
-    @staticmethod
-    def _line(arms: Sequence[LawOfArm], ratio: float) -> FloatArray:
+    def _line(self) -> FloatArray:
         """Compute along the sizes and tokens that both were run at."""
-        rows, convention = [side.data.rows for side in arms], arms[0].data.options.n_convention
+        rows, convention = [side.data.rows for side in self.arms], self.options.n_convention
         sizes = [parameters_of(of_arm, convention) for of_arm in rows]
         tokens = [of_arm["n_tokens"].to_numpy(float) for of_arm in rows]
-        at_ratio = [*sizes, *(of_arm / ratio for of_arm in tokens)]
+        at_ratio = [*sizes, *(of_arm / self.ratio for of_arm in tokens)]
         low, high = max(values.min() for values in at_ratio), min(values.max() for values in at_ratio)
         if not low < high:
             spans = " and ".join(
                 f"N {count(n.min())} to {count(n.max())}, D {count(d.min())} to {count(d.max())}"
                 for n, d in zip(sizes, tokens, strict=True)
             )
-            names = " and ".join(repr(side.data.arm) for side in arms)
-            raise DataError(f"{names} ({spans}) have no size in common at {ratio:.3g} tokens per parameter")
-        return np.asarray(6 * ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
+            names, at = " and ".join(map(repr, self.names)), f"{self.ratio:.3g} tokens per parameter"
+            raise DataError(f"{names} ({spans}) have no size in common at {at}")
+        return np.asarray(6 * self.ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
 
     def places(self, compute: FloatArray) -> dict[str, FloatArray]:
         """N, D and C at ``compute`` on the line."""
@@ -368,7 +367,7 @@ def compare_arms(
 
 
 def pairs_or_laws(
-    trials: ComparedTrials, by: Basis | None = None, tokens_per_parameter: float | None = None
+    trials: ComparedTrials, by: Basis | None = None, ratio: float | None = None
 ) -> tuple[list[Comparison], list[Comparison]]:
     """The same of ``trials``. Raises :class:`DataError`."""
     unpaired = [arm for arm in trials.others if not trials.pairs(arm).n_planned]
@@ -378,9 +377,7 @@ def pairs_or_laws(
     results, reference, options = trials.source, trials.reference, trials.options
     rows = results[results["arm"].isin([reference, *chosen])]
     try:
-        laws = compare_by_laws(
-            rows, reference=reference, options=options, tokens_per_parameter=tokens_per_parameter
-        )
+        laws = compare_by_laws(rows, reference=reference, options=options, tokens_per_parameter=ratio)
     except DataError as error:
         if by:
             raise

@@ -34,6 +34,8 @@ _KEPT: WeakKeyDictionary[Pairs, dict[tuple[bytes, str], ArmLaws]] = WeakKeyDicti
 """The laws of pairs that are still in use, by the rows that are left out and the options."""
 EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
 """What is predicted of a held rung, as weights of the losses of reference and arm."""
+Expected = dict[str, tuple[float, tuple[float, float] | None]]
+"""Each of those with its interval."""
 
 
 def line_problem(pairs: Pairs, law: str) -> str:
@@ -235,9 +237,7 @@ def _laws_without(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> Ar
     return of_pairs[key]
 
 
-def _expected(
-    laws: ArmLaws, pairs: Pairs, held: BoolArray, options: AnalysisOptions
-) -> dict[str, tuple[float, tuple[float, float] | None]]:
+def _expected(laws: ArmLaws, pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> Expected:
     """What each of :data:`EXPECTED` should be at the ``held`` complete pairs by the ``laws`` of the others.
 
     The interval holds the noise of the laws through the other rungs and that of the held pairs' own mean,
@@ -250,7 +250,7 @@ def _expected(
     # In log loss, as that of the laws: pooled over rungs it is in proportion to the loss.
     noise = RungNoise(np.log(losses), sample.cells, sample.clusters, sample.rungs)
     at = [complete.loc[held, f"compute_{side}"].to_numpy(float)[None] for side in SIDES]
-    expected: dict[str, tuple[float, tuple[float, float] | None]] = {}
+    expected: Expected = {}
     for name, weights in EXPECTED.items():
         signs = np.array(weights)
 

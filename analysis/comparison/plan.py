@@ -113,7 +113,7 @@ def _judged_pairs(paired: PairedArm, verdicts: Sequence[Record]) -> set[Ids]:
 
 
 def earlier_verdict(paired: PairedArm, source: pd.DataFrame) -> list[str]:
-    """A caution where a kept verdict stood on other pairs than those of now, all of them."""
+    """A caution where a kept verdict stood on other pairs than those of now; none of chosen rows."""
     if paired.options.where is not None:
         return []
     here = _ids(paired.beyond or paired.pairs)

@@ -131,11 +131,11 @@ class ComparedTrials:
     def values(self, arm: str, column: str) -> dict[Key, list[Any]]:
         """The distinct values of ``column`` of the completed trials of ``arm`` in each cell, in order."""
         rows = self.of_arm(arm, "completed")
-        values: dict[Key, dict[Any, None]] = {}
+        values: dict[Key, list[Any]] = {}
         for key, value in zip(self.keys(rows), rows.get(column, ()), strict=False):
-            if value == value and value != "":
-                values.setdefault(key, {})[value] = None
-        return {key: list(distinct) for key, distinct in values.items()}
+            if value == value and value != "" and value not in values.setdefault(key, []):
+                values[key].append(value)
+        return values
 
     def compute(self, arm: str) -> dict[Key, float]:
         """C of ``arm`` in each cell, FLOPs."""
@@ -286,8 +286,6 @@ def compared_losses(
     results: pd.DataFrame, reference: str, options: AnalysisOptions, *, may_be_alone: bool = False
 ) -> ComparedTrials:
     """The same for tables and figures, which show losses only. Raises :class:`DataError`."""
-    if not is_loss(options.y):
-        raise DataError(
-            f"y is {options.y!r}; a table shows losses: allowed is a column whose name starts with loss"
-        )
+    if not is_loss(y := options.y):
+        raise DataError(f"y is {y!r}; a table shows losses: allowed is a column whose name starts with loss")
     return compared_trials(results, reference, options, may_be_alone=may_be_alone)

@@ -73,9 +73,9 @@ class Evidence:
     def detectable(self) -> float | None:
         """The difference that the design of the mean sees, after Holm's correction; None without noise."""
         paired, difference = self.paired, self.difference
-        p_values, level = (difference.p_value, difference.p_holm), paired.options.level
-        needed = paired.over_looks(inference.level_of_holm(level, *p_values, self.n_arms))
-        return inference.detectable(paired.estimate, needed) if paired.estimate else None
+        p, p_holm = difference.p_value, difference.p_holm
+        needed = inference.level_of_holm(paired.options.level, p, p_holm, self.n_arms)
+        return inference.detectable(paired.estimate, paired.over_looks(needed)) if paired.estimate else None
 
     @cached_property
     def equivalence(self) -> dict[str, Any]:
@@ -109,16 +109,15 @@ class Evidence:
     def judgement(self) -> Judgement:
         """The verdict by the first rule that matches."""
         paired, pairs, y = self.paired, self.paired.pairs, self.paired.options.y
-        scope, arm_diverged = scope_of(paired, paired.judged), paired.pairs.absences[PairKind.ARM_DIVERGED]
-        any_diverged = arm_diverged or paired.pairs.absences[PairKind.REFERENCE_DIVERGED]
+        scope, arm_diverged = scope_of(paired, paired.judged), pairs.absences[PairKind.ARM_DIVERGED]
+        any_diverged = arm_diverged or pairs.absences[PairKind.REFERENCE_DIVERGED]
         if pairs.same_trials:
             return Judgement("equivalent", scope)
         if pairs.is_interim:
             return Judgement("incomplete", scope, Line("incomplete", _missing(paired)))
         if not (len(pairs.complete) or any_diverged):
-            return Judgement(
-                "invalid", scope, Line("no_pair", f"no pair with {paired.reference} has a result")
-            )
+            no_pair = Line("no_pair", f"no pair with {paired.reference} has a result")
+            return Judgement("invalid", scope, no_pair)
         if not is_loss(y):
             return Judgement("undecided", scope, Line("no_loss", f"{y} is no loss"))
         if equal := equal_losses(paired.reference, paired.arm, pairs):
@@ -171,10 +170,8 @@ def _missing(paired: PairedArm) -> str:
     waiting, failed = (len(paired.pairs.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
     parts = [f"{plural(waiting, 'pair')} without a result"] if waiting else []
     if failed:
-        parts.append(
-            f"{plural(failed, 'pair')} that failed or were cancelled: run them again (scalevec retry), or "
-            "drop them by a rule of exclude in the sweep file"
-        )
+        remedy = "run them again (scalevec retry), or drop them by a rule of exclude in the sweep file"
+        parts.append(f"{plural(failed, 'pair')} that failed or were cancelled: {remedy}")
     if paired.pairs.next_look:
         parts.append(f"the next declared look is at {paired.pairs.next_look} seeds")
     return "; ".join(parts)
@@ -229,10 +226,9 @@ def scope_of(paired: PairedArm, sizes: Sequence[Part]) -> Line:
         return Line("none", "no size")
     if len(judged) == 1:
         return Line("one_size", f"one size, {judged[0]}")
-    planned = paired.pairs.table[paired.pairs.table["kind"] != PairKind.UNPAIRED]
-    reached, largest = (
-        float((rows["size"] * rows["n_tokens"]).max()) for rows in (paired.pairs.complete, planned)
-    )
+    pairs, table = paired.pairs, paired.pairs.table
+    both_sides = (pairs.complete, table[table["kind"] != PairKind.UNPAIRED])
+    reached, largest = (float((rows["size"] * rows["n_tokens"]).max()) for rows in both_sides)
     if judged[-1] != names[-1] or reached < 0.999 * largest:
         return Line("up_to", f"up to {judged[-1]}")
     if len(judged) < len(names):

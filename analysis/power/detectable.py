@@ -91,11 +91,10 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
         for arm in map(trials.paired, trials.others)
         if arm.sample.split and arm.estimate and arm.estimate.split_error is not None
     ]
-    figure = NoiseFigure(noise.sd, slope, f"a pilot with {degrees(noise.df)}")
-    if not splits:
-        return figure
-    split = float(np.sqrt(np.mean([error**2 for error, _ in splits])))
-    return dataclasses.replace(figure, split=split, split_tokens=splits[0][1])
+    source, split, tokens = f"a pilot with {degrees(noise.df)}", 0.0, 0.0
+    if splits:
+        split, tokens = float(np.sqrt(np.mean([error**2 for error, _ in splits]))), splits[0][1]
+    return NoiseFigure(noise.sd, slope, source, split, tokens)
 
 
 def independent_pairs(trials: ComparedTrials) -> pd.DataFrame:
@@ -196,10 +195,8 @@ class PowerAnalysis:
 
 def _words(effect: Detectable) -> str:
     if effect.difference is None:
-        return (
-            "nothing: without a second seed, or one seed at "
-            f"{FEWEST_RUNGS_WITHOUT_SEEDS} rungs or more, there is no noise figure of its own"
-        )
+        many = f"one seed at {FEWEST_RUNGS_WITHOUT_SEEDS} rungs or more"
+        return f"nothing: without a second seed, or {many}, there is no noise figure of its own"
     multiplier = f", a compute multiplier of {effect.multiplier:.3f}" if effect.multiplier else ""
     basis = ", from the spread between rungs: one seed each, equal gain at all" if effect.between else ""
     freedom = f"{'' if effect.between else 'up to '}{degrees(effect.df)}{basis}"
