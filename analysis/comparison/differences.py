@@ -159,6 +159,7 @@ class PairedArm:
 
     @cached_property
     def _deciding(self) -> tuple[Estimate | None, BoolArray, bool]:
+        """The mean that decides, its pairs [complete pairs], whether bounds forbid a claim by its sign."""
         sample, masks = self.sample, [of_size for _, of_size in self._of_sizes]
         usable = np.ones(len(sample.values), bool)
         if not len(usable):
