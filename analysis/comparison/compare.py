@@ -7,29 +7,16 @@ from typing import Any, Literal, Unpack
 
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import (
-    LossDifference,
-    Part,
-    RungDifference,
-    rung_differences,
-    trend_per_decade,
-)
+from scalevec.analysis.comparison import words
+from scalevec.analysis.comparison.differences import LossDifference, Part, RungDifference, rung_differences
 from scalevec.analysis.comparison.fairness import Line, effort_of, fair
 from scalevec.analysis.comparison.line_laws import Multiplier
-from scalevec.analysis.comparison.pair_laws import common_range, laws_of_pairs
-from scalevec.analysis.comparison.plan import (
-    claim_status,
-    dropped_trials,
-    earlier_verdict,
-    exploratory_sentence,
-    plan_of,
-)
-from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
+from scalevec.analysis.comparison.pair_laws import of_laws
+from scalevec.analysis.comparison.plan import dropped_trials, earlier_verdict, plan_of
+from scalevec.analysis.comparison.predictions import Prediction, predictions_of
 from scalevec.analysis.comparison.scale import KeptSigns, ScaleLine, kept_signs, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.comparison.verdict import Evidence, Judgement, Verdict, decide, evidence_of_all
-from scalevec.analysis.comparison.words import at_sizes, of_laws, of_pairs, of_reference, sentence
-from scalevec.analysis.data.pairs import PairKind
+from scalevec.analysis.comparison.verdict import Evidence, Verdict, evidence_of_all
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
@@ -155,7 +142,21 @@ class Comparisons(dict[str, Comparison]):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each arm: its difference with interval (in the unit of y), verdict and the four lines."""
-        return pd.DataFrame([_row(comparison) for comparison in self.values()])
+        return pd.DataFrame(
+            [
+                {
+                    "arm": arm,
+                    "verdict": each.verdict,
+                    "scope": each.scope.text,
+                    "difference": each.loss_difference.mean,
+                    **dict(zip(("low", "high"), each.loss_difference.interval or (None, None), strict=True)),
+                    "p_holm": each.loss_difference.p_holm,
+                    "pairs": each.pairs,
+                    **{name.replace(" ", "_"): line.text for name, line in each.lines.items()},
+                }
+                for arm, each in self.items()
+            ]
+        )
 
     def summary(self) -> str:
         """The sentence of each arm, a line each."""
@@ -165,22 +166,6 @@ class Comparisons(dict[str, Comparison]):
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, float_format="{:.4f}".format))
-
-
-def _row(comparison: Comparison) -> dict[str, Any]:
-    difference = comparison.loss_difference
-    low, high = difference.interval or (None, None)
-    lines = {name.replace(" ", "_"): line.text for name, line in comparison.lines.items()}
-    shown = {"arm": comparison.arm, "verdict": comparison.verdict, "scope": comparison.scope.text}
-    return {
-        **shown,
-        "difference": difference.mean,
-        "low": low,
-        "high": high,
-        "p_holm": difference.p_holm,
-        "pairs": comparison.pairs,
-        **lines,
-    }
 
 
 def compare(
@@ -207,27 +192,28 @@ def compare(
         DataError: A value, a column or a design that cannot be compared; the message says which.
     """
     trials = compared_trials(results, reference, chosen_options(options, changes))
-    return Comparisons({comparison.arm: comparison for comparison in compared(trials)})
+    return Comparisons({each.arm: each for each in with_predictions(trials, compared(trials))})
 
 
 def compared(trials: ComparedTrials) -> list[Comparison]:
     """Compare every other arm of ``trials`` with the reference. Raises :class:`DataError`."""
-    if trials.options.interval != "auto":
-        raise DataError(
-            f"interval is {trials.options.interval!r}; a comparison chooses its own: allowed is 'auto'"
-        )
+    if (interval := trials.options.interval) != "auto":
+        raise DataError(f"interval is {interval!r}; a comparison chooses its own: allowed is 'auto'")
     require_common_cells(trials)
-    family = [(evidence, decide(evidence)) for evidence in evidence_of_all(trials)]
-    of_laws = [_from_laws(evidence) for evidence, _ in family]
-    lines = with_scale(family, of_laws, trials.n_arms_left_out)
-    notes, predicted = of_reference(trials), predictions_of(trials)
-    signs = kept_signs([evidence.sizes for evidence, _ in family])
+    family, notes = evidence_of_all(trials), words.of_reference(trials)
+    laws = [of_laws(evidence.paired) for evidence in family]
+    lines = with_scale(family, laws, trials.n_arms_left_out)
+    signs = kept_signs([evidence.paired.sizes for evidence in family])
     return [
-        _comparison(
-            trials, evidence, decision, fields | {"with_scale": line, "signs": sign}, notes, predicted
-        )
-        for (evidence, decision), fields, line, sign in zip(family, of_laws, lines, signs, strict=True)
+        _comparison(trials, evidence, fields | {"with_scale": line, "signs": sign}, notes)
+        for evidence, fields, line, sign in zip(family, laws, lines, signs, strict=True)
     ]
+
+
+def with_predictions(trials: ComparedTrials, comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """``comparisons`` of all arms of ``trials``, each with what was predicted of it."""
+    predicted = predictions_of(trials)
+    return [dataclasses.replace(each, predictions=tuple(predicted[each.arm])) for each in comparisons]
 
 
 def require_common_cells(trials: ComparedTrials) -> None:
@@ -237,9 +223,7 @@ def require_common_cells(trials: ComparedTrials) -> None:
         return
     rows, is_other = trials.rows, trials.rows["arm"] != trials.reference
     key = ", ".join([*all_pairs[0].cell_columns, "seed"])
-    rungs, of_others = (
-        shortened(list(dict.fromkeys(rows.loc[of_side, "rung"]))) for of_side in (~is_other, is_other)
-    )
+    rungs, of_others = (shortened(rows.loc[side, "rung"].unique().tolist()) for side in (~is_other, is_other))
     raise DataError(
         f"no arm has a trial in common with {trials.reference!r}: a pair agrees in {key}; rungs of "
         f"{trials.reference!r}: {rungs}; of the others: {of_others}"
@@ -247,84 +231,39 @@ def require_common_cells(trials: ComparedTrials) -> None:
 
 
 def _comparison(
-    trials: ComparedTrials,
-    evidence: Evidence,
-    decision: Judgement,
-    of_laws: Mapping[str, Any],
-    notes: Sequence[str],
-    predicted: Sequence[Prediction],
+    trials: ComparedTrials, evidence: Evidence, of_laws: Mapping[str, Any], notes: Sequence[str]
 ) -> Comparison:
     """All of one arm."""
-    paired, pairs, names = evidence.paired, evidence.pairs, (evidence.reference, evidence.arm)
-    plan, dropped = plan_of(paired), dropped_trials(trials.source, names)
-    left_out, line = trials.left_out(names), at_sizes(evidence, decision)
-    caveats = of_pairs(evidence)
-    if trials.options.where is None:
-        caveats += earlier_verdict(paired, trials.source, trials.reference)
+    paired, judgement, line = evidence.paired, evidence.judgement, words.at_sizes(evidence)
+    pairs, names, plan = paired.pairs, (paired.reference, paired.arm), plan_of(paired)
+    caveats = [*words.of_pairs(paired), *earlier_verdict(paired, trials.source)]
+    left_out = trials.left_out(names)
     return Comparison(
-        reference=evidence.reference,
-        arm=evidence.arm,
-        verdict=decision.verdict,
-        scope=decision.scope,
-        reason=decision.reason,
+        reference=paired.reference,
+        arm=paired.arm,
+        verdict=judgement.verdict,
+        scope=judgement.scope,
+        reason=judgement.reason,
         at_sizes=line,
         fair=fair(pairs, *names, effort_of(trials.source, names)),
-        claim_status=claim_status(trials.source.attrs, plan, _question(trials)),
-        sentence=" ".join([sentence(evidence, decision, line), *exploratory_sentence(plan)]),
+        claim_status=words.claim_status(trials, plan),
+        sentence=words.sentence(evidence, line, plan),
         pairs=len(pairs.complete),
         loss_difference=evidence.difference,
-        sizes=evidence.sizes,
-        settings=evidence.settings,
-        by_rung=tuple(rung_differences(paired, paired.level(trials.options.level))),
+        sizes=paired.sizes,
+        settings=paired.settings,
+        by_rung=tuple(rung_differences(paired)),
         equivalence=evidence.equivalence,
-        warnings=(*notes, *(f"{evidence.arm}: {text}" for text in caveats), *of_laws["warnings"]),
-        facts=(*trials.chosen, *dropped),
-        absences={kind.value: names for kind, names in evidence.absences.items() if names},
+        warnings=(
+            *notes,
+            *(f"{paired.arm}: {text}" for text in caveats),
+            *words.laws_warnings(of_laws["laws"]),
+        ),
+        facts=(*trials.chosen, *dropped_trials(trials.source, names)),
+        absences={kind.value: names for kind, names in pairs.absences.items() if names},
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
-        predictions=of_arm(predicted, evidence.arm, trials.others),
-        options=trials.options.with_loss(seeds_repeat=pairs.seeds_repeat),
+        options=paired.options.with_loss(seeds_repeat=pairs.seeds_repeat),
         excluded={"where": left_out} if left_out else {},
-        **{name: value for name, value in of_laws.items() if name != "warnings"},
+        **of_laws,
     )
-
-
-def _question(trials: ComparedTrials) -> dict[str, Any]:
-    """What is asked, by the names of :data:`plan.ASKED`."""
-    options = trials.options
-    return {
-        "reference": trials.reference,
-        "arms": sorted(trials.arms),
-        "where": options.where,
-        "margin": options.margin,
-        "law": trials.asked_law,
-    }
-
-
-def _from_laws(evidence: Evidence) -> dict[str, Any]:
-    """The fields that rest on laws fitted to the pairs, and what is to be said of those laws.
-
-    There is no multiplier where a loss is only a bound, or a side diverged.
-    """
-    pairs, names = evidence.pairs, {"reference": evidence.reference, "arm": evidence.arm}
-    options = evidence.options.with_loss(seeds_repeat=pairs.seeds_repeat)
-    options = dataclasses.replace(options, level=evidence.paired.level(options.level))
-    against, bound = "", dict.fromkeys(side for size in evidence.sizes for side in size.bound)
-    if bound:
-        against = f"a loss of {' and '.join(names[side] for side in bound)} is only a bound"
-    elif evidence.absences[PairKind.ARM_DIVERGED] or evidence.absences[PairKind.REFERENCE_DIVERGED]:
-        against = "a side of some pairs diverged"
-    shown = laws_of_pairs(pairs, options, names, against)
-    laws, change = shown.laws.described() if shown.laws else [], None
-    multipliers: tuple[Multiplier, ...] = ()
-    if shown.laws and not shown.reason:
-        low, high = common_range(pairs.complete)
-        multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)
-    return {
-        "withheld": shown.reason,
-        "hold_out": shown.held,
-        "laws": tuple(laws),
-        "compute_multipliers": multipliers,
-        "trend": {**trend_per_decade(evidence.paired, options.level), "multiplier_per_decade": change},
-        "warnings": of_laws(laws),
-    }

@@ -5,17 +5,16 @@ of the others is not its own: it is left out and said. A cell in which a side is
 for the direction alone that it cannot flatter.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from scalevec.analysis.comparison.fairness import Bounds, bounds_of
+from scalevec.analysis.comparison.fairness import SIDES, bounds_of
 from scalevec.analysis.data.pairs import Pairs, varying
-from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
@@ -28,7 +27,6 @@ EQUIVALENCE_LEVEL = 0.90
 """Two one-sided tests at 5 % are a 90 % interval inside the margin."""
 ONE_SIDED = (1 - EQUIVALENCE_LEVEL) / 2
 INTERIM = "interim: no interval before every planned pair has a result"
-_Cell = TypeVar("_Cell", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -40,32 +38,21 @@ class CellMean:
     n: int
 
 
-def excludes_zero(interval: tuple[float, float] | None) -> bool:
-    """Whether there is an interval, and zero lies outside of it."""
-    return interval is not None and not interval[0] <= 0 <= interval[1]
+def cell_means(sample: PairedSample, cells: Sequence[Any], level: float | None) -> dict[Any, CellMean]:
+    """Return the mean of ``sample`` in each of ``cells``, the names of its cells [points], in their order.
 
-
-def cell_means(
-    values: FloatArray, cells: Sequence[_Cell], clusters: npt.NDArray[np.intp], level: float
-) -> dict[_Cell, CellMean]:
-    """Return the mean of ``values`` [points] in each of ``cells`` [points], in the order of the points.
-
-    Each has the noise of its own seeds.
+    Each has the noise of its rung, where the cells of that are independent, else that of its own seeds;
+    there are no intervals without a ``level``.
     """
-    codes = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
-    code_of = np.array([codes[cell] for cell in cells], int)
-    sample = PairedSample.of(values, code_of, clusters)
-    return {cell: _cell_mean(sample, code, level) for cell, code in codes.items()}
-
-
-def _cell_mean(sample: PairedSample, code: float, level: float) -> CellMean:
-    """The mean of one cell: with the noise of its rung, where the cells of that are independent."""
-    of_cell = sample.cells == code
-    of_rung = sample.rungs == sample.rungs[of_cell][0]
-    part = sample.kept(of_cell if sample.kept(of_rung).dependent else of_rung)
-    chosen = (np.unique(part.cells) == code).astype(float)
-    estimate = inference.contrast(part, chosen)
-    return CellMean(estimate.value, estimate.interval(level), int(of_cell.sum()))
+    means = {}
+    for cell, code in dict(zip(cells, sample.cells.tolist(), strict=True)).items():
+        of_cell = sample.cells == code
+        of_rung = sample.rungs == sample.rungs[of_cell][0]
+        part = sample.kept(of_cell if sample.kept(of_rung).dependent else of_rung)
+        estimate = inference.contrast(part, (np.unique(part.cells) == code).astype(float))
+        interval = estimate.interval(level) if level else None
+        means[cell] = CellMean(estimate.value, interval, int(of_cell.sum()))
+    return means
 
 
 @dataclass(frozen=True)
@@ -126,31 +113,76 @@ class Part:
 
 @dataclass(frozen=True)
 class PairedArm:
-    """One arm's pairs with the reference and the mean difference that decides; None without a complete pair.
+    """One arm's pairs with the reference and what they say of it, each cell with the same weight.
 
-    Verdicts, tables and figures all read their differences from here. ``keep`` [complete pairs] are those of
-    the mean; ``one_sided``: bounds leave no claim in the direction that it has.
+    Verdicts, tables and figures all read their differences from here.
     """
 
+    reference: str
     arm: str
     pairs: Pairs
-    sample: PairedSample
-    estimate: Estimate | None
-    keep: BoolArray
-    one_sided: bool = False
+    options: AnalysisOptions
     look: Look | None = None
     """The look at which ``pairs`` stand, where looks were declared and one has been reached."""
     beyond: Pairs | None = None
     """All pairs, where ``pairs`` are those that the verdict is due on and more may have come after it."""
 
-    @classmethod
-    def of(cls, arm: str, pairs: Pairs, beyond: Pairs | None = None) -> "PairedArm":
-        """Return the arm with its mean difference, each cell of ``pairs`` with the same weight."""
-        sample = sample_of(pairs)
-        if not len(sample.values):
-            return cls(arm, pairs, sample, None, np.zeros(0, bool), beyond=beyond)
-        estimate, keep, one_sided = _deciding(pairs, sample)
-        return cls(arm, pairs, sample, estimate, keep, one_sided, beyond=beyond)
+    @property
+    def names(self) -> dict[str, str]:
+        """The arm of each side."""
+        return dict(zip(SIDES, (self.reference, self.arm), strict=True))
+
+    @cached_property
+    def sample(self) -> PairedSample:
+        """The differences of the complete pairs with what their inference needs to know."""
+        return sample_of(self.pairs)
+
+    @cached_property
+    def bounds(self) -> dict[str, BoolArray]:
+        """In which complete pairs the loss of each side is only a bound."""
+        return bounds_of(self.pairs)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The mean difference that decides; None without a complete pair."""
+        return self._deciding[0]
+
+    @property
+    def keep(self) -> BoolArray:
+        """The pairs of that mean [complete pairs]."""
+        return self._deciding[1]
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether bounds leave no claim in the direction that it has."""
+        return self._deciding[2]
+
+    @cached_property
+    def _deciding(self) -> tuple[Estimate | None, BoolArray, bool]:
+        """The mean that decides, its pairs [complete pairs], whether bounds forbid a claim by its sign."""
+        sample, masks = self.sample, [of_size for _, of_size in self._of_sizes]
+        usable = np.ones(len(sample.values), bool)
+        if not len(usable):
+            return None, usable, False
+        one_run = [not inference.overall(sample.kept(of_size)).has_noise for of_size in masks]
+        if not all(one_run):
+            usable &= ~np.any([of_size for of_size, is_one in zip(masks, one_run, strict=True) if is_one], 0)
+        bounded = self.bounds["reference"] | self.bounds["arm"]
+        if not (bounded & usable).any():
+            return inference.overall(sample.kept(usable)), usable, False
+        # Lower than a bound says nothing, higher does; each direction is tested at half of alpha.
+        fitting = []
+        for side, sign in (("reference", -1), ("arm", 1)):
+            keep = usable & ~self.bounds[side]
+            estimate = inference.overall(sample.kept(keep)) if keep.any() else None
+            if estimate and estimate.value * sign > 0:
+                p = estimate.p_value()
+                fitting.append((1.0 if p is None else p, estimate, keep))
+        if fitting:
+            _, estimate, keep = min(fitting, key=lambda each: each[0])
+            return estimate, keep, False
+        keep = usable & ~bounded if (usable & ~bounded).any() else usable
+        return inference.overall(sample.kept(keep)), keep, True
 
     @property
     def pair_sd(self) -> float | None:
@@ -165,63 +197,76 @@ class PairedArm:
             return self.pairs.progress
         return f"look at {self.look.size} of {self.look.looks[-1]} seeds"
 
-    def exploratory(self) -> "PairedArm | None":
-        """The arm over all pairs that have a result by now, where there are more than its verdict is on."""
-        if self.beyond is None or len(self.beyond.complete) <= len(self.pairs.complete):
-            return None
-        return PairedArm.of(self.arm, self.beyond)
-
-    def level(self, level: float) -> float:
+    def over_looks(self, level: float) -> float:
         """The level of an interval that holds at ``level`` over all looks."""
         return level if self.look is None else self.look.level(level)
 
+    @property
+    def level(self) -> float:
+        """The level of an interval that holds at that of the options over all looks."""
+        return self.over_looks(self.options.level)
+
+    @property
     def own_p_value(self) -> float | None:
         """Two-sided, against zero, of these pairs alone: as if they were all that was ever looked at."""
-        if self.estimate is None:
-            return None
-        p = self.estimate.p_value()
+        p = self.estimate.p_value() if self.estimate else None
         return 1.0 if self.one_sided and p is not None else p
 
-    def interval(self, level: float) -> tuple[float, float] | None:
-        """The interval of the mean difference; None while a planned pair has no result."""
-        if self.estimate is None or self.pairs.is_interim:
-            return None
-        return self.estimate.interval(self.level(level))
-
+    @property
     def p_value(self) -> float | None:
         """Two-sided, against zero; None while a planned pair has no result."""
         if self.pairs.is_interim:
             return None
-        return self.own_p_value() if self.look is None else self.look.p
+        return self.own_p_value if self.look is None else self.look.p
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the mean difference; None while a planned pair has no result."""
+        if self.estimate is None or self.pairs.is_interim:
+            return None
+        return self.estimate.interval(self.level)
 
     @cached_property
-    def sizes(self) -> list[tuple[str, BoolArray]]:
-        """The sizes (rungs, each with its budget of tokens) by name and pairs, the largest C last."""
-        return _sizes(self.pairs)
-
-    @cached_property
-    def settings(self) -> list[tuple[str, BoolArray]]:
-        """The values of each setting that varies, by name and pairs."""
+    def _of_sizes(self) -> list[tuple[str, BoolArray]]:
+        """The sizes by name and pairs [complete pairs]."""
         complete = self.pairs.complete
-        columns = varying(complete, self.pairs.settings)
-        return [
-            (str(value), (complete[name].astype(str) == str(value)).to_numpy(bool))
-            for name in columns
-            for value in complete[name].unique()
-        ]
+        places = complete.drop_duplicates(["rung", "n_tokens"])
+        places = places.sort_values("compute_reference", kind="stable")
+        several, sizes = places["rung"].duplicated(keep=False).any(), []
+        for rung, tokens in zip(places["rung"], places["n_tokens"], strict=True):
+            name = f"{rung} with {count(tokens)} tokens" if several else str(rung)
+            of_size = (complete["rung"] == rung) & (complete["n_tokens"] == tokens)
+            sizes.append((name, of_size.to_numpy(bool)))
+        return sizes
 
     @cached_property
-    def bounds(self) -> Bounds:
-        """In which pairs a side is only a bound."""
-        return bounds_of(self.pairs)
+    def sizes(self) -> tuple[Part, ...]:
+        """The mean difference at each size (a rung with its budget of tokens), the largest C last."""
+        return self._parts(self._of_sizes)
 
-    def parts(self, groups: Sequence[tuple[str, BoolArray]], options: AnalysisOptions) -> tuple[Part, ...]:
-        """The mean difference in each of ``groups``, :attr:`sizes` or :attr:`settings`."""
-        interim, level = self.pairs.is_interim, self.level(options.level)
+    @cached_property
+    def judged(self) -> list[Part]:
+        """The sizes that the mean which decides is over."""
+        in_mean = [bool(self.keep[of_size].any()) for _, of_size in self._of_sizes]
+        return [size for size, is_in in zip(self.sizes, in_mean, strict=True) if is_in]
+
+    @cached_property
+    def settings(self) -> tuple[Part, ...]:
+        """The mean difference with each value of each setting that varies."""
+        complete = self.pairs.complete
+        return self._parts(
+            [
+                (str(value), (complete[name].astype(str) == str(value)).to_numpy(bool))
+                for name in varying(complete, self.pairs.settings)
+                for value in complete[name].unique()
+            ]
+        )
+
+    def _parts(self, groups: Sequence[tuple[str, BoolArray]]) -> tuple[Part, ...]:
+        interim, margin = self.pairs.is_interim, self.options.margin if is_loss(self.options.y) else None
         estimates = [inference.overall(self.sample.kept(of_part)) for _, of_part in groups]
         p_values = [None if interim else estimate.p_value() for estimate in estimates]
         compute = self.pairs.complete["compute_reference"].to_numpy(float)
-        sides = (("reference", self.bounds.reference), ("arm", self.bounds.arm))
         # A part without a p-value is none of the family here.
         corrected = iter(inference.holm([p for p in p_values if p is not None]))
         return tuple(
@@ -230,89 +275,57 @@ class PairedArm:
                 flops=float(compute[of_part].max()),
                 n_pairs=int(of_part.sum()),
                 mean=estimate.value,
-                interval=None if interim else estimate.interval(level),
+                interval=None if interim else estimate.interval(self.level),
                 p_value=p,
                 p_holm=None if p is None else next(corrected),
-                equivalence_p=None if interim else _inside(estimate, options),
+                equivalence_p=None
+                if interim or margin is None
+                else inference.equivalence_p(estimate, margin),
                 one_run=not estimate.has_noise,
-                bound=tuple(side for side, is_bound in sides if is_bound[of_part].any()),
+                bound=tuple(side for side, where in self.bounds.items() if where[of_part].any()),
             )
             for (name, of_part), estimate, p in zip(groups, estimates, p_values, strict=True)
         )
 
+    def differing(self, parts: Sequence[Part], sign: int, *, alone: bool = False) -> list[Part]:
+        """The ``parts`` that are lower (``sign`` -1) or higher (+1) by Holm over them, or each ``alone``.
 
-def inside_all(parts: Sequence[Part]) -> float | None:
-    """The largest p of two one-sided tests over the ``parts`` that carry one, if any does."""
-    p_values = [part.equivalence_p for part in parts if not part.bound and part.equivalence_p is not None]
-    return max(p_values, default=None)
+        A bound that flatters the direction counts for nothing.
+        """
+        flattering = "reference" if sign < 0 else "arm"
+        return [
+            part
+            for part in parts
+            for p in [part.p_value if alone else part.p_holm]
+            if p is not None and p < 1 - self.level and part.mean * sign > 0 and flattering not in part.bound
+        ]
 
-
-def _inside(estimate: Estimate, options: AnalysisOptions) -> float | None:
-    if options.margin is None or not is_loss(options.y):
-        return None
-    return inference.equivalence_p(estimate, options.margin)
-
-
-def _sizes(pairs: Pairs) -> list[tuple[str, BoolArray]]:
-    complete = pairs.complete
-    places = complete[["rung", "n_tokens", "compute_reference"]].drop_duplicates(["rung", "n_tokens"])
-    places = places.sort_values("compute_reference", kind="stable")
-    several = places["rung"].duplicated(keep=False).any()
-    return [
-        (
-            f"{rung} with {count(tokens)} tokens" if several else str(rung),
-            ((complete["rung"] == rung) & (complete["n_tokens"] == tokens)).to_numpy(bool),
-        )
-        for rung, tokens, _ in places.itertuples(index=False, name=None)
-    ]
+    @property
+    def equivalence_p(self) -> float | None:
+        """The largest p of two one-sided tests over sizes and settings; None before the last look."""
+        if self.look is not None and not self.look.is_last:
+            return None
+        parts = [part for part in (*self.sizes, *self.settings) if not part.bound]
+        return max([part.equivalence_p for part in parts if part.equivalence_p is not None], default=None)
 
 
-def _deciding(pairs: Pairs, sample: PairedSample) -> tuple[Estimate, BoolArray, bool]:
-    """The mean that decides, its pairs [complete pairs], and whether bounds forbid a claim by its sign."""
-    sizes = [of_size for _, of_size in _sizes(pairs)]
-    has_noise = [inference.overall(sample.kept(of_size)).has_noise for of_size in sizes]
-    usable = np.ones(len(sample.values), bool)
-    if any(has_noise):
-        for of_size, known in zip(sizes, has_noise, strict=True):
-            usable &= known | ~of_size
-    bounds = bounds_of(pairs)
-    if not (bounds.any & usable).any():
-        return inference.overall(sample.kept(usable)), usable, False
-    # Lower than a bound says nothing, higher than a bound does; each direction is tested at half of alpha.
-    fitting = []
-    for keep, sign in ((usable & ~bounds.reference, -1), (usable & ~bounds.arm, 1)):
-        if keep.any():
-            estimate = inference.overall(sample.kept(keep))
-            p = estimate.p_value()
-            if estimate.value * sign > 0:
-                fitting.append((1.0 if p is None else p, estimate, keep))
-    if fitting:
-        _, estimate, keep = min(fitting, key=lambda each: each[0])
-        return estimate, keep, False
-    unbounded = usable & ~bounds.any
-    keep = unbounded if unbounded.any() else usable
-    return inference.overall(sample.kept(keep)), keep, True
+def corrected(p_values: Sequence[float | None], n_others: int) -> list[float | None]:
+    """The p-values by Holm over these arms and ``n_others`` that were run and are not among the rows."""
+    return inference.holm([*p_values, *[None] * n_others])[: len(p_values)]
 
 
-def corrected_differences(
-    family: Sequence[PairedArm], level: float, n_others: int = 0
-) -> list[LossDifference]:
-    """Return the mean difference of each arm, with p-values corrected by Holm over ``family``.
-
-    ``n_others`` arms more were run, which count in the family although they are not among the rows.
-    """
-    p_holm = inference.holm([*(arm.p_value() for arm in family), *[None] * n_others])
+def corrected_differences(family: Sequence[PairedArm], n_others: int = 0) -> list[LossDifference]:
+    """Return the mean difference of each arm, with p-values :func:`corrected` over ``family``."""
     differences = []
-    for paired, p in zip(family, p_holm, strict=False):
-        estimate, interval = paired.estimate, paired.interval(level)
-        if estimate is None:
+    for paired, p in zip(family, corrected([arm.p_value for arm in family], n_others), strict=True):
+        if (estimate := paired.estimate) is None:
             differences.append(LossDifference(None, None, None, None, 0))
             continue
         differences.append(
             LossDifference(
                 mean=estimate.value,
-                interval=interval,
-                p_value=paired.p_value(),
+                interval=paired.interval,
+                p_value=paired.p_value,
                 p_holm=p,
                 df=estimate.df,
                 standard_error=estimate.standard_error if estimate.has_noise else None,
@@ -324,20 +337,13 @@ def corrected_differences(
     return differences
 
 
-def cell_differences(paired: PairedArm, cells: Sequence[_Cell], level: float) -> dict[_Cell, CellMean]:
-    """Return the mean difference in each of ``cells`` [pairs], in the order of the pairs."""
-    codes = dict(zip(cells, paired.sample.cells.tolist(), strict=True))
-    return {cell: _cell_mean(paired.sample, code, level) for cell, code in codes.items()}
-
-
-def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
+def rung_differences(paired: PairedArm) -> list[RungDifference]:
     """The difference in each cell, descriptive."""
-    pairs = paired.pairs
-    complete, differences, cells = pairs.complete, pairs.differences, pairs.cells
-    settings = varying(complete, pairs.settings)
+    pairs, complete, cells = paired.pairs, paired.pairs.complete, paired.pairs.cells
+    settings, level = varying(complete, pairs.settings), None if pairs.is_interim else paired.level
     rows = []
-    for cell, difference in cell_differences(paired, cells.tolist(), level).items():
-        of_cell, values = complete[cells == cell], differences[cells == cell]
+    for cell, difference in cell_means(paired.sample, cells.tolist(), level).items():
+        of_cell = complete[cells == cell]
         first = of_cell.iloc[0]
         rows.append(
             RungDifference(
@@ -345,17 +351,17 @@ def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
                 n_params=int(first["n_params_reference"]),
                 n_tokens=int(first["n_tokens"]),
                 setting={name: str(first[name]) for name in settings},
-                differences=tuple(values.tolist()),
+                differences=tuple(pairs.differences[cells == cell].tolist()),
                 seeds=tuple(map(str, of_cell["seed"])),
                 n=difference.n,
                 mean=difference.mean,
-                interval=None if pairs.is_interim else difference.interval,
+                interval=difference.interval,
             )
         )
     return rows
 
 
-def trend_per_decade(paired: PairedArm, level: float) -> dict[str, Any]:
+def trend_per_decade(paired: PairedArm) -> dict[str, Any]:
     """How the difference changes with each decade of the reference's compute, nats/token per decade."""
     decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))[paired.keep]
     slope = inference.slope(paired.sample.kept(paired.keep), decades) if len(decades) else None
@@ -364,11 +370,10 @@ def trend_per_decade(paired: PairedArm, level: float) -> dict[str, Any]:
     shown: dict[str, Any] = {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df}
     if paired.pairs.is_interim:
         return {**shown, "note": INTERIM}
-    note = "noise from the spread between rungs: one seed each" if slope.between == "rungs" else ""
     return {
         **shown,
-        "interval": slope.interval(level),
+        "interval": slope.interval(paired.level),
         "p_value": slope.p_value(),
         "interval_90": slope.interval(EQUIVALENCE_LEVEL),
-        "note": note,
+        "note": "noise from the spread between rungs: one seed each" if slope.between == "rungs" else "",
     }

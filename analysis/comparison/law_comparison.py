@@ -9,14 +9,14 @@ common goes out of a difference. Residuals are those of a fit without the run (f
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Unpack
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.compare import Comparison, compare, compared
-from scalevec.analysis.comparison.differences import LossDifference, RungDifference, excludes_zero
+from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
+from scalevec.analysis.comparison.differences import LossDifference, RungDifference
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
 from scalevec.analysis.comparison.scale import ScaleLine
@@ -63,23 +63,21 @@ def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
     Raises :class:`DataError` where the points of an arm leave a parameter free.
     """
     laws, options = fitted_laws(arms), arms[0].options
-    jointly = bool(laws[0].points.law.per_arm)
     runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
     signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
-    fitted: list[LawOfArm] = []
-    for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
-        if jointly and fitted:
-            fitted.append(replace(fitted[0], data=data, number=number))
-            continue
-        of_law = arms if jointly else [data]
-        codes = np.searchsorted(runs, np.concatenate([member.clusters.to_numpy(str) for member in of_law]))
+    families = [arms] if laws[0].points.law.per_arm else [[data] for data in arms]
+    fitted: dict[str, LawOfArm] = {}
+    for law, family in zip(laws, families, strict=False):
+        codes = np.searchsorted(runs, np.concatenate([data.clusters.to_numpy(str) for data in family]))
         of_cluster = np.unique(codes, return_inverse=True)[1]
         n_runs = int(of_cluster.max()) + 1
-        reason, refits = _problem(of_law, law, n_runs), None
+        reason, refits = _problem(family, law, n_runs), None
         if not reason:
             refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, of_cluster)[0]))
-        fitted.append(LawOfArm(data, law, 0, refits, n_runs - law.theta.size, reason))
-    return {law.data.arm: law for law in fitted}
+        df = n_runs - law.theta.size
+        for number, data in enumerate(family):
+            fitted[data.arm] = LawOfArm(data, law, number, refits, df, reason)
+    return fitted
 
 
 def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
@@ -103,29 +101,28 @@ class LawsOnLine(TwoLaws):
 
     def __init__(self, reference: LawOfArm, arm: LawOfArm, ratio: float) -> None:
         super().__init__([(side.law, side.number) for side in (reference, arm)], arm.data.options)
-        self.arms, self.ratio, self.compute = (reference, arm), ratio, self._line((reference, arm), ratio)
-        self.names = (reference.data.arm, arm.data.arm)
+        self.arms, self.ratio, self.names = (reference, arm), ratio, (reference.data.arm, arm.data.arm)
+        self.compute = self._line()
         self.remark = reference.reason or arm.reason
         refits = [side.refits for side in self.arms[: len(self.fits)] if side.refits]
         if not self.remark:
             self.draw(refits)
 
-    @staticmethod
-    def _line(arms: Sequence[LawOfArm], ratio: float) -> FloatArray:
+    def _line(self) -> FloatArray:
         """Compute along the sizes and tokens that both were run at."""
-        rows, convention = [side.data.rows for side in arms], arms[0].data.options.n_convention
+        rows, convention = [side.data.rows for side in self.arms], self.options.n_convention
         sizes = [parameters_of(of_arm, convention) for of_arm in rows]
         tokens = [of_arm["n_tokens"].to_numpy(float) for of_arm in rows]
-        at_ratio = [*sizes, *(of_arm / ratio for of_arm in tokens)]
+        at_ratio = [*sizes, *(of_arm / self.ratio for of_arm in tokens)]
         low, high = max(values.min() for values in at_ratio), min(values.max() for values in at_ratio)
         if not low < high:
             spans = " and ".join(
                 f"N {count(n.min())} to {count(n.max())}, D {count(d.min())} to {count(d.max())}"
                 for n, d in zip(sizes, tokens, strict=True)
             )
-            names = " and ".join(repr(side.data.arm) for side in arms)
-            raise DataError(f"{names} ({spans}) have no size in common at {ratio:.3g} tokens per parameter")
-        return np.asarray(6 * ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
+            names, at = " and ".join(map(repr, self.names)), f"{self.ratio:.3g} tokens per parameter"
+            raise DataError(f"{names} ({spans}) have no size in common at {at}")
+        return np.asarray(6 * self.ratio * np.geomspace(low, high, POINTS_ON_THE_LINE) ** 2)
 
     def places(self, compute: FloatArray) -> dict[str, FloatArray]:
         """N, D and C at ``compute`` on the line."""
@@ -163,12 +160,10 @@ class LawsOnLine(TwoLaws):
         """The difference at each point of the line."""
         points = []
         for compute in self.compute[:, None]:
-            estimate, _ = self.difference(compute)
             size, tokens, _ = (float(of[0]) for of in self.places(compute).values())
-            interval = estimate.interval(self.options.level)
-            points.append(
-                RungDifference(f"N {count(size)}", size, tokens, {}, (), (), 0, estimate.value, interval)
-            )
+            mean = self.difference(compute)[0]
+            ends = mean.interval(self.options.level)
+            points.append(RungDifference(f"N {count(size)}", size, tokens, {}, (), (), 0, mean.value, ends))
         return tuple(points)
 
     def multipliers(self) -> tuple[Multiplier, ...]:
@@ -265,23 +260,28 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     options, (mean, note), (reference, arm) = laws.options, laws.difference(laws.compute), laws.names
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
     at, multipliers = laws.along_the_line(), laws.multipliers()
-    crossing = _crossing(at, mean.value)
-    verdict: Verdict = "undecided" if crossing else law_verdict(mean, p_values[1], options, n_arms)
+    where = f"{at[0].rung} to {count(at[-1].n_params)}"
+    against = [
+        f"at {point.rung} the difference is {signed(point.mean)} ({span(point.interval)})"
+        for point in at
+        if point.interval and mean.value * point.mean < 0 and _excludes_zero(point)
+    ]
+    verdict = "undecided" if against else law_verdict(mean, p_values[1], options, n_arms)
+    reason = Line("crosses", f"The laws cross: {against[0]}: no mean decides.") if against else None
+    error = mean.standard_error if mean.has_noise else None
+    of_mean = LossDifference(mean.value, interval, *p_values, mean.df, error)
     n_runs = [f"{side.data.arm} {side.data.clusters.nunique()}" for side in laws.arms]
-    of_mean = LossDifference(
-        mean.value, interval, *p_values, mean.df, mean.standard_error if mean.has_noise else None
-    )
     return Comparison(
         reference=reference,
         arm=arm,
         verdict=verdict,
-        scope=Line("line", f"{at[0].rung} to {count(at[-1].n_params)}"),
-        reason=crossing,
-        at_sizes=_along(at, verdict, crossing, "" if interval else note),
+        scope=Line("line", where),
+        reason=reason,
+        at_sizes=_at_sizes(at, verdict, reason, "" if interval else note, where),
         with_scale=ScaleLine("none", "says nothing: no pairs"),
         fair=Line("unknown", f"not known: by the law {options.law} of each, which no pairs check"),
         claim_status=Line("no_plan", "no plan"),
-        sentence=_sentence(laws, verdict, of_mean, note) + (f" {crossing.text}" if crossing else ""),
+        sentence=_sentence(laws, verdict, of_mean, note, where) + (f" {reason.text}" if reason else ""),
         loss_difference=of_mean,
         by_rung=at,
         compute_multipliers=multipliers[:1],
@@ -298,9 +298,10 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     )
 
 
-def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str) -> Line:
+def _at_sizes(
+    at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None, note: str, where: str
+) -> Line:
     """What holds along the line, as line 1 of a comparison by pairs says it of sizes."""
-    where = f"{at[0].rung} to {count(at[-1].n_params)}"
     word = {"better": "lower", "worse": "higher"}.get(verdict)
     if crossing:
         return Line("crosses", f"the laws cross on the line, {where}")
@@ -308,20 +309,13 @@ def _along(at: Sequence[RungDifference], verdict: Verdict, crossing: Line | None
         return Line("within_margin_on_average", f"within margin on average, {where}")
     if word is None:
         return Line("not_resolved", f"not resolved{f' ({note})' if note else ''}, {where}")
-    if all(excludes_zero(point.interval) for point in at):
+    if all(map(_excludes_zero, at)):
         return Line(f"{word}_at_all", f"{word} along the whole line, {where}")
     return Line(f"{word}_on_average", f"{word} on average along the line, {where}")
 
 
-def _crossing(at: Sequence[RungDifference], mean: float) -> Line | None:
-    """Where the laws differ against their mean at a point, beyond its noise; None where they do not."""
-    for point in at:
-        if point.interval and mean * point.mean < 0 and excludes_zero(point.interval):
-            shown = f"{signed(point.mean)} ({span(point.interval)})"
-            return Line(
-                "crosses", f"The laws cross: at {point.rung} the difference is {shown}: no mean decides."
-            )
-    return None
+def _excludes_zero(point: RungDifference) -> bool:
+    return point.interval is not None and not point.interval[0] <= 0 <= point.interval[1]
 
 
 def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, n_arms: int) -> Verdict:
@@ -333,17 +327,16 @@ def law_verdict(mean: Estimate, p_holm: float | None, options: AnalysisOptions, 
     return "equivalent" if within and within * n_arms < alpha else "undecided"
 
 
-def _sentence(laws: LawsOnLine, verdict: Verdict, of_mean: LossDifference, note: str) -> str:
+def _sentence(laws: LawsOnLine, verdict: Verdict, of_mean: LossDifference, note: str, where: str) -> str:
     margin = f" within {laws.options.margin}" if verdict == "equivalent" else ""
     noise = note
     if of_mean.interval:
         level, df = percent(laws.options.level), degrees(of_mean.df)
         noise = f"{level} interval {span(of_mean.interval)}, {df}, Holm p {p_value(of_mean.p_holm)}"
-    low, high = (count(size) for size in laws.places(laws.compute)["N"][[0, -1]])
     return (
         f"{opening(verdict, laws.names[1], laws.names[0])}{margin}, by their laws: "
         f"mean difference {signed(of_mean.mean or 0.0)} ({noise}) at {laws.ratio:.3g} tokens per parameter "
-        f"from N {low} to {high}, which no pairs check."
+        f"from {where}, which no pairs check."
     )
 
 
@@ -374,26 +367,26 @@ def compare_arms(
 
 
 def pairs_or_laws(
-    trials: ComparedTrials, by: Basis | None = None, tokens_per_parameter: float | None = None
+    trials: ComparedTrials, by: Basis | None = None, ratio: float | None = None
 ) -> tuple[list[Comparison], list[Comparison]]:
     """The same of ``trials``. Raises :class:`DataError`."""
     unpaired = [arm for arm in trials.others if not trials.pairs(arm).n_planned]
     chosen = list(trials.others) if by == "laws" else [] if by == "pairs" else unpaired
     if not chosen:
-        return compared(trials), []
+        return with_predictions(trials, compared(trials)), []
     results, reference, options = trials.source, trials.reference, trials.options
     rows = results[results["arm"].isin([reference, *chosen])]
     try:
-        laws = compare_by_laws(
-            rows, reference=reference, options=options, tokens_per_parameter=tokens_per_parameter
-        )
+        laws = compare_by_laws(rows, reference=reference, options=options, tokens_per_parameter=ratio)
     except DataError as error:
         if by:
             raise
         try:
-            return compared(trials), []
+            return with_predictions(trials, compared(trials)), []
         except DataError as unpaired_error:
             raise DataError(f"{unpaired_error}; by their laws: {error}") from error
-    if len(chosen) == len(trials.others):
-        return [], laws
-    return list(compare(results[~results["arm"].isin(chosen)], reference, options).values()), laws
+    pairs = []
+    if len(chosen) < len(trials.others):
+        pairs = compared(compared_trials(results[~results["arm"].isin(chosen)], reference, options))
+    every = with_predictions(trials, [*pairs, *laws])
+    return every[: len(pairs)], every[len(pairs) :]

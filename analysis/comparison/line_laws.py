@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from scalevec.analysis.comparison.fairness import SIDES
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
@@ -31,7 +31,6 @@ from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, Esti
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import sample_of
 
-SIDES = ("reference", "arm")
 FEWEST_RUNGS = 3
 LARGEST_FACTOR = 1e6
 """Beyond this factor, up or down, a multiplier or the end of its interval says nothing."""
@@ -227,6 +226,8 @@ class ArmLaws(TwoLaws):
         self.compute = self.x[0]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in SIDES]
         super().__init__(_fitted(self.x, losses, dataclasses.replace(options, x="C")), options)
+        # The parameters of one side; a shared one counts as half of one.
+        self.n_free = sum(fit.theta.size for fit in self.fits) / len(SIDES)
         self.sample = sample_of(pairs)
         replicates, self.df, self.remark = self._replicate_losses(interim=pairs.is_interim)
         if self.df:
@@ -242,16 +243,6 @@ class ArmLaws(TwoLaws):
         parts = np.split(losses.reshape(len(losses), -1), len(self.fits), axis=1)
         return [fit.redone(y=part) for fit, part in zip(fits or self.fits, parts, strict=True)]
 
-    @staticmethod
-    def _by_side(values: Sequence[FloatArray]) -> FloatArray:
-        """``values`` of the points of each fit as [sides, points]."""
-        return np.concatenate(values).reshape(len(SIDES), -1)
-
-    @property
-    def _n_free(self) -> float:
-        """The parameters of one side; a shared one counts as half of one."""
-        return sum(fit.theta.size for fit in self.fits) / len(SIDES)
-
     def _replicate_losses(self, *, interim: bool) -> tuple[FloatArray, float, str]:
         """Losses of replicates [draws, sides, points], degrees of freedom (0: none), and a remark."""
         options, sample, none = self.options, self.sample, np.empty(0)
@@ -259,29 +250,27 @@ class ArmLaws(TwoLaws):
             return none, 0, "no interval: none was asked for"
         if interim:
             return none, 0, "no interval: planned pairs have no result yet"
-        logs = np.log(self._by_side([fit.y for fit in self.fits]))
+        logs = np.log(_by_side([fit.y for fit in self.fits]))
         if any(are_copies(side, sample.cells) for side in logs):
             return none, 0, "no interval: seeds are exact copies, which carry no noise"
         noise = RungNoise(logs, sample.cells, sample.clusters, sample.rungs)
-        bases = self._by_side([fit.predicted() for fit in self.fits])
+        bases = _by_side([fit.predicted() for fit in self.fits])
         if noise.df:
             self.noise = noise
             drawn = noise.draws(options.bootstrap, np.random.default_rng(options.seed))
             return bases * np.exp(drawn), noise.df, ""
         if sample.dependent:
-            return self._replicates_of_clusters(bases, sample.clusters)
+            return self._replicates_of_clusters(bases)
         if len(np.unique(sample.cells)) < FEWEST_RUNGS_WITHOUT_SEEDS:
             return none, 0, "no interval: one seed per rung carries none"
-        residuals = self._by_side([fit.residuals() for fit in self._squares()])
-        df = residuals.shape[1] - self._n_free
+        residuals = _by_side([fit.residuals() for fit in self._squares()])
+        df = residuals.shape[1] - self.n_free
         losses = replicates_of(list(bases), residuals @ residuals.T / df, options.bootstrap, options.seed)
         return np.stack(losses, axis=1), df, "noise from the residuals: no seed repeats"
 
-    def _replicates_of_clusters(
-        self, bases: FloatArray, clusters: npt.NDArray[Any]
-    ) -> tuple[FloatArray, float, str]:
-        codes = np.unique(clusters, return_inverse=True)[1]
-        n_clusters, n_free = int(codes.max()) + 1, self._n_free
+    def _replicates_of_clusters(self, bases: FloatArray) -> tuple[FloatArray, float, str]:
+        codes = np.unique(self.sample.clusters, return_inverse=True)[1]
+        n_clusters, n_free = int(codes.max()) + 1, self.n_free
         if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
             few = f"no interval: {n_clusters} independent clusters, fewer than {FEWEST_CLUSTERS}"
             return np.empty(0), 0, few
@@ -289,7 +278,7 @@ class ArmLaws(TwoLaws):
         signs = rng.choice([-1.0, 1.0], (self.options.bootstrap, n_clusters))[:, codes]
         of_fit = np.tile(codes, len(SIDES) // len(self.fits))
         noise = [residuals_left_out(fit, of_fit) for fit in self._squares()]
-        residuals = self._by_side([residuals for residuals, _ in noise])
+        residuals = _by_side([residuals for residuals, _ in noise])
         unverified = "".join(remark for _, remark in noise)
         remark = f"noise from the residuals of {n_clusters} whole clusters{unverified}"
         return bases * np.exp(signs[:, None] * residuals), n_clusters - n_free, remark
@@ -311,14 +300,13 @@ class ArmLaws(TwoLaws):
         steps[1 : 1 + len(moved[0]), 0] = moved[0]
         steps[1 + len(moved[0]) :, 1] = moved[1]
         squares = self._squares()
-        losses = self._by_side([fit.y for fit in squares]) * np.exp(NUDGE * steps)
+        losses = _by_side([fit.y for fit in squares]) * np.exp(NUDGE * steps)
         return self.rows([refit.theta for refit in self._redone(losses, squares)])
 
     def _slopes(self, statistic: Statistic) -> FloatArray:
         """How a quantity follows the log loss of each point [sides, points]."""
-        values = statistic(self.nudged)
+        values, slopes = statistic(self.nudged), []
         moved = np.split((values[1:] - values[0]) / NUDGE, [len(np.unique(self.x[0]))])
-        slopes = []
         for x, of_side in zip(self.x, moved, strict=True):
             _, index, counts = np.unique(x, return_inverse=True, return_counts=True)
             slopes.append((of_side / counts)[index])
@@ -383,6 +371,11 @@ class ArmLaws(TwoLaws):
         error = estimate.standard_error if interval else None
         shown = {"estimate": float(np.exp(estimate.value)), "interval": interval, "note": note}
         return {**shown, "log_error": error, "df": estimate.df if interval else 0}
+
+
+def _by_side(values: Sequence[FloatArray]) -> FloatArray:
+    """``values`` of the points of each fit as [sides, points]."""
+    return np.concatenate(values).reshape(len(SIDES), -1)
 
 
 def _fitted(

@@ -4,7 +4,6 @@
 seeds; ``analysis.comparison.line_laws`` has the laws and the intervals.
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,22 +13,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, SIDES, ArmLaws, Multiplier, Parameters
-from scalevec.analysis.data.pairs import Pairs, varying
+from scalevec.analysis.comparison.differences import PairedArm, trend_per_decade
+from scalevec.analysis.comparison.fairness import SIDES
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
+from scalevec.analysis.data.pairs import PairKind, Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.hold_out import held_rows, lack_of_fit
 from scalevec.analysis.formatting import joined, signed, span
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.rung_noise import (
-    Component,
-    RungNoise,
-    longer,
-    satterthwaite,
-    with_split,
-)
-from scalevec.analysis.statistics.sample import PairedSample, sample_of
+from scalevec.analysis.statistics.rung_noise import Component, RungNoise, longer, satterthwaite, with_split
+from scalevec.analysis.statistics.sample import sample_of
 
 BATCHES = 1.1
 """By this factor budgets may differ (whole batches) and still be one."""
@@ -39,6 +34,8 @@ _KEPT: WeakKeyDictionary[Pairs, dict[tuple[bytes, str], ArmLaws]] = WeakKeyDicti
 """The laws of pairs that are still in use, by the rows that are left out and the options."""
 EXPECTED = {"difference": (-1.0, 1.0), "reference": (1.0, 0.0), "arm": (0.0, 1.0)}
 """What is predicted of a held rung, as weights of the losses of reference and arm."""
+Expected = dict[str, tuple[float, tuple[float, float] | None]]
+"""Each of those with its interval."""
 
 
 def line_problem(pairs: Pairs, law: str) -> str:
@@ -105,14 +102,37 @@ def common_range(complete: pd.DataFrame) -> tuple[float, float]:
     return float(max(side.min() for side in sides)), float(min(side.max() for side in sides))
 
 
-def laws_of_pairs(
-    pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str], against: str = ""
-) -> ShownLaws:
+def of_laws(paired: PairedArm) -> dict[str, Any]:
+    """The fields of a comparison that rest on laws fitted to the pairs.
+
+    There is no multiplier where a loss is only a bound, or a side diverged.
+    """
+    pairs, options = paired.pairs, dataclasses.replace(paired.options, level=paired.level)
+    against, bound = "", dict.fromkeys(side for size in paired.sizes for side in size.bound)
+    if bound:
+        against = f"a loss of {' and '.join(paired.names[side] for side in bound)} is only a bound"
+    elif pairs.absences[PairKind.ARM_DIVERGED] or pairs.absences[PairKind.REFERENCE_DIVERGED]:
+        against = "a side of some pairs diverged"
+    shown, change = laws_of_pairs(paired, options, against), None
+    multipliers: tuple[Multiplier, ...] = ()
+    if shown.laws and not shown.reason:
+        low, high = common_range(pairs.complete)
+        multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)
+    return {
+        "withheld": shown.reason,
+        "hold_out": shown.held,
+        "laws": tuple(shown.laws.described()) if shown.laws else (),
+        "compute_multipliers": multipliers,
+        "trend": {**trend_per_decade(paired), "multiplier_per_decade": change},
+    }
+
+
+def laws_of_pairs(paired: PairedArm, options: AnalysisOptions, against: str = "") -> ShownLaws:
     """The laws of the pairs, and what withholds their multipliers.
 
-    That is what stands ``against`` any law of these pairs, or refutes these; ``names`` are the arms of
-    :data:`SIDES`.
+    That is what stands ``against`` any law of these pairs, or refutes these.
     """
+    pairs = paired.pairs
     if problem := line_problem(pairs, options.law):
         return ShownLaws(None, problem, {})
     held = held_out_difference(pairs, options)
@@ -123,23 +143,23 @@ def laws_of_pairs(
     ratio = pairs.complete["n_tokens"] / pairs.complete["n_params_reference"]
     low, high = ratio.min(), ratio.max()
     line = f"along {low:.3g} to {high:.3g} tokens per parameter" if high > BATCHES * low else ""
-    return ShownLaws(laws, against or _refuted(laws, pairs, held, names), held, line)
+    return ShownLaws(laws, against or _refuted(laws, paired, held), held, line)
 
 
-def laws_to_show(pairs: Pairs, options: AnalysisOptions, names: Mapping[str, str]) -> ShownLaws:
+def laws_to_show(paired: PairedArm) -> ShownLaws:
     """The laws whose multipliers may stand alone, as in a table: on a line, checked and not refuted."""
-    n_rungs = pairs.complete["compute_reference"].nunique()
+    n_rungs = paired.pairs.complete["compute_reference"].nunique()
     if 1 < n_rungs < FEWEST_RUNGS:
         return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
-    shown = laws_of_pairs(pairs, options, names)
+    shown = laws_of_pairs(paired, paired.options)
     return dataclasses.replace(shown, laws=None) if shown.reason else shown
 
 
-def _refuted(laws: ArmLaws, pairs: Pairs, held: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def _refuted(laws: ArmLaws, paired: PairedArm, held: Mapping[str, Any]) -> str:
     """What refutes the laws: their lack of fit, their hold-out; empty where nothing does."""
-    law = laws.options.law
+    law, names = laws.options.law, paired.names
     # One test of a joint law stands for those of both sides.
-    tests = [] if pairs.related else [lack_of_fit(fit.points, fit.y) for fit in laws.fits]
+    tests = [] if paired.pairs.related else [lack_of_fit(fit.points, fit.y) for fit in laws.fits]
     sides = [SIDES] if len(tests) == 1 else [SIDES[:1], SIDES[1:]]
     missed = [
         names[side]
@@ -170,12 +190,21 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     if complete.empty:
         return {}
     shown: dict[str, Any] = {"by": "the largest rung" if which == "largest" else which}
-    held = held_rows(_as_rows(pairs), dataclasses.replace(options, x="C", c_convention="given"), which)
+    keys = [name for name in (*pairs.cell_columns, "seed") if name in complete]
+    given = {"n_params": "size_reference", "flops": "compute_reference", "loss": "loss_reference"}
+    # The pairs as rows of the reference; N and C are by the convention that was chosen.
+    rows = complete[keys].assign(**{name: complete[column] for name, column in given.items()})
+    held = held_rows(rows, dataclasses.replace(options, x="C", c_convention="given"), which)
     if not held.any():
         return {**shown, "reason": "not predicted: nothing is held out"}
     shown["rung"] = ", ".join(dict.fromkeys(complete.loc[held, "rung"].astype(str)))
     try:
-        laws = _laws_of_rest(pairs, held, options)
+        if held.all():
+            raise DataError("there is one rung only")
+        laws = _laws_without(pairs, held, options)
+        for fit in laws.fits:
+            if flat := fit.conditioning()[1]:
+                raise DataError(f"the other points leave {'; '.join(flat)} free")
     except DataError as error:
         return {**shown, "reason": f"not predicted: {error}"}
     expected = _expected(laws, pairs, held, options)
@@ -197,43 +226,18 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     }
 
 
-def _as_rows(pairs: Pairs) -> pd.DataFrame:
-    """The complete pairs as rows of the reference; N and C are by the convention that was chosen."""
-    complete = pairs.complete
-    keys = [name for name in (*pairs.cell_columns, "seed") if name in complete]
-    given = {"n_params": "size_reference", "flops": "compute_reference", "loss": "loss_reference"}
-    return complete[keys].assign(**{name: complete[column] for name, column in given.items()})
-
-
-def _laws_of_rest(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> ArmLaws:
-    """The laws of the pairs that are not ``held`` [complete pairs]; raises :class:`DataError`."""
-    if held.all():
-        raise DataError("there is one rung only")
-    laws = _laws_without(pairs, held, options)
-    for fit in laws.fits:
-        if flat := fit.conditioning()[1]:
-            raise DataError(f"the other points leave {'; '.join(flat)} free")
-    return laws
-
-
 def _laws_without(pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> ArmLaws:
     """The laws of the pairs that are not ``held``, fitted once for a comparison, its tables and figures."""
     options = options.with_loss(seeds_repeat=pairs.seeds_repeat)
-    of_pairs = _KEPT.setdefault(pairs, {})
-    # The level of intervals is no part of a fit.
-    key = held.tobytes(), repr(dataclasses.replace(options, level=0.5))
+    of_pairs, key = _KEPT.setdefault(pairs, {}), (held.tobytes(), repr(options))
     if key not in of_pairs:
-        rest = np.array(pairs.table["kind"] == "complete")
+        rest = np.array(pairs.table["kind"] == PairKind.COMPLETE)
         rest[np.flatnonzero(rest)[held]] = False
         of_pairs[key] = ArmLaws(pairs.cut(rest) if held.any() else pairs, options)
-    laws = copy.copy(of_pairs[key])
-    laws.options = options
-    return laws
+    return of_pairs[key]
 
 
-def _expected(
-    laws: ArmLaws, pairs: Pairs, held: BoolArray, options: AnalysisOptions
-) -> dict[str, tuple[float, tuple[float, float] | None]]:
+def _expected(laws: ArmLaws, pairs: Pairs, held: BoolArray, options: AnalysisOptions) -> Expected:
     """What each of :data:`EXPECTED` should be at the ``held`` complete pairs by the ``laws`` of the others.
 
     The interval holds the noise of the laws through the other rungs and that of the held pairs' own mean,
@@ -246,7 +250,7 @@ def _expected(
     # In log loss, as that of the laws: pooled over rungs it is in proportion to the loss.
     noise = RungNoise(np.log(losses), sample.cells, sample.clusters, sample.rungs)
     at = [complete.loc[held, f"compute_{side}"].to_numpy(float)[None] for side in SIDES]
-    expected: dict[str, tuple[float, tuple[float, float] | None]] = {}
+    expected: Expected = {}
     for name, weights in EXPECTED.items():
         signs = np.array(weights)
 
@@ -263,19 +267,12 @@ def _expected(
                 satterthwaite([parts, Component(of_held.standard_error**2, of_held.df)])
                 for of_held in noise.errors(signs[:, None] * losses * shares)
             ]
-            left_out = combined(laws.left_out) if laws.left_out is not None else None
-            error, _ = with_split(errors, _split(sample, signs, shares, left_out))
-            half = error.half(options.level if name == "difference" else 1 - REFUTED)
+            split = []
+            if sample.split is not None and laws.left_out is not None:
+                # The test split's part of what lies between the predicted [blocks] and the held pairs.
+                observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), shares)
+                split = [Component(*sample.split.jackknife(combined(laws.left_out) - observed))]
+            half = with_split(errors, split)[0].half(options.level if name == "difference" else 1 - REFUTED)
             interval = (value - half, value + half)
         expected[name] = value, interval
     return expected
-
-
-def _split(
-    sample: PairedSample, signs: FloatArray, shares: FloatArray, predicted: FloatArray | None
-) -> list[Component]:
-    """The test split's part of what lies between the ``predicted`` [blocks] and the held pairs."""
-    if sample.split is None or predicted is None:
-        return []
-    observed = np.einsum("s,bsp,p->b", signs, sample.split.without_each(), shares)
-    return [Component(*sample.split.jackknife(predicted - observed))]

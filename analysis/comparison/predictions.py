@@ -10,7 +10,7 @@ predicted difference came true where the mean lies in its interval, which is abo
 included.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -76,14 +76,9 @@ class Prediction:
     sentence: str = ""
 
     @property
-    def kept_on(self) -> str:
-        """Day and minute at which it was kept."""
-        return f"{self.kept_at[:16].replace('T', ' ')} UTC"
-
-    @property
     def words(self) -> str:
         """What was predicted, as text."""
-        return words_of({name: value for name, value in vars(self).items() if value is not None})
+        return words_of(vars(self))
 
 
 def words_of(entry: Record) -> str:
@@ -95,84 +90,64 @@ def words_of(entry: Record) -> str:
     return f"{of_what}: {signed(entry['difference'])} ({span(entry['interval'])})"
 
 
-def predictions_of(trials: ComparedTrials) -> list[Prediction]:
-    """Return every prediction that the table brings along with what came of it, the newest list first."""
-    lists = [record for record in trials.source.attrs.get(PREDICTIONS, ()) if _is_list(record)]
-    judged = [_judged(trials, record, stands=record is lists[-1]) for record in lists]
-    return [prediction for of_list in reversed(judged) for prediction in of_list]
+def predictions_of(trials: ComparedTrials) -> dict[str, list[Prediction]]:
+    """Return what came of every prediction that the table brings along, the newest list first, by arm.
 
-
-def of_arm(predictions: Sequence[Prediction], arm: str, arms: Sequence[str]) -> tuple[Prediction, ...]:
-    """Those that stand beside the comparison of ``arm``, one of the ``arms`` that are compared.
-
-    Each stands with exactly one: its own, else its reference, else (its arms are gone) the first.
+    Each stands with one arm that is compared: its own, else its reference, else (both are gone) the first.
     """
-
-    def home(prediction: Prediction) -> str:
-        return next((name for name in (prediction.arm, prediction.reference) if name in arms), arms[0])
-
-    return tuple(prediction for prediction in predictions if home(prediction) == arm)
-
-
-def _is_list(record: Any) -> bool:
-    """Whether it can be what a sweep's folder keeps."""
-    needed = ("at", "predictions", "known")
-    if not isinstance(record, Mapping) or any(name not in record for name in needed):
-        return False
-    return len(record["predictions"]) == len(record["known"])
+    lists = trials.source.attrs.get(PREDICTIONS, ())
+    of_arms: dict[str, list[Prediction]] = {arm: [] for arm in trials.others}
+    for record in reversed(lists):
+        for prediction in _judged(trials, record, stands=record is lists[-1]):
+            named = (name for name in (prediction.arm, prediction.reference) if name in of_arms)
+            of_arms[next(named, trials.others[0])].append(prediction)
+    return of_arms
 
 
 def _judged(trials: ComparedTrials, record: Record, *, stands: bool) -> Iterator[Prediction]:
     """The predictions of one list; signs are corrected by Holm over it."""
-    seen = [
-        _with_seen(
-            trials,
-            Prediction(
-                arm=entry["arm"],
-                reference=entry["reference"],
-                where=entry.get("where"),
-                sign=entry.get("sign"),
-                difference=entry.get("difference"),
-                interval=tuple(entry["interval"]) if "interval" in entry else None,
-                kept_at=record["at"],
-                with_result=known.get("with_result", 0),
-                stands=stands,
-            ),
+    options, entries = trials.options, record["predictions"]
+    seen = [_seen(trials, entry) for entry in entries]
+    signs = [paired for (paired, _), entry in zip(seen, entries, strict=True) if entry.get("sign")]
+    corrected = iter(holm([paired.p_value if paired else None for paired in signs]))
+    for entry, known, (paired, reason) in zip(entries, record["known"], seen, strict=True):
+        told = Prediction(
+            arm=entry["arm"],
+            reference=entry["reference"],
+            where=entry.get("where"),
+            sign=entry.get("sign"),
+            difference=entry.get("difference"),
+            interval=tuple(entry["interval"]) if "interval" in entry else None,
+            kept_at=record["at"],
+            with_result=known.get("with_result", 0),
+            stands=stands,
+            pairs=len(paired.pairs.complete) if paired else 0,
+            seen=paired.estimate.value if paired and paired.estimate else None,
+            seen_interval=paired.interval if paired else None,
+            p_value=paired.p_value if paired else None,
+            p_holm=next(corrected) if entry.get("sign") else None,
+            reason=reason,
         )
-        for entry, known in zip(record["predictions"], record["known"], strict=True)
-    ]
-    signs = [prediction for prediction in seen if prediction.sign]
-    corrected = iter(holm([prediction.p_value for prediction in signs]))
-    for prediction in seen:
-        p_holm = next(corrected) if prediction.sign else None
-        told = replace(prediction, p_holm=p_holm)
-        told = replace(told, outcome=_outcome(told, 1 - trials.options.level))
-        yield replace(told, sentence=_sentence(told, trials.options, len(signs)))
+        told = replace(told, outcome=_outcome(told, 1 - options.level))
+        yield replace(told, sentence=_sentence(told, options, len(signs)))
 
 
-def _with_seen(trials: ComparedTrials, prediction: Prediction) -> Prediction:
-    """The prediction with the difference over the cells that it speaks of, or why there is none."""
-    arms = (prediction.reference, prediction.arm)
+def _seen(trials: ComparedTrials, entry: Record) -> tuple[PairedArm | None, str]:
+    """The pairs of the cells that a prediction speaks of, and why nothing can be told of it."""
+    arms = (entry["reference"], entry["arm"])
     rows = trials.rows[trials.rows["arm"].isin(arms)].reset_index(drop=True)
     if missing := [arm for arm in reversed(arms) if not (rows["arm"] == arm).any()]:
-        return replace(prediction, reason=f"{missing[0]} has no trial here")
+        return None, f"{missing[0]} has no trial here"
     try:
-        meant = select(rows, prediction.where)
+        meant = select(rows, entry.get("where"))
         paired = ComparedTrials(meant, arms[0], arms[1:], trials.options, trials.source).paired(arms[1])
     except DataError as error:
-        return replace(prediction, reason=str(error))
-    return replace(
-        prediction,
-        pairs=len(paired.pairs.complete),
-        seen=paired.estimate.value if paired.estimate else None,
-        seen_interval=paired.interval(trials.options.level),
-        p_value=paired.p_value(),
-        reason=_what_stands_against(paired, prediction),
-    )
+        return None, str(error)
+    return paired, _what_stands_against(paired, is_sign=bool(entry.get("sign")))
 
 
-def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
-    """Why nothing can be told of the prediction, whatever its interval says; empty where nothing does."""
+def _what_stands_against(paired: PairedArm, *, is_sign: bool) -> str:
+    """Why nothing can be told of a prediction, whatever the interval says; empty where nothing does."""
     pairs, estimate = paired.pairs, paired.estimate
     if pairs.is_interim:
         return f"{pairs.progress} have a result"
@@ -184,8 +159,8 @@ def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
         return "the two arms are the same trials"
     # A censored rate leaves a bound: what is lower than a bound, or a bound that is higher, says nothing.
     if paired.one_sided:
-        return f"the loss of {prediction.reference if estimate.value < 0 else prediction.arm} is only a bound"
-    return "there is no noise figure" if prediction.sign and paired.p_value() is None else ""
+        return f"the loss of {paired.reference if estimate.value < 0 else paired.arm} is only a bound"
+    return "there is no noise figure" if is_sign and paired.p_value is None else ""
 
 
 def _outcome(prediction: Prediction, alpha: float) -> Outcome:
@@ -200,8 +175,11 @@ def _outcome(prediction: Prediction, alpha: float) -> Outcome:
 
 
 def _sentence(prediction: Prediction, options: AnalysisOptions, n_signs: int) -> str:
-    kept = f"kept {prediction.kept_on}, {known_words(prediction)}"
-    kept += "" if prediction.stands else "; a later list stands in its place"
+    known = "before any of its trials had a result"
+    if prediction.with_result:
+        known = f"when {prediction.with_result} of its trials had a result"
+    later = "" if prediction.stands else "; a later list stands in its place"
+    kept = f"kept {prediction.kept_at[:16].replace('T', ' ')} UTC, {known}{later}"
     where = f" Rows: where {options.where}." if options.where else ""
     seen = prediction.reason
     if prediction.seen is not None:
@@ -213,10 +191,3 @@ def _sentence(prediction: Prediction, options: AnalysisOptions, n_signs: int) ->
         reason = f"; {prediction.reason}" if prediction.reason else ""
         seen = f"{signed(prediction.seen)} ({', '.join(facts)}){reason}"
     return f"Predicted ({kept}): {prediction.words}. Seen: {seen}: {prediction.outcome}.{where}"
-
-
-def known_words(prediction: Prediction) -> str:
-    """What was known when the prediction was kept."""
-    if prediction.with_result == 0:
-        return "before any of its trials had a result"
-    return f"when {prediction.with_result} of its trials had a result"

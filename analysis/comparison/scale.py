@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL, Part
+from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL, Part, corrected
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS
-from scalevec.analysis.comparison.verdict import Evidence, Judgement
+from scalevec.analysis.comparison.verdict import Evidence
 from scalevec.analysis.formatting import is_loss, limits, percent, signed, span, unit_of
-from scalevec.analysis.statistics.paired import Estimate, holm
+from scalevec.analysis.statistics.paired import Estimate
 
 Measure = Literal["multiplier", "nats", ""]
 NARROWEST = (0.05, 0.10)
@@ -33,7 +33,7 @@ class ScaleLine(Line):
 
 @dataclass(frozen=True)
 class Change:
-    """A change per decade of C: its estimate, intervals (95 %, 90 %) and p, as a share of the difference."""
+    """A change per decade of C with its p-value; above zero the gain or deficit grows."""
 
     measure: Measure
     value: float
@@ -58,74 +58,66 @@ class KeptSigns:
 
 def kept_signs(sizes_of_arms: Sequence[Sequence[Part]]) -> list[KeptSigns]:
     """The same of each arm, by its differences at the sizes in their order."""
-    of_arms = []
-    for sizes in sizes_of_arms:
-        signs = np.sign([size.mean for size in sizes])
-        of_arms.append((int(np.sum(signs[1:] == signs[:-1])), max(len(signs) - 1, 0)))
-    kept_of_all, steps_of_all = (sum(of_arm[part] for of_arm in of_arms) for part in (0, 1))
-    return [KeptSigns(*of_arm, kept_of_all, steps_of_all) for of_arm in of_arms]
+    signs = [np.sign([size.mean for size in sizes]) for sizes in sizes_of_arms]
+    of_arms = [(int(np.sum(each[1:] == each[:-1])), max(len(each) - 1, 0)) for each in signs]
+    of_all = (sum(kept for kept, _ in of_arms), sum(steps for _, steps in of_arms))
+    return [KeptSigns(*of_arm, *of_all) for of_arm in of_arms]
 
 
 def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:
     """The change of an arm's multiplier, or of its difference where there is none; None without a figure."""
-    mean, level = evidence.difference.mean, evidence.options.level
-    if mean is None or len(evidence.judged) < 2:
+    mean, options, n_sizes = evidence.difference.mean, evidence.paired.options, len(evidence.paired.judged)
+    if not mean or n_sizes < 2:
         return None
-    factor = trend["multiplier_per_decade"]
-    if factor and factor["log_error"] and len(evidence.judged) >= FEWEST_RUNGS:
+    factor, per_decade = trend["multiplier_per_decade"], f"per decade of C, {percent(options.level)} interval"
+    if factor and factor["log_error"] and n_sizes >= FEWEST_RUNGS:
         log = Estimate(float(np.log(factor["estimate"])), factor["log_error"], factor["df"])
-        low, high = np.exp(log.interval(level) or (0.0, 0.0))
-        shown = f"x{factor['estimate']:.3f} per decade of C, {percent(level)} interval "
+        low, high = np.exp(log.interval(options.level) or (0.0, 0.0))
+        shown = f"x{factor['estimate']:.3f} {per_decade} {limits((float(low), float(high)), '.3f')}"
         # A gain that grows has a rising multiplier; a loss that grows has a falling one.
         sign = 1.0 if mean < 0 else -1.0
         share = sorted(np.exp(sign * end) - 1 for end in log.interval(EQUIVALENCE_LEVEL) or (0.0, 0.0))
-        shown += limits((float(low), float(high)), ".3f")
         return Change("multiplier", sign * log.value, shown, log.p_value() or 0.0, (share[0], share[1]))
-    if trend["p_value"] is None or not mean:
+    if trend["p_value"] is None:
         return None
-    unit = f" {name}" if (name := unit_of(evidence.options.y, evidence.options.unit)) else ""
-    slope = trend["per_decade"]
-    shown = f"{signed(slope)}{unit} per decade of C, {percent(level)} interval {span(trend['interval'])}"
+    unit = f" {name}" if (name := unit_of(options.y, options.unit)) else ""
+    shown = f"{signed(trend['per_decade'])}{unit} {per_decade} {span(trend['interval'])}"
     share = sorted(end / mean for end in trend["interval_90"])
-    return Change("nats", slope / mean, shown, trend["p_value"], (share[0], share[1]))
+    return Change("nats", trend["per_decade"] / mean, shown, trend["p_value"], (share[0], share[1]))
 
 
 def with_scale(
-    family: Sequence[tuple[Evidence, Judgement]], of_laws: Sequence[Mapping[str, Any]], n_others: int = 0
+    family: Sequence[Evidence], of_laws: Sequence[Mapping[str, Any]], n_others: int = 0
 ) -> list[ScaleLine]:
     """Line 2 of each arm by its ``trend`` and why its laws are ``withheld``.
 
     p-values of the changes are corrected by Holm over the arms and ``n_others``.
     """
-    changes = [
-        _change(evidence, fields["trend"]) for (evidence, _), fields in zip(family, of_laws, strict=True)
-    ]
-    corrected = holm([*(change.p_value if change else None for change in changes), *[None] * n_others])
+    changes = [_change(evidence, fields["trend"]) for evidence, fields in zip(family, of_laws, strict=True)]
+    p_values = corrected([change.p_value if change else None for change in changes], n_others)
     return [
-        _line(evidence, decision, change, p, fields["withheld"])
-        for (evidence, decision), change, p, fields in zip(family, changes, corrected, of_laws, strict=False)
+        _line(evidence, change, p, fields["withheld"])
+        for evidence, change, p, fields in zip(family, changes, p_values, of_laws, strict=True)
     ]
 
 
-def _line(
-    evidence: Evidence, decision: Judgement, change: Change | None, p_holm: float | None, withheld: str
-) -> ScaleLine:
-    if decision.verdict == "incomplete":
+def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withheld: str) -> ScaleLine:
+    paired, y = evidence.paired, evidence.paired.options.y
+    if evidence.judgement.verdict == "incomplete":
         return ScaleLine("withheld", "withheld until the plan is done")
-    every = [size for size in evidence.sizes if not size.one_run]
-    lower, higher = (evidence.differing(every, sign) for sign in (-1, 1))
-    shows = bool(lower or higher or evidence.is_significant)
-    if not is_loss(evidence.options.y):
-        return ScaleLine("none", f"says nothing: {evidence.options.y} is no loss")
-    if not shows or evidence.pairs.same_trials:
+    if not is_loss(y):
+        return ScaleLine("none", f"says nothing: {y} is no loss")
+    every = [size for size in paired.sizes if not size.one_run]
+    lower, higher = (paired.differing(every, sign) for sign in (-1, 1))
+    if not (lower or higher or evidence.is_significant) or paired.pairs.same_trials:
         return ScaleLine("none", "says nothing: no difference at any size")
     if len(every) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")
     if lower and higher:
-        order = ["lower", "higher"] if lower[0].flops < higher[0].flops else ["higher", "lower"]
-        first, last = ({"lower": lower, "higher": higher}[word] for word in order)
-        where = f"{order[0]} at {first[0].name}, {order[1]} at {last[-1].name}"
-        return ScaleLine("reverses", f"reverses: {where}", "nats")
+        ends = [f"lower at {lower[0].name}", f"higher at {higher[-1].name}"]
+        if lower[0].flops >= higher[0].flops:
+            ends = [f"higher at {higher[0].name}", f"lower at {lower[-1].name}"]
+        return ScaleLine("reverses", f"reverses: {', '.join(ends)}", "nats")
     aside = f"; multiplier withheld: {withheld}" if withheld else ""
     if change is None or p_holm is None:
         return ScaleLine("withheld" if withheld else "not_resolved", f"not resolved{aside}")
@@ -133,8 +125,8 @@ def _line(
     if p_holm < evidence.alpha:
         code = "grows" if change.value > 0 else "shrinks"
         return ScaleLine(code, f"{gain} {code}: {change.shown}{aside}", change.measure)
-    within = [most for most in NARROWEST if -most <= change.share[0] and change.share[1] <= most]
-    if within:
-        text = f"{gain} constant within {percent(within[0])} per decade of C ({change.shown}){aside}"
-        return ScaleLine("constant", text, change.measure)
+    for most in NARROWEST:
+        if -most <= change.share[0] and change.share[1] <= most:
+            text = f"{gain} constant within {percent(most)} per decade of C ({change.shown}){aside}"
+            return ScaleLine("constant", text, change.measure)
     return ScaleLine("not_resolved", f"not resolved: {change.shown}{aside}", change.measure)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
-from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
+from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
+from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
 from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
@@ -21,6 +21,7 @@ from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.formatting import chosen_rows, is_loss, plural, short_names
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions, with_meanings
+from scalevec.analysis.statistics.sample import PairedSample
 
 _ORDER = ("n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id", "optimizer", "schedule")
 Key = tuple[Any, ...]
@@ -67,7 +68,6 @@ class ComparedTrials:
     """The law that was asked for; that of the options is what it stands for on these rows."""
     checkpoints: pd.DataFrame = field(default_factory=pd.DataFrame)
     """The rows before the last of each run: a law in N and D goes through them too."""
-    _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
 
     @property
     def arms(self) -> list[str]:
@@ -93,10 +93,10 @@ class ComparedTrials:
     def cells(self) -> list[Cell]:
         """All cells: by setting, then by size."""
         size = parameters_of(self.rows, self.options.n_convention)
-        other = (self.rows["arm"] != self.reference).to_numpy()
-        keys, rows = self.keys(self.rows), self.rows.to_dict("records")
         cells: dict[Key, Cell] = {}
         # The reference comes first: its N stands for the cell where arms differ in it.
+        other = (self.rows["arm"] != self.reference).to_numpy()
+        keys, rows = self.keys(self.rows), self.rows.to_dict("records")
         for position in np.argsort(other, kind="stable").tolist():
             key, row = keys[position], rows[position]
             setting = {name: _text(row[name]) for name in self.varying_settings}
@@ -109,14 +109,11 @@ class ComparedTrials:
 
         return sorted(cells.values(), key=order)
 
-    def keys(self, rows: pd.DataFrame, cell_columns: Sequence[str] | None = None) -> list[Key]:
-        """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts).
-
-        ``cell_columns`` may be those of one arm's pairs: fewer, where only another arm ran a grid of rates.
-        """
-        names = self.cell_columns if cell_columns is None else cell_columns
-        columns = [rows[name if name in rows else f"{name}_arm"] for name in names]
-        return list(zip(*map(_without_blanks, columns), strict=True))
+    def keys(self, rows: pd.DataFrame) -> list[Key]:
+        """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts)."""
+        columns = [rows[name if name in rows else f"{name}_arm"] for name in self.cell_columns]
+        values = [column.astype(object).where(column.notna(), None) for column in columns]
+        return list(zip(*values, strict=True))
 
     def has(self, column: str) -> bool:
         """Whether some trial has a value in ``column``."""
@@ -143,11 +140,11 @@ class ComparedTrials:
     def values(self, arm: str, column: str) -> dict[Key, list[Any]]:
         """The distinct values of ``column`` of the completed trials of ``arm`` in each cell, in order."""
         rows = self.of_arm(arm, "completed")
-        values: dict[Key, dict[Any, None]] = {}
+        values: dict[Key, list[Any]] = {}
         for key, value in zip(self.keys(rows), rows.get(column, ()), strict=False):
-            if value == value and value != "":
-                values.setdefault(key, {})[value] = None
-        return {key: list(distinct) for key, distinct in values.items()}
+            if value == value and value != "" and value not in values.setdefault(key, []):
+                values[key].append(value)
+        return values
 
     def compute(self, arm: str) -> dict[Key, float]:
         """C of ``arm`` in each cell, FLOPs."""
@@ -162,61 +159,49 @@ class ComparedTrials:
     def losses(self, arm: str) -> dict[Key, CellMean]:
         """Mean terminal loss of ``arm`` in each cell over its seeds."""
         rows = self.of_arm(arm, "completed")
-        clusters = pd.factorize(rows[self.options.cluster])[0]
-        return cell_means(rows["loss"].to_numpy(float), self.keys(rows), clusters, self.options.level)
+        keys, clusters = self.keys(rows), pd.factorize(rows[self.options.cluster])[0]
+        cells = pd.factorize(pd.Series(keys, dtype=object))[0]
+        sample = PairedSample.of(rows["loss"].to_numpy(float), cells, clusters)
+        return cell_means(sample, keys, self.options.level)
 
-    def paired(self, arm: str, against: str | None = None) -> PairedArm:
-        """The pairs of ``arm`` with another arm (by default the reference) and their mean difference."""
-        names = (against or self.reference, arm)
-        if names not in self._paired:
-            self._paired.update(self._due(names))
-        return self._paired[names]
+    @cached_property
+    def _family(self) -> dict[str, PairedArm]:
+        family, looks = [self._all_pairs(arm) for arm in self.others], self.options.looks
+        verdicts = self.source.attrs.get(VERDICTS, ())
+        due = at_looks(family, looks) if looks else [as_first_judged(each, verdicts) for each in family]
+        return {paired.arm: paired for paired in due}
 
-    def _due(self, names: tuple[str, str]) -> dict[tuple[str, str], PairedArm]:
-        """The pairs that a verdict is due on: at a declared look, for all arms at once, or as kept."""
-        reference, looks = names[0], self.options.looks
-        arms = self.others if looks and reference == self.reference else (names[1],)
-        family = {arm: self._pairs_of(reference, arm) for arm in arms}
-        if looks:
-            due = at_looks(family, looks, self.options)
-        else:
-            verdicts = history_of(self.source, VERDICTS)
-            due = {
-                arm: as_first_judged(PairedArm.of(arm, pairs), verdicts, reference)
-                for arm, pairs in family.items()
-            }
-        return {(reference, arm): paired for arm, paired in due.items()}
+    def paired(self, arm: str) -> PairedArm:
+        """The pairs of ``arm`` that a verdict is due on: at a declared look, or as they were first judged."""
+        return self._family[arm]
 
-    def _pairs_of(self, reference: str, arm: str) -> Pairs:
-        """The pairs of two arms; runs of equal cells without a seed in common are paired in their order.
+    def _all_pairs(self, arm: str) -> PairedArm:
+        """All pairs of an arm; runs of equal cells without a seed in common are paired in their order.
 
         Such runs are independent, so that any order gives a t interval that holds (one less in degrees of
         freedom than Welch's would have).
         """
-        pairs = paired_by(self.rows, reference, arm, self.options)
-        if pairs.n_planned:
-            return pairs
-        rows = self.rows[self.rows["arm"].isin([reference, arm])]
-        number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
-        in_order = paired_by(rows.assign(seed=number), reference, arm, self.options)
-        return replace(in_order, in_order=True) if in_order.n_planned else pairs
+        pairs = paired_by(self.rows, self.reference, arm, self.options)
+        if not pairs.n_planned:
+            rows = self.rows[self.rows["arm"].isin([self.reference, arm])]
+            number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
+            in_order = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
+            pairs = replace(in_order, in_order=True) if in_order.n_planned else pairs
+        return PairedArm(self.reference, arm, pairs, self.options)
 
     def interim(self) -> list[str]:
         """The arms with planned pairs that have no result, each with how many have one, as text."""
-        family = [self.paired(arm) for arm in self.others]
-        return [f"{paired.arm} {paired.progress}" for paired in family if paired.pairs.is_interim]
+        return [f"{arm} {paired.progress}" for arm, paired in self._family.items() if paired.pairs.is_interim]
 
     def pairs(self, arm: str) -> Pairs:
         """The pairs of ``arm`` with the reference."""
         return self.paired(arm).pairs
 
-    def differences(self, arm: str, against: str | None = None) -> dict[Key, CellMean]:
-        """Mean paired difference in each cell, ``arm`` minus the other."""
-        paired = self.paired(arm, against)
-        means = cell_differences(paired, self.keys(paired.pairs.complete), self.options.level)
-        if not paired.pairs.is_interim:
-            return means
-        return {key: replace(mean, interval=None) for key, mean in means.items()}
+    def differences(self, arm: str) -> dict[Key, CellMean]:
+        """Mean paired difference in each cell, ``arm`` minus the reference."""
+        pairs, level = self.pairs(arm), self.options.level
+        keys = self.keys(pairs.complete)
+        return cell_means(self.paired(arm).sample, keys, None if pairs.is_interim else level)
 
     def lines(self, *, alone: bool = False) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts on which a law in one variable can stand: one setting, one budget for each size."""
@@ -265,24 +250,13 @@ class ComparedTrials:
             arms = set(rows["arm"])
             others = tuple(arm for arm in self.others if arm in arms)
             if alone or (others and self.reference in arms):
-                part = ComparedTrials(
-                    rows.reset_index(drop=True), self.reference, others, self.options, self.source
-                )
+                part = replace(self, rows=rows.reset_index(drop=True), others=others)
                 parts.append((dict(zip(columns, map(_text, values), strict=True)), part))
         return parts
 
 
-def _without_blanks(column: "pd.Series[Any]") -> list[Any]:
-    """The values of ``column``, None for each blank."""
-    blank = column.isna()
-    values = column.tolist()
-    if not blank.any():
-        return values
-    return [None if absent else value for value, absent in zip(values, blank, strict=True)]
-
-
-def _text(value: object) -> str:
-    if value is None or value is pd.NA or value != value:
+def _text(value: Any) -> str:
+    if pd.isna(value):
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -313,36 +287,36 @@ def compared_trials(
     whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)
     planned = placed(comparison_rows(whole))
     table = planned.dropna(subset=["n_params", "n_tokens"])
+    n_unplaced, told = len(planned) - len(table), list[str]()
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
     others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
-    table, earlier = last_of_each_run(table, options.cluster) if others else (table, table[:0])
-    table, by_rate = best_rate_of_each_cell(table, options.settings or ()) if others else (table, "")
-    ends = "the last of each run's checkpoints is compared"
-    told = (f"{ends} ({plural(len(earlier), 'row')} before it left out)" if len(earlier) else "", by_rate)
+    earlier = table[:0]
+    if others:
+        table, earlier = last_of_each_run(table, options.cluster)
+        if len(earlier):
+            left_out = f"({plural(len(earlier), 'row')} before it left out)"
+            told.append(f"the last of each run's checkpoints is compared {left_out}")
+        table, by_rate = best_rate_of_each_cell(table, options.settings or ())
+        told += [by_rate] if by_rate else []
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
-    rows = ordered.assign(loss=ordered[options.y])
+    rows, n_left_out = ordered.assign(loss=ordered[options.y]), 0
+    if options.where and "arm" in results:
+        compared = results[results["stage"] != "tuning"] if "stage" in results else results
+        n_left_out = max(compared["arm"].nunique() - len(ranks), 0)
     options = with_default_law(options, rows)
-    n_left_out = _n_arms(results) - len(ranks) if options.where else 0
-    n_unplaced = len(planned) - planned[["n_params", "n_tokens"]].notna().all(axis=1).sum()
     return ComparedTrials(
         rows,
         reference,
         tuple(others),
         options,
         results,
-        int(n_unplaced),
-        max(n_left_out, 0),
-        tuple(filter(None, told)),
+        n_unplaced,
+        n_left_out,
+        tuple(told),
         asked_law,
         earlier.assign(loss=earlier[options.y]),
     )
-
-
-def _n_arms(source: pd.DataFrame) -> int:
-    """The arms of the comparison trials among the rows of the source."""
-    compared = source[source["stage"] != "tuning"] if "stage" in source else source
-    return int(compared["arm"].nunique()) if "arm" in source else 1
 
 
 def _others(arms: list[str], reference: str) -> list[str]:
@@ -359,8 +333,6 @@ def compared_losses(
     results: pd.DataFrame, reference: str, options: AnalysisOptions, *, may_be_alone: bool = False
 ) -> ComparedTrials:
     """The same for tables and figures, which show losses only. Raises :class:`DataError`."""
-    if not is_loss(options.y):
-        raise DataError(
-            f"y is {options.y!r}; a table shows losses: allowed is a column whose name starts with loss"
-        )
+    if not is_loss(y := options.y):
+        raise DataError(f"y is {y!r}; a table shows losses: allowed is a column whose name starts with loss")
     return compared_trials(results, reference, options, may_be_alone=may_be_alone)

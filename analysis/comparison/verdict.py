@@ -20,96 +20,16 @@ from scalevec.analysis.comparison.differences import (
     LossDifference,
     PairedArm,
     Part,
+    corrected,
     corrected_differences,
-    inside_all,
 )
 from scalevec.analysis.comparison.fairness import Line, equal_losses
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.formatting import is_loss, joined, plural
-from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.paired import Estimate
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a verdict is written from. Differences are arm minus reference, in nats/token if y is a loss.
-
-    ``sizes`` and ``settings`` are the differences in each, the largest size last; p-values of ``difference``,
-    ``equivalence`` and ``divergence_p`` are corrected by Holm over the source's arms.
-    """
-
-    reference: str
-    paired: PairedArm
-    options: AnalysisOptions
-    difference: LossDifference
-    sizes: tuple[Part, ...]
-    settings: tuple[Part, ...]
-    equivalence: dict[str, Any]
-    divergence_p: float
-    equal: str
-    """What is said where all pairs have equal losses to the last digit; else empty."""
-    needed: float
-    """The level at which the arm's own interval would have to exclude zero, after Holm's correction."""
-
-    @property
-    def arm(self) -> str:
-        """The arm that is judged."""
-        return self.paired.arm
-
-    @property
-    def pairs(self) -> Pairs:
-        """Its pairs with the reference."""
-        return self.paired.pairs
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """The mean that decides."""
-        return self.paired.estimate
-
-    @cached_property
-    def absences(self) -> dict[PairKind, tuple[str, ...]]:
-        """The pairs that have no difference, by kind."""
-        return self.pairs.absences
-
-    @property
-    def alpha(self) -> float:
-        """The error that the level leaves."""
-        return 1 - self.options.level
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether the mean differs from zero by Holm over the arms."""
-        return self.difference.p_holm is not None and self.difference.p_holm < self.alpha
-
-    def differing(self, parts: Sequence[Part], sign: int, *, alone: bool = False) -> list[Part]:
-        """The ``parts`` that are lower (``sign`` -1) or higher (+1) by Holm over them, or each ``alone``.
-
-        A bound that flatters the direction counts for nothing.
-        """
-        flattering = "reference" if sign < 0 else "arm"
-        alpha = 1 - self.paired.level(self.options.level)
-        return [
-            part
-            for part in parts
-            for p in [part.p_value if alone else part.p_holm]
-            if p is not None and p < alpha and part.mean * sign > 0 and flattering not in part.bound
-        ]
-
-    @cached_property
-    def judged(self) -> list[Part]:
-        """The sizes that the mean which decides is over."""
-        keep = self.paired.keep
-        kept = [bool(keep[of_size].any()) for _, of_size in self.paired.sizes]
-        return [size for size, is_kept in zip(self.sizes, kept, strict=True) if is_kept]
-
-    @property
-    def unbounded(self) -> list[Part]:
-        """The sizes that an equivalence speaks of: neither side is a bound there, and a seed repeats."""
-        return [size for size in self.sizes if not size.bound and not size.one_run]
 
 
 @dataclass(frozen=True)
@@ -121,42 +41,110 @@ class Judgement:
     reason: Line | None = None
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What the verdict on an arm is written from: its pairs, and p-values by Holm over the source's arms."""
+
+    paired: PairedArm
+    difference: LossDifference
+    equivalence_p: float | None
+    """Of two one-sided tests against the margin at every size and in every setting."""
+    divergence_p: float
+    """That the arm is worse, where diverging counts as the higher loss."""
+    n_arms: int
+    """Those of Holm's family."""
+
+    @property
+    def alpha(self) -> float:
+        """The error that the level leaves."""
+        return 1 - self.paired.options.level
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the mean differs from zero by Holm over the arms."""
+        return self.difference.p_holm is not None and self.difference.p_holm < self.alpha
+
+    @property
+    def unbounded(self) -> list[Part]:
+        """The sizes that an equivalence speaks of: neither side is a bound there, and a seed repeats."""
+        return [size for size in self.paired.sizes if not size.bound and not size.one_run]
+
+    @property
+    def detectable(self) -> float | None:
+        """The difference that the design of the mean sees, after Holm's correction; None without noise."""
+        paired, difference = self.paired, self.difference
+        p, p_holm = difference.p_value, difference.p_holm
+        needed = inference.level_of_holm(paired.options.level, p, p_holm, self.n_arms)
+        return inference.detectable(paired.estimate, paired.over_looks(needed)) if paired.estimate else None
+
+    @cached_property
+    def equivalence(self) -> dict[str, Any]:
+        """Two one-sided tests against the margin at every size, or a ``note`` that says why there is none.
+
+        ``mean_p`` is of the mean alone, whose ``interval`` is shown.
+        """
+        options, estimate, look = self.paired.options, self.paired.estimate, self.paired.look
+        if options.margin is None:
+            return {"margin": None, "note": "no margin was given"}
+        if not is_loss(options.y):
+            return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
+        note = "" if estimate and estimate.df else "no degree of freedom"
+        if look is not None and not look.is_last:
+            note = note or "tested at the last of the declared looks only"
+        if self.paired.pairs.is_interim:
+            note = INTERIM
+        if note or estimate is None:
+            none = dict.fromkeys(("p_value", "p_holm", "interval"))
+            return {"margin": options.margin, **none, "note": note}
+        return {
+            "margin": options.margin,
+            "p_value": self.paired.equivalence_p,
+            "p_holm": self.equivalence_p,
+            "mean_p": inference.equivalence_p(estimate, options.margin),
+            "interval": estimate.interval(EQUIVALENCE_LEVEL),
+            "level": EQUIVALENCE_LEVEL,
+        }
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """The verdict by the first rule that matches."""
+        paired, pairs, y = self.paired, self.paired.pairs, self.paired.options.y
+        scope, arm_diverged = scope_of(paired, paired.judged), pairs.absences[PairKind.ARM_DIVERGED]
+        any_diverged = arm_diverged or pairs.absences[PairKind.REFERENCE_DIVERGED]
+        if pairs.same_trials:
+            return Judgement("equivalent", scope)
+        if pairs.is_interim:
+            return Judgement("incomplete", scope, Line("incomplete", _missing(paired)))
+        if not (len(pairs.complete) or any_diverged):
+            no_pair = Line("no_pair", f"no pair with {paired.reference} has a result")
+            return Judgement("invalid", scope, no_pair)
+        if not is_loss(y):
+            return Judgement("undecided", scope, Line("no_loss", f"{y} is no loss"))
+        if equal := equal_losses(paired.reference, paired.arm, pairs):
+            return Judgement("undecided", scope, Line("equal", equal))
+        if arm_diverged and self.divergence_p < self.alpha and not paired.bounds["arm"].any():
+            rungs = pairs.of_kind(PairKind.ARM_DIVERGED)["rung"].astype(str)
+            return Judgement("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
+        equivalence_p = self.equivalence.get("p_holm")
+        if equivalence_p is not None and equivalence_p < ONE_SIDED and not any_diverged:
+            return Judgement("equivalent", scope_of(paired, self.unbounded))
+        if not self.is_significant or paired.estimate is None:
+            return Judgement("undecided", scope, _lack(self))
+        verdict: Verdict = "better" if paired.estimate.value < 0 else "worse"
+        reason = _block(paired, verdict)
+        return Judgement("undecided", scope, reason) if reason else Judgement(verdict, scope)
+
+
 def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
     """What the verdict on each arm is written from, corrected by Holm over the arms of the source."""
-    options, family = trials.options, [trials.paired(arm) for arm in trials.others]
-    n_others = trials.n_arms_left_out
-    differences = corrected_differences(family, options.level, n_others)
-    parts = [
-        (paired.parts(paired.sizes, options), paired.parts(paired.settings, options)) for paired in family
+    family, n_others = [trials.paired(arm) for arm in trials.others], trials.n_arms_left_out
+    differences = corrected_differences(family, n_others)
+    inside = corrected([paired.equivalence_p for paired in family], n_others)
+    signs = corrected([_sign_p(paired.pairs) for paired in family], n_others)
+    return [
+        Evidence(paired, difference, of_margin, of_signs or 1.0, len(family) + n_others)
+        for paired, difference, of_margin, of_signs in zip(family, differences, inside, signs, strict=True)
     ]
-    inside = [
-        _equivalence_p(paired, [*sizes, *settings])
-        for paired, (sizes, settings) in zip(family, parts, strict=True)
-    ]
-    inside_holm = _corrected(inside, n_others)
-    signs = _corrected([_sign_p(paired.pairs) for paired in family], n_others)
-    blocks = []
-    for number, (paired, difference) in enumerate(zip(family, differences, strict=True)):
-        p_values, n_arms = (difference.p_value, difference.p_holm), len(family) + n_others
-        blocks.append(
-            Evidence(
-                reference=trials.reference,
-                paired=paired,
-                options=options,
-                difference=difference,
-                sizes=parts[number][0],
-                settings=parts[number][1],
-                equivalence=equivalence_test(paired, options, inside[number], inside_holm[number]),
-                divergence_p=signs[number] or 1.0,
-                equal=equal_losses(trials.reference, paired.arm, paired.pairs),
-                needed=paired.level(inference.level_of_holm(options.level, *p_values, n_arms)),
-            )
-        )
-    return blocks
-
-
-def _corrected(p_values: Sequence[float | None], n_others: int) -> list[float | None]:
-    return inference.holm([*p_values, *[None] * n_others])[: len(p_values)]
 
 
 def _sign_p(pairs: Pairs) -> float:
@@ -177,149 +165,72 @@ def _sign_p(pairs: Pairs) -> float:
     return inference.sign_p(worse, better) if worse > better else 1.0
 
 
-def decide(evidence: Evidence) -> Judgement:
-    """The verdict by the first rule that matches."""
-    scope, pairs = scope_of(evidence, evidence.judged), evidence.pairs
-    arm_diverged, reference_diverged = (
-        evidence.absences[kind] for kind in (PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
-    )
-    if pairs.same_trials:
-        return Judgement("equivalent", scope)
-    if pairs.is_interim:
-        return Judgement("incomplete", scope, Line("incomplete", _missing(evidence)))
-    if not (len(pairs.complete) or arm_diverged or reference_diverged):
-        return Judgement("invalid", scope, Line("no_pair", f"no pair with {evidence.reference} has a result"))
-    if not is_loss(evidence.options.y):
-        return Judgement("undecided", scope, Line("no_loss", f"{evidence.options.y} is no loss"))
-    if evidence.equal:
-        return Judgement("undecided", scope, Line("equal", evidence.equal))
-    if arm_diverged and evidence.divergence_p < evidence.alpha and not evidence.paired.bounds.arm.any():
-        rungs = pairs.of_kind(PairKind.ARM_DIVERGED)["rung"].astype(str)
-        return Judgement("worse", Line("diverged", joined(list(dict.fromkeys(rungs)))))
-    equivalence_p = evidence.equivalence.get("p_holm")
-    if equivalence_p is not None and equivalence_p < ONE_SIDED and not (arm_diverged or reference_diverged):
-        return Judgement("equivalent", scope_of(evidence, evidence.unbounded))
-    if not evidence.is_significant or evidence.estimate is None:
-        return Judgement("undecided", scope, _lack(evidence))
-    verdict: Verdict = "better" if evidence.estimate.value < 0 else "worse"
-    reason = _block(evidence, verdict)
-    return Judgement("undecided", scope, reason) if reason else Judgement(verdict, scope)
-
-
-def _missing(evidence: Evidence) -> str:
+def _missing(paired: PairedArm) -> str:
     """What is still to be run, and what a person must settle."""
-    waiting, failed = (len(evidence.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
+    waiting, failed = (len(paired.pairs.absences[kind]) for kind in (PairKind.WAITING, PairKind.FAILED))
     parts = [f"{plural(waiting, 'pair')} without a result"] if waiting else []
     if failed:
-        parts.append(
-            f"{plural(failed, 'pair')} that failed or were cancelled: run them again (scalevec retry), or "
-            "drop them by a rule of exclude in the sweep file"
-        )
-    if evidence.pairs.next_look:
-        parts.append(f"the next declared look is at {evidence.pairs.next_look} seeds")
+        remedy = "run them again (scalevec retry), or drop them by a rule of exclude in the sweep file"
+        parts.append(f"{plural(failed, 'pair')} that failed or were cancelled: {remedy}")
+    if paired.pairs.next_look:
+        parts.append(f"the next declared look is at {paired.pairs.next_look} seeds")
     return "; ".join(parts)
 
 
-def _block(evidence: Evidence, verdict: Verdict) -> Line | None:
+def _block(paired: PairedArm, verdict: Verdict) -> Line | None:
     """Why ``verdict`` must not be given although the mean says so."""
     better = verdict == "better"
-    if names := evidence.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
-        code, name = ("arm_diverged", evidence.arm) if better else ("reference_diverged", evidence.reference)
-        of_all = f"{len(names)} of {evidence.pairs.n_planned} pairs"
+    code, name = ("arm_diverged", paired.arm) if better else ("reference_diverged", paired.reference)
+    if names := paired.pairs.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
+        of_all = f"{len(names)} of {paired.pairs.n_planned} pairs"
         return Line(code, f"{name} diverged where the other did not ({of_all})")
-    sign = 1 if better else -1
-    word = "higher" if sign > 0 else "lower"
-    known = [size for size in evidence.sizes if not size.one_run]
-    if evidence.differing(known[-1:], sign, alone=True):
-        return Line("crosses", f"{word} at {known[-1].name}, the largest size")
-    if opposite := evidence.differing(evidence.settings, sign):
+    sign, word = (1, "higher") if better else (-1, "lower")
+    largest = [size for size in paired.sizes if not size.one_run][-1:]
+    if paired.differing(largest, sign, alone=True):
+        return Line("crosses", f"{word} at {largest[0].name}, the largest size")
+    if opposite := paired.differing(paired.settings, sign):
         return Line("crosses", f"{word} with {opposite[0].name}")
     return None
 
 
 def _lack(evidence: Evidence) -> Line:
     """What an arm without a significant mean lacks."""
-    paired, estimate, p = evidence.paired, evidence.estimate, evidence.difference.p_value
+    paired, estimate, p = evidence.paired, evidence.paired.estimate, evidence.difference.p_value
     if estimate is None:
-        code = "arm_diverged" if evidence.absences[PairKind.ARM_DIVERGED] else "reference_diverged"
+        code = "arm_diverged" if paired.pairs.absences[PairKind.ARM_DIVERGED] else "reference_diverged"
         return Line(code, "no pair has two completed trials")
     if paired.one_sided:
-        side = "reference" if estimate.value < 0 else "arm"
-        name = evidence.reference if side == "reference" else evidence.arm
-        return Line(
-            f"{side}_bounded", f"the loss of {name} is only a bound: tune it there, or widen its grid"
-        )
+        lower = estimate.value < 0
+        code, name = ("reference_bounded", paired.reference) if lower else ("arm_bounded", paired.arm)
+        return Line(code, f"the loss of {name} is only a bound: tune it there, or widen its grid")
     if not estimate.has_noise:
         what = "too few independent clusters" if estimate.between == "clusters" else "one seed at each size"
         return Line("one_seed", f"{what}: no noise figure")
-    if inference.limited_by_split(estimate, evidence.options.level):
+    if inference.limited_by_split(estimate, paired.options.level):
         error = f"{estimate.split_error:.4f}"
-        return Line(
-            "test_split", f"the test split's own error ({error}) limits, which more seeds do not reduce"
-        )
+        text = f"the test split's own error ({error}) limits, which more seeds do not reduce"
+        return Line("test_split", text)
     if p is not None and p < evidence.alpha:
         return Line("several_arms", "significant alone, not after the correction for several arms")
     if paired.look:
-        return Line(
-            "looks_passed", "the last declared look has passed: more takes a new sweep with new seeds"
-        )
-    seen = inference.detectable(estimate, evidence.needed)
+        text = "the last declared look has passed: more takes a new sweep with new seeds"
+        return Line("looks_passed", text)
+    seen = evidence.detectable
     return Line("noise", f"the noise between seeds: this design sees {seen:.2g}" if seen else "noise")
 
 
-def scope_of(evidence: Evidence, sizes: Sequence[Part]) -> Line:
+def scope_of(paired: PairedArm, sizes: Sequence[Part]) -> Line:
     """The ``sizes`` that a verdict speaks of."""
-    names, judged = [size.name for size in evidence.sizes], [size.name for size in sizes]
-    planned = evidence.pairs.table[evidence.pairs.table["kind"] != PairKind.UNPAIRED]
-    largest = 0.0 if planned.empty else float((planned["size"] * planned["n_tokens"]).max())
-    complete = evidence.pairs.complete
-    reached = 0.0 if complete.empty else float((complete["size"] * complete["n_tokens"]).max())
+    names, judged = [size.name for size in paired.sizes], [size.name for size in sizes]
     if not judged:
         return Line("none", "no size")
     if len(judged) == 1:
         return Line("one_size", f"one size, {judged[0]}")
+    pairs, table = paired.pairs, paired.pairs.table
+    both_sides = (pairs.complete, table[table["kind"] != PairKind.UNPAIRED])
+    reached, largest = (float((rows["size"] * rows["n_tokens"]).max()) for rows in both_sides)
     if judged[-1] != names[-1] or reached < 0.999 * largest:
         return Line("up_to", f"up to {judged[-1]}")
     if len(judged) < len(names):
         return Line("some_sizes", f"{len(judged)} of {len(names)} sizes, {judged[0]} to {judged[-1]}")
     return Line("all_sizes", f"{judged[0]} to {judged[-1]}")
-
-
-def equivalence_test(
-    paired: PairedArm, options: AnalysisOptions, p: float | None, p_holm: float | None
-) -> dict[str, Any]:
-    """Two one-sided tests against the margin at every size, or a ``note`` that says why there is none.
-
-    ``p`` is the largest over the sizes and settings, ``p_holm`` is corrected over the arms; ``mean_p``
-    is of the mean alone, whose ``interval`` is shown.
-    """
-    margin, estimate, look = options.margin, paired.estimate, paired.look
-    if margin is None:
-        return {"margin": None, "note": "no margin was given"}
-    if not is_loss(options.y):
-        return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
-    note = "" if estimate and estimate.df else "no degree of freedom"
-    if look is not None and not look.is_last:
-        note = note or "tested at the last of the declared looks only"
-    if paired.pairs.is_interim:
-        note = INTERIM
-    if note or estimate is None:
-        return {"margin": margin, "p_value": None, "p_holm": None, "interval": None, "note": note}
-    return {
-        "margin": margin,
-        "p_value": p,
-        "p_holm": p_holm,
-        "mean_p": inference.equivalence_p(estimate, margin),
-        "interval": estimate.interval(EQUIVALENCE_LEVEL),
-        "level": EQUIVALENCE_LEVEL,
-    }
-
-
-def _equivalence_p(paired: PairedArm, parts: Sequence[Part]) -> float | None:
-    """The p-value of equivalence that counts in the family of arms; None where none is due.
-
-    ``parts`` are the arm's sizes and settings.
-    """
-    if paired.pairs.is_interim:
-        return None
-    return inside_all(parts) if paired.look is None or paired.look.is_last else None

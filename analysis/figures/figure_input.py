@@ -129,7 +129,7 @@ def figure_input(
     options = replace(trials.options, where=shortened_in(options.where, names))
     fields = ("rows", "reference", "others", "source", "checkpoints")
     shorter = {name: shortened_in(getattr(trials, name), names) for name in fields}
-    shown = replace(trials, options=options, _paired={}, **shorter)
+    shown = replace(trials, options=options, **shorter)
     choices, curves, statistics = shortened_in([choices, curves, statistics], names)
     return FigureInput(shown, choices, curves, statistics, names, palette or {})
 

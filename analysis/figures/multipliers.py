@@ -31,8 +31,7 @@ def draw_multipliers(data: FigureInput) -> Drawing:
     reasons, remarks = [], []
     for setting, part in data.trials.lines():
         for arm in part.others:
-            names = {"reference": part.reference, "arm": arm}
-            of_arm = laws_to_show(part.pairs(arm), part.options, names)
+            of_arm = laws_to_show(part.paired(arm))
             if of_arm.laws is None:
                 reasons.append(f"{arm}: {of_arm.reason}")
             else:

@@ -52,13 +52,6 @@ class NoiseFigure:
         """The sd of a pair's difference between models of ``n_params`` matrix parameters."""
         return self.sd if self.n_params is None else self.sd * (n_params / self.n_params) ** -self.exponent
 
-    def with_test_tokens(self, tokens: float) -> "NoiseFigure":
-        """The same with a test split of another length: its error falls as the square root of the tokens."""
-        if not self.split or not self.split_tokens:
-            return self
-        split = self.split * float(np.sqrt(self.split_tokens / tokens))
-        return dataclasses.replace(self, split=split, split_tokens=tokens)
-
 
 TYPICAL = NoiseFigure(
     0.0155,
@@ -93,7 +86,15 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     compute, slope = np.log(compute_of(completed)), None
     if np.ptp(compute) > 0:
         slope = max(-float(np.polyfit(compute, completed["loss"].to_numpy(float), 1)[0]), 0.0) or None
-    return NoiseFigure(noise.sd, slope, f"a pilot with {degrees(noise.df)}", *_split_of(trials))
+    splits = [
+        (arm.estimate.split_error, float(arm.sample.split.tokens.sum()))
+        for arm in map(trials.paired, trials.others)
+        if arm.sample.split and arm.estimate and arm.estimate.split_error is not None
+    ]
+    source, split, tokens = f"a pilot with {degrees(noise.df)}", 0.0, 0.0
+    if splits:
+        split, tokens = float(np.sqrt(np.mean([error**2 for error, _ in splits]))), splits[0][1]
+    return NoiseFigure(noise.sd, slope, source, split, tokens)
 
 
 def independent_pairs(trials: ComparedTrials) -> pd.DataFrame:
@@ -110,17 +111,6 @@ def independent_pairs(trials: ComparedTrials) -> pd.DataFrame:
             rows = rows[rows["trial_id_arm"] != rows["trial_id_reference"]]
         parts.append(rows.sort_index()[["difference", "cell", "size"]])
     return pd.concat(parts)
-
-
-def _split_of(trials: ComparedTrials) -> tuple[float, float]:
-    """The test split's part of the standard error of a mean difference, and its tokens; or zeros."""
-    known = [
-        (arm.estimate.split_error, float(arm.sample.split.tokens.sum()))
-        for arm in map(trials.paired, trials.others)
-        if arm.sample.split and arm.estimate and arm.estimate.split_error is not None
-    ]
-    errors = [error for error, _ in known]
-    return (float(np.sqrt(np.mean(np.square(errors)))), known[0][1]) if known else (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -184,43 +174,29 @@ class PowerAnalysis:
 
     @property
     def text(self) -> str:
-        """A few lines for people."""
+        """A few lines for people: what is detected, and what is taken for the noise and the test split."""
+        noise, times = self.noise, self.more.flops / self.design.flops
         lines = [f"with {100 * self.power:.0f} % power this design detects {_words(self.design)}"]
         lines += [f"  {part.what}: detects {_words(part)}" for part in self.parts]
-        times = self.more.flops / self.design.flops
         lines.append(f"  {self.more.what}: detects {_words(self.more)}, for {times:.2g} times the FLOPs")
-        if self.noise.slope:
+        if noise.slope:
             convention = f"C: {C_CONVENTIONS['6nd']}, N: {N_CONVENTIONS['matrices']}"
-            lines.append(
-                f"  multiplier: {self.noise.slope:.2g} nats/token per e-fold of compute assumed; {convention}"
-            )
-        return "\n".join([*lines, self._noise, self._split])
-
-    @property
-    def _noise(self) -> str:
-        """What is taken for the noise, by size where it differs."""
+            assumed = f"{noise.slope:.2g} nats/token per e-fold of compute assumed"
+            lines.append(f"  multiplier: {assumed}; {convention}")
         sds = " to ".join(dict.fromkeys(f"{sd:.2g}" for sd in self.sds))
-        line = f"  noise: sd {sds} per pair, {self.noise.source}"
-        if self.noise.spread == 1:
-            return line
-        return f"{line}; in brackets at 1/{self.noise.spread:g} and {self.noise.spread:g} times that"
-
-    @property
-    def _split(self) -> str:
-        """What is taken for the test split's own error."""
-        if not self.noise.split:
-            return "  the test split's own error is left out: nothing says how large it is"
-        tokens = f" with {count(self.noise.split_tokens)} test tokens" if self.noise.split_tokens else ""
-        error = f"standard error {self.noise.split:.2g} of the mean difference"
-        return f"  test split: {error}{tokens}, whatever the seeds"
+        between = f"; in brackets at 1/{noise.spread:g} and {noise.spread:g} times that"
+        lines.append(f"  noise: sd {sds} per pair, {noise.source}{between if noise.spread != 1 else ''}")
+        if noise.split:
+            tokens = f" with {count(noise.split_tokens)} test tokens" if noise.split_tokens else ""
+            error = f"standard error {noise.split:.2g} of the mean difference"
+            return "\n".join([*lines, f"  test split: {error}{tokens}, whatever the seeds"])
+        return "\n".join([*lines, "  the test split's own error is left out: nothing says how large it is"])
 
 
 def _words(effect: Detectable) -> str:
     if effect.difference is None:
-        return (
-            "nothing: without a second seed, or one seed at "
-            f"{FEWEST_RUNGS_WITHOUT_SEEDS} rungs or more, there is no noise figure of its own"
-        )
+        many = f"one seed at {FEWEST_RUNGS_WITHOUT_SEEDS} rungs or more"
+        return f"nothing: without a second seed, or {many}, there is no noise figure of its own"
     multiplier = f", a compute multiplier of {effect.multiplier:.3f}" if effect.multiplier else ""
     basis = ", from the spread between rungs: one seed each, equal gain at all" if effect.between else ""
     freedom = f"{'' if effect.between else 'up to '}{degrees(effect.df)}{basis}"
@@ -263,7 +239,10 @@ def detectable(
         >>> analysis.more.what, round(analysis.more.difference, 4)
         ('one more seed', 0.0101)
     """
-    noise = noise if test_tokens is None else noise.with_test_tokens(test_tokens)
+    if test_tokens and noise.split and noise.split_tokens:
+        # The error of another test split falls as the square root of its tokens.
+        split = noise.split * float(np.sqrt(noise.split_tokens / test_tokens))
+        noise = dataclasses.replace(noise, split=split, split_tokens=test_tokens)
     fewest = min((rung.seeds for rung in rungs), default=0)
     if fewest < 1 or n_arms < 1 or not 0 < noise.sd < np.inf:
         raise DataError(
@@ -310,12 +289,11 @@ def _components(rungs: Sequence[PlannedRung], noise: NoiseFigure) -> tuple[list[
     if all(rung.seeds == 1 for rung in rungs) and len(rungs) >= FEWEST_RUNGS_WITHOUT_SEEDS:
         return [Component(sum(variances), len(rungs) - 1)], "rungs"
     of_rung: dict[str, float] = {}
-    seeds: dict[str, dict[str, int]] = {}
+    seeds: dict[tuple[str, str], int] = {}
     for rung, variance in zip(rungs, variances, strict=True):
         of_rung[rung.name] = of_rung.get(rung.name, 0.0) + variance
-        by_setting = seeds.setdefault(rung.name, {})
-        by_setting[rung.setting] = max(rung.seeds, by_setting.get(rung.setting, 1))
-    degrees_of = {name: sum(n - 1 for n in by_setting.values()) for name, by_setting in seeds.items()}
+        seeds[rung.name, rung.setting] = max(rung.seeds, seeds.get((rung.name, rung.setting), 1))
+    degrees_of = {name: sum(n - 1 for (rung, _), n in seeds.items() if rung == name) for name in of_rung}
     return [Component(variance, degrees_of[name]) for name, variance in of_rung.items()], ""
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,18 +93,17 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
         raise DataError(f"hours is {hours!r}; allowed: a number above zero")
     if not sizes:
         raise DataError("no size has a complete pair of every arm yet; run the sweep's own trials first")
-    arms, halves, splits = [], [], []
-    for arm in map(trials.paired, trials.others):
-        estimate, level = arm.estimate, arm.level(trials.options.level)
-        interval = estimate.interval(level) if estimate and estimate.between in _OF_PAIRS else None
-        if estimate and interval:
-            arms.append(arm)
-            halves.append((interval[1] - interval[0]) / 2)
-            splits.append(estimate.split_error or 0.0)
-    if not arms:
+    known = [
+        (arm, arm.estimate)
+        for arm in map(trials.paired, trials.others)
+        if arm.estimate and arm.estimate.has_noise and arm.estimate.between in _OF_PAIRS
+    ]
+    if not known:
         raise DataError("no rung has two seeds, so the design has no noise figure; run a second seed first")
-    now, level = float(np.mean(halves)), arms[0].level(trials.options.level)
-    variances = np.mean([_variances(sizes, arm.sample) for arm in arms], axis=0)
+    intervals = [estimate.interval(arm.level) or (0.0, 0.0) for arm, estimate in known]
+    now, level = float(np.mean(np.diff(intervals))) / 2, known[0][0].level
+    splits = [estimate.split_error or 0.0 for _, estimate in known]
+    variances = np.mean([_variances(sizes, arm.sample) for arm, _ in known], axis=0)
     seeds, settings, costs = (
         np.array([getattr(size, name) for size in sizes]) for name in ("seeds", "settings", "hours")
     )
@@ -115,34 +114,38 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
         used = counts > 1
         of_mean = variances[used] / counts[used] / max(used.sum(), 1) ** 2
         df = settings[used] * (counts[used] - 1)
-        known = [Component(*part) for part in zip(of_mean.tolist(), df.tolist(), strict=True)]
-        return satterthwaite([*known, *split]).half(level) if known else float("inf")
+        parts = [Component(*part) for part in zip(of_mean.tolist(), df.tolist(), strict=True)]
+        return satterthwaite([*parts, *split]).half(level) if parts else float("inf")
 
-    added = _improved(_by_neyman(variances, costs, hours), costs, hours, expected)
+    added = _chosen(variances, costs, hours, expected)
     present = expected(np.zeros_like(added))
     if expected(added) > present * (1 - SMALLEST_GAIN):
         added = np.zeros_like(added)
     after = now * expected(added) / present if np.isfinite(present) else expected(added)
     more = {size.name: int(number) for size, number in zip(sizes, added, strict=True)}
-    names = tuple(arm.arm for arm in arms)
+    names = tuple(arm.arm for arm, _ in known)
     return NextTrials(more, float(added @ costs), now, after if added.any() else now, names)
 
 
-def _by_neyman(variances: FloatArray, costs: FloatArray, hours: float) -> Seeds:
-    """Whole seeds [sizes] in proportion to noise over the root of cost, that ``hours`` pay for."""
+def _chosen(
+    variances: FloatArray, costs: FloatArray, hours: float, expected: Callable[[Seeds], float]
+) -> Seeds:
+    """Whole seeds [sizes] in proportion to noise over the root of cost, improved by moves of single seeds.
+
+    A move is one seed more at a size, or one more and one less at another, as far as the hours go: each is
+    the best there is, until none shortens the interval.
+    """
     share = np.sqrt(variances / np.maximum(costs, 1e-12))
     whole = np.floor(share * hours / float(share @ costs)) if share @ costs else share
-    return np.minimum(whole, _MOST_SEEDS).astype(int)
-
-
-def _improved(added: Seeds, costs: FloatArray, hours: float, expected: Callable[[Seeds], float]) -> Seeds:
-    """``added`` after moves of single seeds, each the best there is, until none shortens the interval."""
+    added, steps = np.minimum(whole, _MOST_SEEDS).astype(int), np.eye(len(costs), dtype=int)
     while True:
-        moves = [(expected(moved), float(moved @ costs), moved) for moved in _moves(added, costs, hours)]
-        best = min(moves, key=lambda move: move[:2], default=None)
-        if best is None or not best[0] < expected(added) * (1 - SMALLEST_GAIN):
+        one_less = [np.zeros_like(added), *steps[added > 0]]
+        moves = [added + more - less for more, less in itertools.product(steps, one_less)]
+        moves = [moved for moved in moves if moved.max() <= _MOST_SEEDS and moved @ costs <= hours]
+        best = min(moves, key=lambda moved: (expected(moved), float(moved @ costs)), default=added)
+        if not expected(best) < expected(added) * (1 - SMALLEST_GAIN):
             return added
-        added = best[2]
+        added = best
 
 
 def _variances(sizes: Sequence[ExtendableSize], sample: PairedSample) -> FloatArray:
@@ -155,12 +158,3 @@ def _variances(sizes: Sequence[ExtendableSize], sample: PairedSample) -> FloatAr
         known = noise.df * noise.sd**2 if noise.df else 0.0
         variances.append((known + _OF_ALL * of_all.sd**2) / (noise.df + _OF_ALL) / size.settings)
     return np.array(variances)
-
-
-def _moves(added: Seeds, costs: FloatArray, hours: float) -> Iterator[Seeds]:
-    """One seed more at a size, or one more and one less at another, as far as the hours go."""
-    steps = np.eye(len(added), dtype=int)
-    for more, less in itertools.product(steps, [np.zeros_like(added), *steps[added > 0]]):
-        moved = added + more - less
-        if moved.max() <= _MOST_SEEDS and moved @ costs <= hours:
-            yield moved

@@ -114,7 +114,7 @@ def multipliers_at(
     part: ComparedTrials, arm: str, points: Mapping[_Point, float]
 ) -> tuple[dict[_Point, Multiplier], str]:
     """The multiplier of ``arm`` at each of ``points`` (their C, FLOPs); or why there is none."""
-    of_arm = laws_to_show(part.pairs(arm), part.options, {"reference": part.reference, "arm": arm})
+    of_arm = laws_to_show(part.paired(arm))
     if of_arm.laws is None:
         return {}, of_arm.reason
     shown = {point: of_arm.multiplier(compute, "chosen") for point, compute in points.items()}

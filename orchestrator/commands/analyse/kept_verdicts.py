@@ -32,21 +32,21 @@ def keep_verdicts(source: Source, reference: str, declared: AnalysisOptions) -> 
 def _new_verdicts(source: Source, reference: str, declared: AnalysisOptions) -> list[dict[str, Any]]:
     from scalevec.analysis.comparison.plan import is_due, pair_ids
     from scalevec.analysis.comparison.trials import compared_trials
-    from scalevec.analysis.comparison.verdict import decide, evidence_of_all
+    from scalevec.analysis.comparison.verdict import evidence_of_all
 
     before = source.rows.attrs.get(VERDICTS, [])
     trials = compared_trials(source.rows, reference, declared)
-    due = [each for each in evidence_of_all(trials) if is_due(each.paired, before, reference)]
+    due = [each for each in evidence_of_all(trials) if is_due(each.paired, before)]
     verdicts = [
         {
             "at": utc_now(),
             "reference": reference,
-            "arm": evidence.arm,
-            "verdict": decide(evidence).verdict,
+            "arm": evidence.paired.arm,
+            "verdict": evidence.judgement.verdict,
             "loss_difference": asdict(evidence.difference),
             "level": declared.level,
             "margin": declared.margin,
-            "pairs": pair_ids(evidence.pairs),
+            "pairs": pair_ids(evidence.paired.pairs),
         }
         for evidence in due
     ]

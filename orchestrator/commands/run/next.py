@@ -68,16 +68,11 @@ def sizes_missing(trials: "ComparedTrials") -> dict[str, str]:
     """The arms whose laws are refuted, or lie on too few sizes to be checked, and why."""
     from scalevec.analysis.comparison.pair_laws import laws_to_show, line_problem
 
-    missing = {}
-    for arm in trials.others:
-        pairs, options = (
-            trials.pairs(arm),
-            trials.options.with_loss(seeds_repeat=trials.pairs(arm).seeds_repeat),
-        )
-        reason = laws_to_show(pairs, options, {"reference": trials.reference, "arm": arm}).reason
-        if reason and not line_problem(pairs, options.law):
-            missing[arm] = reason
-    return missing
+    reasons = {arm: laws_to_show(trials.paired(arm)).reason for arm in trials.others}
+    law = trials.options.law
+    return {
+        arm: reason for arm, reason in reasons.items() if reason and not line_problem(trials.pairs(arm), law)
+    }
 
 
 def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":

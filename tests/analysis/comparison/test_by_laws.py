@@ -101,6 +101,21 @@ def test_each_arm_is_compared_as_it_can_be():
     assert [c.arm for c in all_laws] == ["paired"]
 
 
+def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
+    base = arm("base")
+    paired = base.assign(arm="paired", run="paired " + base.run, loss=base.loss * 0.99)
+    rows = table(base, paired, arm("apart"))
+    predicted = [{"arm": name, "reference": "base", "sign": "lower"} for name in ("apart", "paired")]
+    rows.attrs["predictions"] = [{"at": "2026-01-02T03:04:05", "predictions": predicted, "known": [{}, {}]}]
+    both = analysis.compare_arms(rows, reference="base", options=OPTIONS)
+    shown = [(c.arm, c.basis, [p.words for p in c.predictions]) for kind in both for c in kind]
+    assert shown == [
+        ("paired", "pairs", ["paired lower than base"]),
+        ("apart", "laws", ["apart lower than base"]),
+    ]
+    assert both[1][0].predictions[0].reason == "no pair is complete"
+
+
 def test_a_few_runs_or_checkpoints_without_a_run_give_no_interval_and_say_why():
     few = table(*(arm(name).query("n_params < 2e8") for name in ("base", "other")))
     comparison = compared(few)[0]
