@@ -10,8 +10,7 @@ import pandas as pd
 from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
-from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs
 from scalevec.analysis.fits.intervals import Replicates, no_interval
 from scalevec.analysis.fits.isoflop import vertex_replicates
@@ -73,11 +72,6 @@ def fitted_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[FittedA
 def _together(arms: Sequence[ArmData]) -> list[Sequence[ArmData]]:
     """The arms that one fit is made of: all of them by a law that they share, else each alone."""
     return [arms] if law_named(arms[0].options.law).per_arm else [[data] for data in arms]
-
-
-def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
-    """Fit one arm's checked rows; see :func:`fit`."""
-    return fit_of(*_fitted([arm_data(table, with_default_law(options, table))]))
 
 
 def _fitted(arms: Sequence[ArmData]) -> list[FittedArm]:

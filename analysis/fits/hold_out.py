@@ -89,7 +89,7 @@ def _predicted(
     """The ``held`` points of each arm [points], predicted by one law of the ``fitted`` points of all."""
     records: list[dict[str, Any]] = []
     for data, of_arm in zip(arms, held, strict=True):
-        rungs = {"rung": data.rungs(of_arm)} if of_arm.any() else {}
+        rungs = {"rung": ", ".join(data.labels["rung"][of_arm].unique())} if of_arm.any() else {}
         records.append({"by": by, "n_points": int(of_arm.sum()), **rungs})
     try:
         if not all(of_arm.any() for of_arm in fitted):
