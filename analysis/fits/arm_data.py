@@ -65,9 +65,9 @@ class ArmData:
         if self.optima:
             return ""
         problem, columns = self.repetitions
-        unlike = f"no interval: {problem}" if columns and self.independent else ""
-        of_one_run = checkpoints(self.rows, self.options.cluster)
-        return f"no interval: {of_one_run}" if of_one_run else unlike
+        unlike = problem if columns and self.independent else ""
+        reason = checkpoints(self.rows, self.options.cluster) or unlike
+        return f"no interval: {reason}" if reason else ""
 
     @property
     def clusters(self) -> "pd.Series[str]":
