@@ -159,7 +159,7 @@ def of_one_arm(
     covered = {name: covers(b, truth[name]) for name, b in built.parameters(fitted, LEVEL)[0].items()}
     estimate = float(intervals.values_of(fitted, fitted.theta[None], far)[0, 0])
     drawn = intervals.values_of(fitted, built.solution.theta, far)[:, 0]
-    covered["prediction at 2 C"] = covers(built.log_interval(estimate, drawn, LEVEL), wanted)
+    covered["prediction at 2 C"] = covers(built.interval(estimate, drawn, LEVEL), wanted)
     return covered
 
 

@@ -134,11 +134,6 @@ def _in_even_steps(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     return False
 
 
-def names_a_run(column: str) -> bool:
-    """Whether a column of this name says of which run a row is."""
-    return _NAMES_A_RUN.search(column.lower()) is not None
-
-
 def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
     """The planned compute budget of each row, FLOPs; None where the column ``flops`` holds no such lines.
 
@@ -188,21 +183,17 @@ def differing(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> list[str]:
     ]
 
 
-def has_seeds(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> bool:
-    """Whether rows of one cell [rows] repeat each other: each has a seed, and no two have the same."""
-    seeds = rows[["arm", "seed"]].assign(cell=cells)
-    seeds = seeds[seeds["cell"].duplicated(keep=False)]
-    return bool(seeds["seed"].notna().all()) and not seeds.duplicated().any()
-
-
 def not_repetitions(
     rows: pd.DataFrame, cells: npt.NDArray[np.float64], variables: str
 ) -> tuple[str, list[str]]:
     """What is wrong with rows of one cell that no seed tells apart, and the columns in which they differ.
 
-    An empty sentence where there are no such rows. ``variables`` names what is equal in a cell.
+    An empty sentence where there are no such rows: all have a seed, and no two of an arm and cell the same.
+    ``variables`` names what is equal in a cell.
     """
-    if has_seeds(rows, cells):
+    seeds = rows[["arm", "seed"]].assign(cell=cells)
+    seeds = seeds[seeds["cell"].duplicated(keep=False)]
+    if seeds["seed"].notna().all() and not seeds.duplicated().any():
         return "", []
     several = int((pd.Series(cells).value_counts() > 1).sum())
     columns = differing(rows, cells)
@@ -237,15 +228,15 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, in
     if "trial_id" in rows:
         return rows, 0
     keep = np.ones(len(rows), bool)
-    along = names_a_run(cluster) | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
+    by_name = bool(_NAMES_A_RUN.search(cluster.lower()))
+    along = by_name | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
     if along.any():
         last = rows.groupby([cluster, "arm", "n_params", "seed"], dropna=False)["n_tokens"].transform("max")
         keep &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
     if step := next((name for name in STEPS if name in rows), None):
         names = ("arm", "n_params", "seed", *CELL_COLUMNS, *RATES)
-        key = [name for name in names if name in rows]
         numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
-        last = numbers.groupby([rows[name] for name in key], dropna=False).transform("max")
+        last = numbers.groupby([rows[name] for name in names if name in rows], dropna=False).transform("max")
         keep &= (numbers >= last).to_numpy(bool)
     return rows[keep].reset_index(drop=True), int((~keep).sum())
 

@@ -216,13 +216,11 @@ def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
 
     Those that equalled another row are counted as ``duplicate``.
     """
-    excluded = {"tuning": int((table["stage"] == "tuning").sum())}
     rows = comparison_rows(table)
-    others = rows.loc[rows["status"] != "completed", "status"].value_counts()
-    excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
-    excluded["duplicate"] = _n_copies(table)
+    others = rows.loc[rows["status"] != "completed", "status"].value_counts().sort_index()
+    excluded = {"tuning": len(table) - len(rows), **others.to_dict(), "duplicate": _n_copies(table)}
     kept = rows[rows["status"] == "completed"].reset_index(drop=True)
-    return kept, {reason: count for reason, count in excluded.items() if count}
+    return kept, {str(reason): int(count) for reason, count in excluded.items() if count}
 
 
 def _n_copies(table: pd.DataFrame) -> int:

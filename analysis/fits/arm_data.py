@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.runs import checkpoints, has_seeds, not_repetitions
+from scalevec.analysis.data.runs import checkpoints, not_repetitions
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, checked, completed_rows
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
@@ -47,14 +48,12 @@ class ArmData:
         """Whether every point is a cluster of its own."""
         return self.clusters.nunique() == len(self.y)
 
-    @property
-    def repeats_by_seed(self) -> bool:
-        """Whether points of equal variables, where there are any, are told apart by seeds."""
-        return bool(self.optima) or has_seeds(self.rows, self.points.cells)
-
-    @property
+    @cached_property
     def repetitions(self) -> tuple[str, list[str]]:
-        """What is wrong with rows of equal variables, as a sentence, and the columns in which they differ."""
+        """What is wrong with rows of equal variables, as a sentence, and the columns in which they differ.
+
+        Empty where seeds tell such rows apart, or there are none.
+        """
         if self.optima:
             return "", []
         return not_repetitions(self.rows, self.points.cells, " and ".join(self.points.variables))

@@ -115,7 +115,7 @@ def noise_of(arms: Sequence[ArmData], law: FittedLaw, draws: int) -> Replicates:
     options = arms[0].options
     if not (draws and options.bootstrap):
         return no_interval(law, "no interval was asked for")
-    clusters, seeded = pd.concat([data.clusters for data in arms]), all(data.repeats_by_seed for data in arms)
+    clusters, seeded = pd.concat([data.clusters for data in arms]), not any(d.repetitions[0] for d in arms)
     return replicates(law, clusters, replace(options, bootstrap=draws), seeded=seeded)
 
 
@@ -132,7 +132,7 @@ def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[
         share = 1.0 if law.options.residual == "log" else 1 / mean
         means = values_of(law, noise.solution.theta, variables, arm).mean(axis=1)
         of_mean = noise.run_sd * share / np.sqrt(len(observed))
-        interval = noise.log_interval(mean, means, REFUTING_LEVEL, of_mean)
+        interval = noise.interval(mean, means, REFUTING_LEVEL, of_mean)
     return {
         "predicted": mean,
         "observed": seen,
@@ -174,5 +174,5 @@ def lack_of_fit(points: Points, loss: FloatArray) -> LackOfFit | None:
 
 def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
     """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
-    repeated = data.independent and data.repeats_by_seed and not data.options.weights
-    return lack_of_fit(fitted.points, fitted.y) if repeated and not data.optima else None
+    repeated = data.independent and not (data.repetitions[0] or data.options.weights or data.optima)
+    return lack_of_fit(fitted.points, fitted.y) if repeated else None

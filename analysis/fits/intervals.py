@@ -51,25 +51,20 @@ class Replicates:
         return len(self.solution.theta)
 
     def interval(
-        self, estimate: float, values: FloatArray, level: float, more: float = 0.0
+        self, estimate: float, values: FloatArray, level: float, more: float = 0.0, *, log: bool = True
     ) -> tuple[float, float] | None:
         """The interval of a quantity whose replicates are ``values`` [draws]; None where they overflow.
 
-        ``more`` is a further standard error, added in quadrature.
+        It is symmetric in the logarithm of a positive quantity, or, without ``log``, in the quantity itself.
+        ``more`` is a further standard error on that scale, added in quadrature.
         """
-        if not self.draws or not np.all(np.isfinite(values)):
-            return None
-        half = t_quantile(level, self.df) * float(np.hypot(np.std(values), more))
-        return estimate - half, estimate + half
-
-    def log_interval(
-        self, estimate: float, values: FloatArray, level: float, more: float = 0.0
-    ) -> tuple[float, float] | None:
-        """The same for a positive quantity, symmetric in its logarithm."""
         with np.errstate(divide="ignore", over="ignore"):
-            bounds = self.interval(float(np.log(estimate)), np.log(values), level, more)
-            ends = (np.nan, np.nan) if bounds is None else np.exp(bounds)
-        return (float(ends[0]), float(ends[1])) if np.all(np.isfinite(ends)) else None
+            middle, drawn = (np.log(estimate), np.log(values)) if log else (estimate, values)
+            if not self.draws or not np.all(np.isfinite(drawn)):
+                return None
+            half = t_quantile(level, self.df) * float(np.hypot(np.std(drawn), more))
+            low, high = (float(np.exp(end) if log else end) for end in (middle - half, middle + half))
+        return (low, high) if np.isfinite([low, high]).all() else None
 
     def parameters(self, fit: FittedLaw, level: float, arm: int = 0) -> tuple[Bounds, str]:
         """The interval of each parameter that has one, E not below zero; and what they are."""
@@ -78,8 +73,8 @@ class Replicates:
         bounds: Bounds = {}
         estimates = fit.parameters(arm)
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
-            symmetric = self.log_interval if name in fit.points.law.logarithmic else self.interval
-            if ends := symmetric(estimates[name], values, level):
+            log = name in fit.points.law.logarithmic
+            if ends := self.interval(estimates[name], values, level, log=log):
                 low, high = fit.points.law.ranges.get(name, (-np.inf, np.inf))
                 bounds[name] = (max(ends[0], low), min(ends[1], high))
         held = [name for name in fit.at_bounds(arm) if name in bounds]
