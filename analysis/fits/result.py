@@ -225,8 +225,8 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         yield f"left out: {', '.join(others)}"
     for o in fit.optima:
         ratio = f"{o.tokens_per_parameter:.3g} tokens per parameter" if o.n_star else ""
-        found = f"N* {o.n_star:.4g}, D* {o.d_star:.4g} ({ratio})" if o.n_star else f"censored: {o.censored}"
-        yield f"C {o.budget:.4g}: {found}"
+        size = f"N* {o.n_star:.4g}, D* {o.d_star:.4g} ({ratio})" if o.n_star else f"censored: {o.censored}"
+        yield f"C {o.budget:.4g}: {size}"
     yield from held_out_lines(fit.hold_out)
     yield fit.conventions + (f"; weights: {fit.options.weights}, of mean one" if fit.options.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
