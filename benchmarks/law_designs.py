@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import FloatArray, checked
+from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits import intervals
-from scalevec.analysis.fits.fit import fit, fit_arm
+from scalevec.analysis.fits.fit import fit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
@@ -129,7 +129,7 @@ def _of_optima(
     loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d}) * np.exp(noise)
     table = pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "cluster": run.astype(str)})
     try:
-        fitted = fit_arm(checked(table), replace(settings, hold_out="none"))
+        fitted = fit(table, replace(settings, hold_out="none")).only
     except DataError:
         return {}
     [twice] = fitted.predict().iloc[[1]].itertuples()
@@ -159,7 +159,7 @@ def of_one_arm(
     covered = {name: covers(b, truth[name]) for name, b in built.parameters(fitted, LEVEL)[0].items()}
     estimate = float(intervals.values_of(fitted, fitted.theta[None], far)[0, 0])
     drawn = intervals.values_of(fitted, built.solution.theta, far)[:, 0]
-    covered["prediction at 2 C"] = covers(built.log_interval(estimate, drawn, LEVEL), wanted)
+    covered["prediction at 2 C"] = covers(built.interval(estimate, drawn, LEVEL), wanted)
     return covered
 
 

@@ -42,8 +42,6 @@ class PairKind(StrEnum):
 
 WITHOUT_RESULT = (PairKind.WAITING, PairKind.FAILED)
 """Planned pairs (both sides have a row) that have no result: a diverged trial is one, a failed one is not."""
-NO_DIFFERENCE = tuple(kind for kind in PairKind if kind != PairKind.COMPLETE)
-_ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +77,7 @@ class Pairs:
     @property
     def absences(self) -> dict[PairKind, tuple[str, ...]]:
         """The names of the pairs that have no difference, by kind."""
-        present = set(self.table["kind"])
-        return {kind: tuple(self.names(kind)) if kind in present else () for kind in NO_DIFFERENCE}
+        return {kind: tuple(self.names(kind)) for kind in PairKind if kind != PairKind.COMPLETE}
 
     @property
     def n_planned(self) -> int:
@@ -113,10 +110,9 @@ class Pairs:
     @property
     def same_trials(self) -> bool:
         """Whether both sides of every complete pair *are* one trial, identical by construction."""
-        complete = self.complete
-        if "trial_id_arm" not in complete or complete.empty:
+        if "trial_id_arm" not in self.complete or self.complete.empty:
             return False
-        return bool((complete["trial_id_arm"] == complete["trial_id_reference"]).all())
+        return bool((self.complete["trial_id_arm"] == self.complete["trial_id_reference"]).all())
 
     @cached_property
     def complete(self) -> pd.DataFrame:
@@ -126,8 +122,7 @@ class Pairs:
     @property
     def differences(self) -> FloatArray:
         """Arm minus reference, nats/token [complete pairs]."""
-        complete = self.complete
-        return (complete["loss_arm"] - complete["loss_reference"]).to_numpy(float)
+        return (self.complete["loss_arm"] - self.complete["loss_reference"]).to_numpy(float)
 
     @property
     def cells(self) -> FloatArray:
@@ -171,13 +166,14 @@ class Pairs:
 
     def _recorded_labels(self) -> "list[pd.Series[str]]":
         """The clusters of both sides, and the streams where they are recorded."""
-        complete = self.complete
         kinds = [self.cluster, *(["stream"] if self.records_streams else [])]
-        of_kind = {kind: [f"{kind}_reference", f"{kind}_arm"] for kind in kinds}
-        if self.cluster in complete:
-            of_kind[self.cluster] = [self.cluster]
-        # Labels of two kinds are never the same.
-        return [f"{kind}\n" + complete[name].astype(str) for kind, names in of_kind.items() for name in names]
+        # Labels of two kinds are never the same. A column that is part of the pair's key stands there once.
+        return [
+            f"{kind}\n" + self.complete[name].astype(str)
+            for kind in kinds
+            for name in (kind, f"{kind}_reference", f"{kind}_arm")
+            if name in self.complete
+        ]
 
     @property
     def dependent(self) -> bool:
@@ -247,8 +243,7 @@ def _in_common_settings(
     if not settings:
         return merged, ()
     groups = merged.groupby(settings, dropna=False, sort=True)
-    sides = [groups[f"status_{side}"].transform("count") > 0 for side in ("reference", "arm")]
-    common = sides[0] & sides[1]
+    common = (groups[["status_reference", "status_arm"]].transform("count") > 0).all(axis=1)
     if not common.any():
         return merged, ()
     rows = merged.loc[~common, settings].itertuples(index=False, name=None)
@@ -307,14 +302,10 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.copy()
     alike = [name for name in ("rung", "tokens_per_parameter") if name in rows]
     for name in ("n_params", *(column for column in (*CELL_COLUMNS, VERSION) if column in rows)):
-        blank = unknown & (rows[name].isna() | (rows[name] == ""))
-        if blank.any():
-            known = rows.loc[rows[name].notna() & (rows[name] != "")]
-            values = known.groupby(alike, dropna=False)[name].agg(["nunique", "first"])
-            only = values.loc[values["nunique"] == 1, ["first"]]
-            places = rows.loc[blank, alike].merge(only, left_on=alike, right_index=True, how="left")
-            first = places["first"].set_axis(rows.index[blank])
-            rows.loc[blank, name] = first.where(first.notna(), rows.loc[blank, name])
+        known = rows[name].mask(rows[name] == "")
+        values = known.groupby([rows[column] for column in alike], dropna=False)
+        only = values.transform("first").where(values.transform("nunique") == 1)
+        rows[name] = rows[name].mask(unknown & known.isna() & only.notna(), only)
     return rows
 
 
@@ -339,7 +330,7 @@ def _kind(reference: object, arm: object) -> PairKind:
     if not all(isinstance(side, str) for side in sides):
         return PairKind.UNPAIRED
     if not sides <= HAS_RESULT:
-        return PairKind.FAILED if sides <= HAS_RESULT | _ENDED_WITHOUT else PairKind.WAITING
+        return PairKind.FAILED if sides <= HAS_RESULT | {"failed", "cancelled"} else PairKind.WAITING
     if reference == arm:
         return PairKind.COMPLETE if arm == "completed" else PairKind.BOTH_DIVERGED
     return PairKind.ARM_DIVERGED if arm == "diverged" else PairKind.REFERENCE_DIVERGED

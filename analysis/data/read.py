@@ -72,10 +72,9 @@ def head_of(path: Path) -> tuple[bytes, str]:
             head = stream.read(HEAD)
         packed = next((suffix for suffix, (mark, _) in PACKED.items() if head.startswith(mark)), "")
         with opened(path, packed) as stream:
-            head = stream.read(HEAD)
+            return stream.read(HEAD), packed
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
         return b"", packed
-    return head, packed
 
 
 def opened(path: Path, packed: str) -> Any:
@@ -261,10 +260,10 @@ def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[s
             fields |= _flat(value, f"{name}.", depth + 1)
         elif isinstance(value, dict | list):
             fields[name] = json.dumps(value)
-        else:  # a null was measured, and is no number: what a record lacks is None
-            fields[name] = (
-                _storable(value) if isinstance(value, str) else math.nan if value is None else value
-            )
+        elif value is None:  # a null was measured, and is no number: what a record lacks is None
+            fields[name] = math.nan
+        else:
+            fields[name] = _storable(value) if isinstance(value, str) else value
     return fields
 
 
@@ -319,12 +318,7 @@ def _with_text(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return value.hex()
-    if isinstance(value, dict):
-        return {key: _with_text(inner) for key, inner in value.items()}
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
-    ):
-        return {str(key): _with_text(inner) for key, inner in value}
+    is_map = isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
+    if is_map or isinstance(value, dict):
+        return {str(key): _with_text(inner) for key, inner in dict(value).items()}
     return value

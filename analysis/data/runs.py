@@ -25,12 +25,11 @@ BUDGET_DIGITS = 6
 """Budgets of isoFLOP lines that agree in so many digits are one budget."""
 FEWEST_SIZES = 3
 """A budget with so many sizes is a line; fewer carry no parabola."""
-TELLS_APART = ("arm", "rung", "cluster", "trial_id", "stage", "status")
-"""Columns that say of which run a row is, and of what part of the table; a seed is a number."""
 HAS_RESULT = frozenset(("completed", "diverged"))
 """The values of ``status`` of a trial that has a result."""
-_NAMES_A_RUN = re.compile(r"(^|_)(runs?|trial|job|experiment|exp|sweep)($|_)")
-_NAMES = re.compile(r"(^|_)(id|uid|uuid|guid|key|hash|name|model|tag|index|row|checkpoint|ckpt)($|_)")
+_RUN, _OTHER = "runs?|trial|job|experiment|exp|sweep", "id|uid|uuid|guid|key|hash|name|model|tag|index|row"
+_NAMES_A_RUN = re.compile(rf"(^|_)({_RUN})($|_)")
+_MAY_NAME = re.compile(rf"(^|_)({_RUN}|{_OTHER}|checkpoint|ckpt)($|_)")
 """How columns are called that name runs, and those that may name runs, rows or anything else."""
 FEWEST_STEPS = 5
 """So many token counts in even steps look like the points of a training curve."""
@@ -60,28 +59,6 @@ def plain_columns(table: pd.DataFrame) -> list[str]:
     objects = [name for name, kind in table.dtypes.items() if pd.api.types.is_object_dtype(kind)]
     odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
     return [name for name in table.columns if name not in odd]
-
-
-def refuse_lists(table: pd.DataFrame) -> None:
-    """Raise :class:`DataError` where a column that tells rows apart holds lists or records."""
-    plain = plain_columns(table)
-    for name in TELLS_APART:
-        if name in table.columns and name not in plain:
-            raise DataError(f"column {name!r} holds lists or records; allowed: one text or number per row")
-
-
-def refuse_blanks(table: pd.DataFrame, column: str, counted: "pd.Series[bool]") -> None:
-    """Raise :class:`DataError` with the rows of ``counted`` [rows] in which ``column`` is blank.
-
-    The index of ``table`` holds the numbers of its rows.
-    """
-    blank = table[column].isna() | (table[column].astype(str).str.strip() == "")
-    rows = table.index[blank & counted].tolist()
-    if rows:
-        raise DataError(
-            f"column {column!r} is blank in {plural(len(rows), 'row')} ({shortened(rows)}); "
-            "it says which rows belong to one run: fill it in, or leave these rows out"
-        )
 
 
 def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
@@ -116,24 +93,18 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     """
     if budgets_of(table) is not None:
         return True
-    names = [name for name in plain_columns(table) if _is_name(str(name))]
+    known = [(name, _plain(str(name))) for name in plain_columns(table)]
+    names = [name for name, plain in known if _MAY_NAME.search(plain) and not _MEASURED.search(plain)]
     if any(_names_groups(table[name], groups) for name in names):
         return False
     arms = table["arm"].astype(str) if "arm" in table.columns else ""
     each = [name for name in names if table[name].notna().all()]
     each = [name for name in each if not (arms + "\n" + table[name].astype(str)).duplicated().any()]
     even = _in_even_steps(table, groups)
-    for name in each:
-        # Runs may be numbered as rows are, and planned in even steps; hardly both.
-        allowed = 1 if _NAMES_A_RUN.search(_plain(str(name))) else 0
-        if even + _counts_rows(table[name]) <= allowed:
-            return True
-    return False
-
-
-def _is_name(column: str) -> bool:
-    plain = _plain(column)
-    return bool(_NAMES_A_RUN.search(plain) or _NAMES.search(plain)) and not _MEASURED.search(plain)
+    # Runs may be numbered as rows are, and planned in even steps; hardly both.
+    return any(
+        even + _counts_rows(table[name]) <= bool(_NAMES_A_RUN.search(_plain(str(name)))) for name in each
+    )
 
 
 def _plain(column: str) -> str:
@@ -163,11 +134,6 @@ def _in_even_steps(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     return False
 
 
-def names_a_run(column: str) -> bool:
-    """Whether a column of this name says of which run a row is."""
-    return _NAMES_A_RUN.search(column.lower()) is not None
-
-
 def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
     """The planned compute budget of each row, FLOPs; None where the column ``flops`` holds no such lines.
 
@@ -180,9 +146,8 @@ def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
         return None
     rounded = np.exp(np.round(np.log(flops), BUDGET_DIGITS))
     sizes = table.groupby(rounded)["n_params"].nunique()
-    if len(sizes) > 1 and 2 * int((sizes >= FEWEST_SIZES).sum()) >= len(sizes):
-        return pd.Series(rounded, table.index)
-    return None
+    are_lines = len(sizes) > 1 and (sizes >= FEWEST_SIZES).mean() >= 0.5
+    return pd.Series(rounded, table.index) if are_lines else None
 
 
 def checkpoints(rows: pd.DataFrame, cluster: str) -> str:
@@ -193,25 +158,16 @@ def checkpoints(rows: pd.DataFrame, cluster: str) -> str:
     counts = rows.loc[guessed, cluster].value_counts()
     least, most = int(counts.min()), int(counts.max())
     number = f"{most}" if least == most else f"{least} to {most}"
-    columns = _candidates(rows, cluster)
-    named = (
-        f"name their run by --cluster {joined(columns, 'or')}"
-        if columns
-        else "name their run by --cluster COLUMN"
-    )
-    return (
-        "several token counts of one N and seed: these look like checkpoints of one run "
-        f"({number} rows per run, {plural(len(counts), 'run')}), which are not independent; {named}, or say "
-        f"that each row is a run that ended there by --cluster {EACH_ROW}"
-    )
-
-
-def _candidates(rows: pd.DataFrame, cluster: str) -> list[str]:
-    """Columns that may name the runs: several rows have one value, within one guessed run."""
     known = {"n_params", "rung", "arm", "seed", "status", "stage", cluster}
     groups = pd.Series(pd.factorize(rows[cluster])[0], rows.index)
     columns = [name for name in plain_columns(rows) if name not in known and not _MEASURED.search(str(name))]
-    return [name for name in columns if _names_groups(rows[name], groups)][:3]
+    may_name_runs = [name for name in columns if _names_groups(rows[name], groups)][:3]
+    return (
+        "several token counts of one N and seed: these look like checkpoints of one run "
+        f"({number} rows per run, {plural(len(counts), 'run')}), which are not independent; name their run "
+        f"by --cluster {joined(may_name_runs or ['COLUMN'], 'or')}, or say that each row is a run that ended "
+        f"there by --cluster {EACH_ROW}"
+    )
 
 
 def differing(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> list[str]:
@@ -227,23 +183,17 @@ def differing(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> list[str]:
     ]
 
 
-def has_seeds(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> bool:
-    """Whether rows of one cell [rows] repeat each other: each has a seed, and no two have the same."""
-    repeated = pd.Series(cells).duplicated(keep=False).to_numpy()
-    seeds = pd.DataFrame({"arm": rows["arm"].to_numpy(), "cell": cells, "seed": rows["seed"].to_numpy()})[
-        repeated
-    ]
-    return bool(seeds["seed"].notna().all()) and not seeds.duplicated().any()
-
-
 def not_repetitions(
     rows: pd.DataFrame, cells: npt.NDArray[np.float64], variables: str
 ) -> tuple[str, list[str]]:
     """What is wrong with rows of one cell that no seed tells apart, and the columns in which they differ.
 
-    An empty sentence where there are no such rows. ``variables`` names what is equal in a cell.
+    An empty sentence where there are no such rows: all have a seed, and no two of an arm and cell the same.
+    ``variables`` names what is equal in a cell.
     """
-    if has_seeds(rows, cells):
+    seeds = rows[["arm", "seed"]].assign(cell=cells)
+    seeds = seeds[seeds["cell"].duplicated(keep=False)]
+    if seeds["seed"].notna().all() and not seeds.duplicated().any():
         return "", []
     several = int((pd.Series(cells).value_counts() > 1).sum())
     columns = differing(rows, cells)
@@ -278,15 +228,15 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
     if "trial_id" in rows:
         return rows, rows[:0]
     keep = np.ones(len(rows), bool)
-    along = names_a_run(cluster) | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
+    by_name = bool(_NAMES_A_RUN.search(cluster.lower()))
+    along = by_name | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
     if along.any():
         last = rows.groupby([cluster, "arm", "n_params", "seed"], dropna=False)["n_tokens"].transform("max")
         keep &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
     if step := next((name for name in STEPS if name in rows), None):
         names = ("arm", "n_params", "seed", *CELL_COLUMNS, *RATES)
-        key = [name for name in names if name in rows]
         numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
-        last = numbers.groupby([rows[name] for name in key], dropna=False).transform("max")
+        last = numbers.groupby([rows[name] for name in names if name in rows], dropna=False).transform("max")
         keep &= (numbers >= last).to_numpy(bool)
     return rows[keep].reset_index(drop=True), rows[~keep]
 
@@ -303,13 +253,12 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
     column = next((name for name in RATES if name in rows and rows[name].nunique() > 1), None)
     if column is None:
         return rows, ""
-    cell = ["arm", *dict.fromkeys(name for name in (*CELL_COLUMNS, *settings) if name in rows.columns)]
-    cell = [name for name in cell if name != column]
-    n_rates = rows.groupby(cell, dropna=False)[column].transform("nunique")
+    names = ("arm", *CELL_COLUMNS, *settings)
+    cell = [name for name in dict.fromkeys(names) if name in rows and name != column]
+    known = rows if "lr_status" in rows else rows.assign(lr_status="fixed")
     # A tuned arm may have another rate at each seed's trial of a cell only by its own tuning.
-    swept = n_rates > 1
-    if "lr_status" in rows:
-        swept &= rows["lr_status"].isin(("fixed", "")) | rows["lr_status"].isna()
+    swept = known["lr_status"].isin(("fixed", "")) | known["lr_status"].isna()
+    swept &= rows.groupby(cell, dropna=False)[column].transform("nunique") > 1
     if not swept.any():
         return rows, ""
     arms = joined(list(dict.fromkeys(rows.loc[swept, "arm"].astype(str))))
@@ -319,25 +268,22 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
             f"lowest test loss of several is too low. Add a column {VALIDATION}, by which the best rate is "
             f"chosen, or choose one rate for each arm and size by --where"
         )
-    parts = [_of_best_rate(of_cell, column) for _, of_cell in rows[swept].groupby(cell, dropna=False)]
-    others = rows[~swept]
-    if "lr_status" not in rows:
-        others = others.assign(lr_status="fixed")
-    chosen = pd.concat([others, *parts]).sort_index().reset_index(drop=True)
+    parts = [_of_best_rate(of_cell, column) for _, of_cell in known[swept].groupby(cell, dropna=False)]
+    chosen = pd.concat([known[~swept], *parts]).sort_index().reset_index(drop=True)
     return chosen, f"the best {column} of {arms} at each size is chosen by {VALIDATION}"
 
 
 def _of_best_rate(of_cell: pd.DataFrame, column: str) -> pd.DataFrame:
     """The rows of one arm and cell at the rate with the lowest mean validation loss over its seeds."""
     completed = of_cell[of_cell["status"] == "completed"]
-    if completed.empty:
-        first: pd.DataFrame = of_cell[of_cell[column] == of_cell[column].iloc[0]]
-        return first.assign(lr_status="fixed")
-    # A rate at which some seed diverged is not chosen for the mean of the others.
-    bad = set(of_cell.loc[of_cell["status"] == "diverged", column])
-    means = completed.groupby(column)[VALIDATION].mean()
-    means = means.drop(labels=[rate for rate in bad if rate in means.index and len(means) > len(bad)])
-    best, grid = means.idxmin(), np.sort(of_cell[column].dropna().unique())
-    at_edge = len(grid) < FEWEST_IN_A_GRID or best in (grid[0], grid[-1])
-    chosen: pd.DataFrame = of_cell[of_cell[column] == best]
-    return chosen.assign(lr_status="censored" if at_edge else "tuned")
+    best, lr_status = of_cell[column].iloc[0], "fixed"
+    if len(completed):
+        # A rate at which some seed diverged is not chosen for the mean of the others.
+        bad = of_cell.loc[of_cell["status"] == "diverged", column].unique()
+        means = completed.groupby(column)[VALIDATION].mean()
+        means = means.drop(bad, errors="ignore") if len(means) > len(bad) else means
+        best, grid = means.idxmin(), np.sort(of_cell[column].dropna().unique())
+        at_edge = len(grid) < FEWEST_IN_A_GRID or best in (grid[0], grid[-1])
+        lr_status = "censored" if at_edge else "tuned"
+    chosen: pd.DataFrame = of_cell[of_cell[column] == best].assign(lr_status=lr_status)
+    return chosen

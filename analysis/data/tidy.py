@@ -12,46 +12,25 @@ import numpy.typing as npt
 import pandas as pd
 
 from scalevec.analysis.data.read import rows_of_file
-from scalevec.analysis.data.runs import (
-    HAS_RESULT,
-    plain_columns,
-    refuse_blanks,
-    refuse_lists,
-    refuse_twins,
-    runs_of,
-)
+from scalevec.analysis.data.runs import HAS_RESULT, plain_columns, refuse_twins, runs_of
 from scalevec.analysis.data.values import REQUIRED, check_column, numbers_of_column, seeds_of, status, typed
 from scalevec.analysis.errors import DataError, nearest, require_choice
-from scalevec.analysis.formatting import plural
+from scalevec.analysis.formatting import plural, shortened
 from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
 
 NUMBERS = (
     *REQUIRED,
-    "n_params_embedding",
-    "n_params_scale_vectors",
-    "n_params_total",
-    "flops",
-    "flops_counted",
-    "learning_rate",
-    "wall_s",
-    "tokens_per_s",
-    "step_s_median",
-    "mfu",
-    "data_s",
-    "checkpoints_s",
-    "evaluation_s",
-    "planned_s",
-    "steps",
-    "peak_memory_bytes",
-    "allocated_bytes",
-    "matrix_decay",
-    "epochs",
-    "identity_version",
+    *("n_params_embedding", "n_params_scale_vectors", "n_params_total", "flops", "flops_counted"),
+    *("learning_rate", "wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s", "checkpoints_s"),
+    *("evaluation_s", "planned_s", "steps", "peak_memory_bytes", "allocated_bytes", "matrix_decay"),
+    *("epochs", "identity_version"),
 )
 UNREAD = "unread"
 """What a table in ``attrs`` says of columns that were looked for and not found."""
 VERSION = "identity_version"
 """The column that says what the random numbers of a trial follow from; those of two versions never pair."""
+TELLS_APART = ("arm", "rung", "cluster", "trial_id", "stage", "status")
+"""Columns that say of which run a row is, and of what part of the table; a seed is a number."""
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
 STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
@@ -132,14 +111,23 @@ def checked(
     if table.empty:
         raise DataError("the table has no rows; at least one is needed")
     refuse_twins(table)
-    refuse_lists(table)
+    plain = plain_columns(table)
+    for name in TELLS_APART:
+        if name in table.columns and name not in plain:
+            raise DataError(f"column {name!r} holds lists or records; allowed: one text or number per row")
     given = [name for name in (cluster, "cluster", "trial_id") if name in table.columns]
     result = _with_defaults(parsed(table, required), cluster)
     require_column(result, cluster)
     check_values(result, required)
     counted = (result["status"] == "completed") & (result["stage"] != "tuning")
     for name in given:
-        refuse_blanks(result, name, counted)
+        blank = counted & (result[name].isna() | (result[name].astype(str).str.strip() == ""))
+        if blank.any():
+            rows = result.index[blank].tolist()
+            raise DataError(
+                f"column {name!r} is blank in {plural(len(rows), 'row')} ({shortened(rows)}); "
+                "it says which rows belong to one run: fill it in, or leave these rows out"
+            )
     result = _without_copies(result)
     if "trial_id" in result.columns:
         # Rows of one trial that differ in these are no copies: checkpoints along it, say.
@@ -228,19 +216,16 @@ def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
 
     Those that equalled another row are counted as ``duplicate``.
     """
-    excluded = {"tuning": int((table["stage"] == "tuning").sum())}
     rows = comparison_rows(table)
-    others = rows.loc[rows["status"] != "completed", "status"].value_counts()
-    excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
-    excluded["duplicate"] = _n_copies(table)
+    others = rows.loc[rows["status"] != "completed", "status"].value_counts().sort_index()
+    excluded = {"tuning": len(table) - len(rows), **others.to_dict(), "duplicate": _n_copies(table)}
     kept = rows[rows["status"] == "completed"].reset_index(drop=True)
-    return kept, {reason: count for reason, count in excluded.items() if count}
+    return kept, {str(reason): int(count) for reason, count in excluded.items() if count}
 
 
 def _n_copies(table: pd.DataFrame) -> int:
     """How many rows of the arms in ``table`` equalled another row and were left out."""
-    copies = table.attrs.get(COPIES, {})
-    return sum(copies.get(arm, 0) for arm in table["arm"].unique()) if copies else 0
+    return sum(n for arm, n in table.attrs.get(COPIES, {}).items() if (table["arm"] == arm).any())
 
 
 def unit_warnings(table: pd.DataFrame) -> list[str]:
@@ -257,7 +242,14 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         if table[name].max() < SMALLEST_LIKELY[name]
     ]
     if len(known) == 2 and not warnings:
-        warnings += _ratio_warning(table["n_tokens"] / table["n_params"])
+        ratios = table["n_tokens"] / table["n_params"]
+        low, high = ratios.min(), ratios.max()
+        if low < LIKELY_RATIOS[0] or high > LIKELY_RATIOS[1]:
+            shown = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+            warnings.append(
+                f"{shown} tokens per parameter: is n_params or n_tokens in thousands, millions or billions, "
+                "or a count of steps? Give plain counts"
+            )
     if "loss" in table and (high := table.loc[table["status"] == "completed", "loss"].max()) > LARGEST_LOSS:
         warnings.append(
             f"losses of up to {high:g} are no nats/token (a uniform guess among three million tokens has "
@@ -268,27 +260,13 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
     return warnings + odd_row(table)
 
 
-def _ratio_warning(ratios: "pd.Series[float]") -> list[str]:
-    """A warning where tokens per parameter are such as nobody trains."""
-    low, high = ratios.min(), ratios.max()
-    if not (low < LIKELY_RATIOS[0] or high > LIKELY_RATIOS[1]):
-        return []
-    shown = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-    return [
-        f"{shown} tokens per parameter: is n_params or n_tokens in thousands, millions or billions, or a "
-        "count of steps? Give plain counts"
-    ]
-
-
 def odd_row(table: pd.DataFrame) -> list[str]:
     """A warning that names the one row without which the scatter of the losses is far smaller.
 
     The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
     no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
     """
-    if not {"n_params", "n_tokens", "loss", "arm", "status", "stage"} <= set(table):
-        return []
-    rows = table[(table["status"] == "completed") & (table["stage"] != "tuning")]
+    rows = completed_rows(table)[0] if {"n_params", "n_tokens", "loss"} <= set(table) else table[:0]
     if len(rows) < FEWEST_FREE:
         return []
     size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in ("n_params", "n_tokens", "loss"))
@@ -329,8 +307,7 @@ def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatA
     require_choice("n_convention", n_convention, N_CONVENTIONS)
     columns = {"total": ["n_params_total"], "with-embedding": ["n_params", "n_params_embedding"]}
     chosen = columns.get(n_convention, ["n_params"])
-    for name in chosen[-1:] if n_convention in columns else ():
-        require_column(table, name, f"n_convention {n_convention}")
+    require_column(table, chosen[-1], f"n_convention {n_convention}")
     return np.asarray(table[chosen].to_numpy(float).sum(axis=1))
 
 
@@ -341,8 +318,7 @@ def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention
     if column:
         require_column(table, column, f"c_convention {c_convention}")
         return np.asarray(table[column], float)
-    compute: FloatArray = 6.0 * parameters_of(table, n_convention) * np.asarray(table["n_tokens"], float)
-    return compute
+    return np.asarray(6.0 * parameters_of(table, n_convention) * table["n_tokens"].to_numpy(float))
 
 
 def mostly_repeated(cells: FloatArray) -> bool:

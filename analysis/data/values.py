@@ -35,8 +35,8 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|1\.#\w+|inf(?:inity)?)", re.I
 """As Python, C and Windows write them: 1.#IND, nan(ind)."""
 
 LARGEST_SEED = 2.0**63
-SMALLEST_NUMBER = 1e-100
-"""No count, loss or FLOP is smaller or, turned over, larger: sums of squares of such numbers overflow."""
+SMALLEST_NUMBER, LARGEST_NUMBER = 1e-100, 1e100
+"""Between what counts, losses and FLOPs lie: sums of squares of others overflow."""
 NINES = tuple(10.0**digits - 1 for digits in range(2, 13))
 """99, 999, ...: what some write where a run has no loss."""
 ROUND = (*(10.0**digits for digits in range(2, 39)), 2.0**31 - 1)
@@ -94,9 +94,8 @@ def finite(text: str) -> float:
 
 def numbers(cells: Sequence[Any], name: str = "") -> list[float | None]:
     """The number in each of ``cells`` of the column ``name``, NaN for a blank; None where there is none."""
-    if name in REQUIRED:
-        return [math.nan if _is_empty(cell) else number(cell) for cell in cells]
-    return [math.nan if is_blank(cell) else number(cell) for cell in cells]
+    blank = _is_empty if name in REQUIRED else is_blank
+    return [math.nan if blank(cell) else number(cell) for cell in cells]
 
 
 def _is_empty(cell: Any) -> bool:
@@ -154,65 +153,59 @@ def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
     The index of ``column`` holds the numbers of its rows. Raises :class:`DataError`.
     """
     blank = column.map(is_blank)
-    read = column[~blank].map(number).astype(float)
-    if read.notna().all():
-        _refuse_seeds(column[~blank], (read % 1 == 0) & (read.abs() < LARGEST_SEED))
-        exact = [seed if isinstance(seed, int) else int(number(seed) or 0) for seed in column[~blank]]
-        return pd.Series(exact, read.index, dtype="Int64").reindex(column.index)
-    _refuse_seeds(column[~blank], column[~blank].map(lambda seed: isinstance(seed, str | number_types.Real)))
-    return column.map(str).where(~blank, None).astype(object)
-
-
-def _refuse_seeds(column: "pd.Series[Any]", allowed: "pd.Series[bool]") -> None:
+    given = column[~blank]
+    read = given.map(number).astype(float)
+    are_numbers = read.notna().all()
+    if are_numbers:
+        allowed = (read % 1 == 0) & (read.abs() < LARGEST_SEED)
+    else:
+        allowed = given.map(lambda seed: isinstance(seed, str | number_types.Real))
     if not allowed.all():
-        position = int(np.flatnonzero(~allowed.to_numpy(bool))[0])
-        row, value = column.index[position], str(column.iloc[position])[:40]
+        position = int(allowed.to_numpy(bool).argmin())
+        row, value = given.index[position], str(given.iloc[position])[:40]
         raise DataError(f"column 'seed', row {row}: {value}; allowed: whole numbers below 2^63, or names")
+    if not are_numbers:
+        return column.map(str).where(~blank, None).astype(object)
+    exact = [seed if isinstance(seed, int) else int(number(seed) or 0) for seed in given]
+    return pd.Series(exact, read.index, dtype="Int64").reindex(column.index)
 
 
 def check_column(values: "pd.Series[float]") -> None:
     """Raise :class:`DataError` for numbers out of range, and for such as stand for what is not known."""
+    column, within = str(values.name), ""
+    is_loss = column.startswith("loss")
     bad: pd.Series[bool] = pd.Series(~np.isfinite(values) | (values <= 0), values.index)
-    extreme = (values > 1 / SMALLEST_NUMBER) | (values < SMALLEST_NUMBER)
-    within = ""
-    if not bad.any() and extreme.any():
-        bad, within = extreme, f", from {SMALLEST_NUMBER:g} to {1 / SMALLEST_NUMBER:g}"
-    elif not bad.any():
-        bad = _stand_ins(values)
+    if not bad.any():
+        bad = ~values.between(SMALLEST_NUMBER, LARGEST_NUMBER)
+        within = f", from {SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
+    if not bad.any():
+        # Such as people write for none, far above all others: 999 beside 3.
+        written = values.isin([*NINES, *ROUND] if is_loss else NINES)
+        bad, within = written & (values > FAR_ABOVE * values[~written].max()), ""
     if not bad.any():
         return
     value = float(values[bad].iloc[0])
     rows = values.index[values.eq(value) | (bad & values.isna())].tolist()
     which = f"row {rows[0]}" if len(rows) == 1 else f"rows {shortened(rows)}"
-    what = f"column {values.name!r}, {which}: {value:g}; allowed: finite numbers above zero{within}"
-    raise DataError(what + _asked(str(values.name), value))
-
-
-def _stand_ins(values: "pd.Series[float]") -> "pd.Series[bool]":
-    """Which ``values`` [rows] are such as people write for none, far above all others: 999 beside 3."""
-    is_loss = str(values.name).startswith("loss")
-    written = values.isin(NINES) | (values.isin(ROUND) if is_loss else False)
-    return written & (values > FAR_ABOVE * values[~written].max())
-
-
-def _asked(column: str, value: float) -> str:
-    """The question about a number that trackers and scripts write where they have none."""
+    what = f"column {column!r}, {which}: {value:g}; allowed: finite numbers above zero{within}"
     if not np.isfinite(value) or (0 < value < SMALLEST_NUMBER):
-        return ""
-    rest = f"--where '{column} > 0'" if value <= 0 else f"--where '{column} < {value:g}'"
-    # A completed run whose loss is nan has diverged, which counts against its arm.
-    is_loss = column.startswith("loss")
+        raise DataError(what)
+    # Trackers and scripts write such a number where they have none. A completed run whose loss is nan has
+    # diverged, which counts against its arm.
     where, known = ("a run diverged", "write nan") if is_loss else ("nothing is known", "give the number")
-    return f". Is it written where {where}? Then {known}; or leave such rows out: {rest}"
+    rest = f"'{column} > 0'" if value <= 0 else f"'{column} < {value:g}'"
+    raise DataError(
+        f"{what}. Is it written where {where}? Then {known}; or leave such rows out: --where {rest}"
+    )
 
 
-def numbers_in_list(value: object, column: str) -> npt.NDArray[np.float64] | None:
-    """The numbers of one field [blocks]; None where it is empty. Raises :class:`DataError`."""
+def numbers_in_list(value: object, column: str) -> npt.NDArray[np.float64]:
+    """The numbers of one field [blocks]; none where it is empty. Raises :class:`DataError`."""
     if is_blank(value):
-        return None
+        return np.empty(0)
     try:
-        numbers: Any = json.loads(value) if isinstance(value, str) else value
-        result = np.asarray(numbers, float)
+        read: Any = json.loads(value) if isinstance(value, str) else value
+        result = np.asarray(read, float)
     except (TypeError, ValueError) as error:
         raise DataError(f"column {column!r}: {value!r:.60} is no list of numbers") from error
     if result.ndim != 1 or not np.all(np.isfinite(result)):
@@ -233,12 +226,9 @@ def losses_by_block(complete: pd.DataFrame) -> tuple[npt.NDArray[np.float64], np
             return None
         lists.append([numbers_in_list(value, column) for side in sides for value in complete[side]])
     losses, tokens = lists
-    first = tokens[0] if tokens else None
-    if first is None or not len(first) or np.any(first <= 0):
-        return None
-    if not all(counts is not None and np.array_equal(counts, first) for counts in tokens):
-        return None
-    if any(row is None or len(row) != len(first) for row in losses):
+    first = tokens[0] if tokens else np.empty(0)
+    alike = all(np.array_equal(counts, first) for counts in tokens) and {*map(len, losses)} == {len(first)}
+    if not len(first) or np.any(first <= 0) or not alike:
         return None
     by_block = np.array(losses).reshape(2, len(complete), -1)
     means = by_block @ (first / first.sum())

@@ -11,7 +11,7 @@ import pandas as pd
 from scalevec.analysis.data.runs import HAS_RESULT, refuse_twins
 from scalevec.analysis.data.values import number
 from scalevec.analysis.errors import DataError, FormulaError, nearest
-from scalevec.analysis.formula.expressions import read
+from scalevec.analysis.formula.expressions import names_in, read
 
 LONGEST_EXPRESSION = 2_000
 ALLOWED = (
@@ -60,11 +60,11 @@ def rows_left_out(table: pd.DataFrame, expression: str | None, arms: Sequence[st
 
 def _is_chosen(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
     """Whether each row stays: ``expression`` holds, or asks for what a trial without a result cannot tell."""
-    evaluator = _Evaluator(table, expression)
-    chosen = evaluator.evaluated(evaluator.truth)
+    chosen = holds(table, expression)
     if "status" not in table.columns:
         return chosen
-    unknown = table[sorted(evaluator.named)].isna().any(axis=1) & ~table["status"].isin(HAS_RESULT)
+    named = list(names_in(read(expression, is_formula=False)))
+    unknown = table[named].isna().any(axis=1) & ~table["status"].isin(HAS_RESULT)
     return chosen | (unknown & table["status"].notna())
 
 
@@ -91,7 +91,6 @@ class _Evaluator:
         self.table = table
         self.expression = expression
         self.what = what
-        self.named: set[str] = set()
         self.words = pd.Series(None, table.index, dtype=object)
         """By row the text that stands in the place of a number, if any does."""
 
@@ -138,19 +137,15 @@ class _Evaluator:
                 return self._column(node.id)
             case ast.Constant(value=bool() | int() | float() | str()):
                 return node.value
-        raise self._not_allowed(node)
+        raise self._refuse(f"is not allowed; allowed: {ALLOWED}", node)
 
     def _refuse(self, reason: str, node: ast.expr | None = None) -> DataError:
         shown = f"{ast.unparse(node)[:60]!r} " if node else ""
         return DataError(f"{self.what} {self.expression[:80]!r}: {shown}{reason}")
 
-    def _not_allowed(self, node: ast.expr) -> DataError:
-        return self._refuse(f"is not allowed; allowed: {ALLOWED}", node)
-
     def _column(self, name: str) -> Any:
         if name not in self.table.columns:
             raise self._refuse(f"no column {name!r}; {nearest(name, self.table.columns)}")
-        self.named.add(name)
         column = self.table[name]
         if _is_text(column):
             # Dates, lists and what else is neither a number nor true or false are compared as their text.
@@ -184,7 +179,7 @@ class _Evaluator:
             is_listed = np.any([self._compared(node, ast.Eq(), left, member) for member in members], axis=0)
             return is_listed if isinstance(operation, ast.In) else ~is_listed
         if type(operation) not in _OPERATIONS:
-            raise self._not_allowed(node)
+            raise self._refuse(f"is not allowed; allowed: {ALLOWED}", node)
         values = [self.value(left), self.value(right)]
         if _is_text(values[0]) != _is_text(values[1]):
             values = [self._as_number(value) for value in values]

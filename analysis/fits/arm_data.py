@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.runs import checkpoints, has_seeds, not_repetitions
-from scalevec.analysis.data.tidy import BoolArray, FloatArray, checked, completed_rows, require_column
+from scalevec.analysis.data.runs import checkpoints, not_repetitions
+from scalevec.analysis.data.tidy import BoolArray, FloatArray, checked, completed_rows
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import (
@@ -27,14 +28,19 @@ from scalevec.analysis.solver.law_points import Points, points_of
 
 @dataclass(frozen=True)
 class ArmData:
-    """The completed rows of an arm, how many others there were, and the points of the law with their y."""
+    """The completed rows of an arm, and the points of the law with their y.
+
+    ``labels`` has for each point its ``rung`` by name, the ``size`` by which rungs are ordered (N, C or D;
+    the budget of an optimum), and the ``cluster`` with which it is drawn. ``excluded`` counts the other rows.
+    """
 
     arm: str
     rows: pd.DataFrame
-    excluded: dict[str, int]
     points: Points
     y: FloatArray
+    labels: pd.DataFrame
     options: AnalysisOptions
+    excluded: dict[str, int] = field(default_factory=dict)
     optima: tuple[Optimum, ...] = ()
 
     @property
@@ -42,14 +48,12 @@ class ArmData:
         """Whether every point is a cluster of its own."""
         return self.clusters.nunique() == len(self.y)
 
-    @property
-    def repeats_by_seed(self) -> bool:
-        """Whether points of equal variables, where there are any, are told apart by seeds."""
-        return bool(self.optima) or has_seeds(self.rows, self.points.cells)
-
-    @property
+    @cached_property
     def repetitions(self) -> tuple[str, list[str]]:
-        """What is wrong with rows of equal variables, as a sentence, and the columns in which they differ."""
+        """What is wrong with rows of equal variables, as a sentence, and the columns in which they differ.
+
+        Empty where seeds tell such rows apart, or there are none.
+        """
         if self.optima:
             return "", []
         return not_repetitions(self.rows, self.points.cells, " and ".join(self.points.variables))
@@ -60,21 +64,19 @@ class ArmData:
         if self.optima:
             return ""
         problem, columns = self.repetitions
-        unlike = f"no interval: {problem}" if columns and self.independent else ""
-        of_one_run = checkpoints(self.rows, self.options.cluster)
-        return f"no interval: {of_one_run}" if of_one_run else unlike
+        unlike = problem if columns and self.independent else ""
+        reason = checkpoints(self.rows, self.options.cluster) or unlike
+        return f"no interval: {reason}" if reason else ""
+
+    @property
+    def clusters(self) -> "pd.Series[str]":
+        """The cluster of each point [points]."""
+        return self.labels["cluster"]
 
     @property
     def sizes(self) -> FloatArray:
-        """What rungs are ordered by: N (C, D) of each point, the budget of each optimum [points]."""
-        if self.optima:
-            return self.points.variables["C"]
-        return variable_of(self.rows, rung_size(self.options), self.options)
-
-    def rungs(self, which: BoolArray) -> str:
-        """The names of the rungs of the points ``which`` [points]."""
-        names = pd.Series(self.sizes).map("C {:.3g}".format) if self.optima else self.rows["rung"].astype(str)
-        return ", ".join(dict.fromkeys(names[which]))
+        """The size of the rung of each point [points]."""
+        return self.labels["size"].to_numpy(float)
 
     def part(self, which: BoolArray) -> "ArmData":
         """The data of the points ``which`` [points]; the rows of optima stay together."""
@@ -82,19 +84,8 @@ class ArmData:
         weights = None if self.points.weights is None else self.points.weights[which]
         points = points_of(self.points.law, variables, weights)
         rows = self.rows if self.optima else self.rows[which]
-        return dataclasses.replace(self, rows=rows, points=points, y=self.y[which])
-
-    @property
-    def clusters(self) -> "pd.Series[str]":
-        """What each point is drawn with: its cluster; an optimum is one of its own."""
-        if self.optima:
-            return pd.Series([str(i) for i in range(len(self.y))])
-        return self.rows[self.options.cluster]
-
-
-def comparison_arms(table: pd.DataFrame) -> list[str]:
-    """Names of the arms that have a comparison trial, in the order of the table."""
-    return list(dict.fromkeys(table.loc[table["stage"] != "tuning", "arm"]))
+        labels = self.labels[which]
+        return dataclasses.replace(self, rows=rows, points=points, y=self.y[which], labels=labels)
 
 
 def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmData]:
@@ -107,34 +98,24 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     options = dataclasses.replace(options, law=with_columns(options.law, list(selected.columns)))
     options = with_given_compute(options, selected)
     table = checked(selected, needed_columns(options), options.cluster)
-    arms = comparison_arms(table)
-    options = with_default_law(options, completed_rows(table[table["stage"] != "tuning"])[0])
-    if not arms:
+    arms = table.loc[table["stage"] != "tuning", "arm"].unique()
+    options = with_default_law(options, completed_rows(table)[0])
+    if not len(arms):
         chosen = f" that where {options.where!r} chose" if options.where else ""
         raise DataError(
             f"no comparison trial among the {len(table)} rows{chosen}, all of stage tuning: a law is "
             "fitted to trials of another stage, such as comparison"
         )
-    return [
-        arm_data(table[table["arm"] == arm], options, rows_left_out(results, options.where, [arm]))
-        for arm in arms
-    ]
-
-
-def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -> ArmData:
-    """Return the data of an arm's checked rows, of which ``where`` left out ``left_out`` before.
-
-    Raises :class:`DataError` where no trial is completed.
-    """
-    arm = str(table["arm"].iloc[0])
-    rows, excluded = completed_rows(table)
-    if left_out:
-        excluded = {"where": left_out, **excluded}
-    if not len(rows):
-        raise DataError(f"arm {arm!r} has no completed trial")
-    require_column(rows, options.cluster)
     build = data_of_rows if law_named(options.law).method == "points" else _data_of_optima
-    return dataclasses.replace(build(arm, rows, options), excluded=excluded)
+    data: list[ArmData] = []
+    for arm in arms:
+        rows, excluded = completed_rows(table[table["arm"] == arm])
+        if left_out := rows_left_out(results, options.where, [arm]):
+            excluded = {"where": left_out, **excluded}
+        if rows.empty:
+            raise DataError(f"arm {arm!r} has no completed trial")
+        data.append(dataclasses.replace(build(arm, rows, options), excluded=excluded))
+    return data
 
 
 def data_of_rows(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmData:
@@ -144,8 +125,9 @@ def data_of_rows(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmD
         name: variable_of(rows, options.x if name == "x" else name, options) for name in law.variables
     }
     weights = rows[options.weights].to_numpy(float) if options.weights else None
-    points = points_of(law, variables, weights)
-    return ArmData(arm, rows, {}, points, rows[options.y].to_numpy(float), options)
+    points, size = points_of(law, variables, weights), variable_of(rows, rung_size(options), options)
+    labels = pd.DataFrame({"rung": rows["rung"].astype(str), "size": size, "cluster": rows[options.cluster]})
+    return ArmData(arm, rows, points, rows[options.y].to_numpy(float), labels, options)
 
 
 def _data_of_optima(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmData:
@@ -156,11 +138,13 @@ def _data_of_optima(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> A
         )
     of_budgets = optima(rows, options)
     kept = [optimum for optimum in of_budgets if not optimum.censored]
-    points = points_of(law, {"C": np.array([optimum.budget for optimum in kept])})
-    sizes = np.array([optimum.n_star for optimum in kept], float)
+    budgets, sizes = (np.array([getattr(o, name) for o in kept], float) for name in ("budget", "n_star"))
+    labels = pd.DataFrame({"rung": [f"C {budget:.3g}" for budget in budgets], "size": budgets})
+    labels["cluster"] = labels.index.astype(str)
     # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
     squares = dataclasses.replace(options, loss="l2", residual="log")
-    return ArmData(arm, rows, {}, points, sizes, squares, tuple(of_budgets))
+    points = points_of(law, {"C": budgets})
+    return ArmData(arm, rows, points, sizes, labels, squares, optima=tuple(of_budgets))
 
 
 def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:

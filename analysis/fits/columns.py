@@ -68,10 +68,9 @@ def with_default_law(options: AnalysisOptions, rows: pd.DataFrame) -> AnalysisOp
     y = pd.to_numeric(rows[options.y], errors="coerce")
     kept, law = rows[np.isfinite(y) & (y > 0)], "power"
     if options.y == "loss" and len(kept):
-        parts = [part for _, part in kept.groupby("arm", sort=False)] if "arm" in kept else [kept]
+        parts = [part for _, part in kept.groupby("arm", sort=False)]
         arms = [(variable_of(part, options.x, options), part["loss"].to_numpy(float)) for part in parts]
-        profiles = [floor_profile(*arm) for arm in arms]
-        if all(profile.zero > profile.critical for profile in profiles):
+        if all(profile.zero > profile.critical for profile in (floor_profile(*arm) for arm in arms)):
             law = "power-floor"
         elif len(arms) > 1 and _has_shared_floor(arms):
             law = "power-floor-shared"
@@ -86,11 +85,8 @@ def _has_shared_floor(arms: Sequence[tuple[FloatArray, FloatArray]]) -> bool:
     shared = joint_fit(points, law_named("power-floor-shared"), squares)
     without = sum(fit_points(points_of(law_named("power"), v), y, squares).objective for v, y in points)
     seeds, df = pooled_noise(np.log(shared.y), shared.points.cells), len(shared.y) - shared.theta.size
-    candidates = [(2 * shared.objective / df, df)] if df > 0 else []
-    candidates += [(seeds.sd**2, seeds.df)] if seeds.df else []
-    if not candidates:
-        return False
     # The objective is half the sum of squares; data that lie on the law leave no variance to divide by.
-    variance, df = max(candidates)
+    candidates = [(seeds.sd**2, seeds.df), (2 * shared.objective / max(df, 1), df)]
+    variance, df = max([each for each in candidates if each[1] > 0], default=(np.inf, 1))
     errors = np.sqrt(max(2 * (without - shared.objective), 0.0) / max(variance, 1e-30))
     return bool(errors > t_quantile(0.95, df))

@@ -63,7 +63,7 @@ def _best(fitted: FittedArm, flops: float) -> dict[str, Any]:
     for name, values in (("N", n), ("D", d), ("tokens_per_parameter", d / n), ("value", loss)):
         drawn, ends = values[1:][np.isfinite(values[1:])], None
         if not silent and len(drawn) >= (1 - MOST_FAILED) * (len(values) - 1):
-            ends = fitted.uncertainty.log_interval(float(values[0]), drawn, options.level)
+            ends = fitted.uncertainty.interval(float(values[0]), drawn, options.level)
         row[name] = float(values[0])
         row[f"{name}_low"], row[f"{name}_high"] = ends or (np.nan, np.nan)
     reason = "" if fitted.uncertainty.draws else fitted.uncertainty.note

@@ -1,7 +1,7 @@
 """Fit a law to each arm: robust, from several starts, with its optimality verified and said."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -10,8 +10,7 @@ import pandas as pd
 from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
-from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs
 from scalevec.analysis.fits.intervals import Replicates, no_interval
 from scalevec.analysis.fits.isoflop import vertex_replicates
@@ -67,30 +66,23 @@ def fitted_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[FittedA
 
     Raises :class:`DataError` as :func:`fit`.
     """
-    return [fitted for arms in _together(data_of_arms(results, options)) for fitted in _fitted(arms)]
+    fitted: list[FittedArm] = []
+    for arms in _together(data_of_arms(results, options)):
+        laws, which = fitted_laws(arms), arms[0].options.hold_out
+        uncertainty = _uncertainty(arms, laws[0])
+        # What carries no interval carries none of its hold-out either.
+        draws = DRAWS if uncertainty.draws else 0
+        held = [{} for _ in arms] if which == "none" else hold_outs(arms, which, draws)
+        fitted += [
+            FittedArm(tuple(arms), law, number, uncertainty, held[number], lack_of(data, law))
+            for number, (data, law) in enumerate(zip(arms, laws, strict=True))
+        ]
+    return fitted
 
 
 def _together(arms: Sequence[ArmData]) -> list[Sequence[ArmData]]:
     """The arms that one fit is made of: all of them by a law that they share, else each alone."""
     return [arms] if law_named(arms[0].options.law).per_arm else [[data] for data in arms]
-
-
-def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
-    """Fit one arm's checked rows; see :func:`fit`."""
-    return fit_of(*_fitted([arm_data(table, with_default_law(options, table))]))
-
-
-def _fitted(arms: Sequence[ArmData]) -> list[FittedArm]:
-    """The law of one arm, or of several that are fitted jointly."""
-    laws, which = fitted_laws(arms), arms[0].options.hold_out
-    uncertainty = _uncertainty(arms, laws[0])
-    # What carries no interval carries none of its hold-out either.
-    draws = DRAWS if uncertainty.draws else 0
-    held = [{} for _ in arms] if which == "none" else hold_outs(arms, which, draws)
-    return [
-        FittedArm(tuple(arms), law, number, uncertainty, held[number], lack_of(data, law))
-        for number, (data, law) in enumerate(zip(arms, laws, strict=True))
-    ]
 
 
 def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Replicates:
@@ -107,16 +99,24 @@ def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Replicates:
 
 
 def fit_of(fitted: FittedArm) -> Fit:
-    """The result of one of :func:`fitted_arms`."""
+    """The result of one of :func:`fitted_arms`; a law that is refuted has no intervals of exponents."""
     data, law, arm, uncertainty = fitted.data, fitted.law, fitted.number, fitted.uncertainty
     options = data.options
-    bounds, note = _intervals(fitted)
+    bounds, note = uncertainty.parameters(law, options.level, arm)
+    if data.optima and bounds:
+        note += f"; {OPTIMA_NOTE}"
+    exponents = [name for name in bounds if fitted.refuted and name not in law.points.law.linear]
+    if exponents:
+        note += f"; none for {', '.join(exponents)}: {fitted.refuted}"
+    warnings = fit_warnings(data, law, arm) + [part for part in (data.repetitions[0], fitted.silent) if part]
+    if not fitted.held.get("optimal", True):
+        warnings.append("the law that predicts the hold-out is not a verified optimum")
     y = unit_of(options.y, options.unit) or f"unit of {options.y}"
     return Fit(
         arm=data.arm,
         formula=formula_of(options),
         parameters=law.parameters(arm),
-        intervals=bounds,
+        intervals={name: ends for name, ends in bounds.items() if name not in exponents},
         interval_method=uncertainty.method,
         interval_note=note,
         n_bootstrap=uncertainty.draws,
@@ -132,33 +132,30 @@ def fit_of(fitted: FittedArm) -> Fit:
         refuted=fitted.refuted,
         hold_out=dict(fitted.held),
         optima=data.optima,
-        warnings=(
-            *fit_warnings(data, law, arm),
-            *filter(None, [data.repetitions[0], fitted.silent]),
-            *hold_out_warning(fitted.held),
-        ),
+        warnings=tuple(warnings),
         units=law.points.law.units(y, options.x),
         options=law.options,
     )
-
-
-def _intervals(fitted: FittedArm) -> tuple[dict[str, tuple[float, float]], str]:
-    """The intervals of the parameters; those of exponents are withheld where the law is refuted."""
-    law, level = fitted.law.points.law, fitted.data.options.level
-    bounds, note = fitted.uncertainty.parameters(fitted.law, level, fitted.number)
-    if fitted.data.optima and bounds:
-        note += f"; {OPTIMA_NOTE}"
-    exponents = [name for name in bounds if fitted.refuted and name not in law.linear]
-    if exponents:
-        note += f"; none for {', '.join(exponents)}: {fitted.refuted}"
-    return {name: ends for name, ends in bounds.items() if name not in exponents}, note
 
 
 def fit_warnings(data: ArmData, fitted: FittedLaw, arm: int) -> list[str]:
     """Caveats of the law ``fitted`` to ``data``; ``arm`` is its number in a joint fit."""
     rows, law, parameters = data.rows, fitted.points.law, fitted.parameters(arm)
     warnings = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
-    warnings += [*_epochs_warning(rows), *_span_warnings(fitted, data.options)]
+    epochs = rows["epochs"] if "epochs" in rows else pd.Series(dtype=float)
+    if n_repeated := int((epochs > 1).sum()):  # no law here knows repeated data from fresh ones
+        warnings.append(
+            f"{n_repeated} of {len(rows)} trials saw data more than once (up to {epochs.max():.4g} epochs): "
+            "the law takes repeated tokens for fresh ones; to leave them out: --where 'epochs <= 1'"
+        )
+    for name, values in fitted.points.variables.items():
+        span, free = float(values.max() / values.min()), law.touched_by(name)
+        if span < SHORT_SPAN and free and name not in law.own_columns:
+            shown = data.options.x if name == "x" else name
+            warnings.append(
+                f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "
+                f"{joined(free)} free, whatever its interval says"
+            )
     if not fitted.optimal:
         warnings.append("the best solution is not a verified optimum: read no digit of the parameters")
     warnings += equal_optima_warning(fitted.equal_parameters(arm))
@@ -177,46 +174,11 @@ def fit_warnings(data: ArmData, fitted: FittedLaw, arm: int) -> list[str]:
     return warnings + [f"C {o.budget:.3g}: censored, {o.censored}" for o in data.optima if o.censored]
 
 
-def hold_out_warning(held: Mapping[str, Any]) -> list[str]:
-    """What is said where the law that predicts the hold-out ``held`` is no verified optimum."""
-    optimal = held.get("optimal", True)
-    return [] if optimal else ["the law that predicts the hold-out is not a verified optimum"]
-
-
-def _epochs_warning(rows: pd.DataFrame) -> list[str]:
-    """Where data were repeated: no law here knows repeated data from fresh ones."""
-    epochs = rows["epochs"] if "epochs" in rows else pd.Series(dtype=float)
-    if not (n_repeated := int((epochs > 1).sum())):
-        return []
-    return [
-        f"{n_repeated} of {len(rows)} trials saw data more than once (up to {epochs.max():.4g} epochs): "
-        "the law takes repeated tokens for fresh ones; to leave them out: --where 'epochs <= 1'"
-    ]
-
-
-def _span_warnings(fitted: FittedLaw, options: AnalysisOptions) -> list[str]:
-    """Which variables span too little to tell an exponent."""
-    law, warnings = fitted.points.law, []
-    for name, values in fitted.points.variables.items():
-        span = float(values.max() / values.min())
-        free = law.touched_by(name)
-        if span < SHORT_SPAN and free and name not in law.own_columns:
-            shown = options.x if name == "x" else name
-            warnings.append(
-                f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "
-                f"{joined(free)} free, whatever its interval says"
-            )
-    return warnings
-
-
 def _rate_warning(rows: pd.DataFrame) -> list[str]:
     """Where the learning rates were not tuned, or their optimum lies at the edge of its grid."""
-    meanings = {
-        "fixed": "fixed, not tuned",
-        "censored": "censored at the edge of the grid: losses are bounds",
-    }
     counts = dict(rows["lr_status"].value_counts()) if "lr_status" in rows else {}
-    parts = [f"{counts[status]} {meaning}" for status, meaning in meanings.items() if status in counts]
+    meanings = {"fixed": ", not tuned", "censored": " at the edge of the grid: losses are bounds"}
+    parts = [f"{counts[status]} {status}{rest}" for status, rest in meanings.items() if status in counts]
     return [f"learning rates of {len(rows)} trials: {'; '.join(parts)}"] if parts else []
 
 
@@ -247,14 +209,8 @@ def fits_of_laws(results: pd.DataFrame, laws: Sequence[str], options: AnalysisOp
     Raises :class:`DataError` as :func:`fit` does.
     """
     of_laws = [dataclasses.replace(options, law=law) for law in laws]
-    errors = [
-        {
-            (r["arm"], r["rungs"]): abs(r["relative_error"])
-            for r in rolling(results, chosen)
-            if "predicted" in r
-        }
-        for chosen in of_laws
-    ]
+    records = [[r for r in rolling(results, chosen) if "predicted" in r] for chosen in of_laws]
+    errors = [{(r["arm"], r["rungs"]): abs(r["relative_error"]) for r in of_law} for of_law in records]
     common = sorted(set.intersection(*map(set, errors)))
     fits: list[Fit] = []
     for chosen, of_law in zip(of_laws, errors, strict=True):

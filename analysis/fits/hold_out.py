@@ -4,7 +4,7 @@ The test for lack of fit judges the variance of the cells' means around the law 
 cells (Draper and Smith, Applied Regression Analysis, chapter 2), by least squares whatever the loss.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,13 +17,13 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, fitted_laws
 from scalevec.analysis.fits.columns import rung_size, variable_of
 from scalevec.analysis.fits.intervals import Replicates, no_interval, replicates, values_of
-from scalevec.analysis.formatting import p_value
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
 from scalevec.analysis.solver.law_points import Points
 from scalevec.analysis.statistics.noise import are_copies, pooled_noise
 
 SIGNIFICANT = 0.01
+"""Below this p value a lack of fit speaks against a law."""
 DRAWS = 200
 """Replicates of a law that predicts a hold-out: the end of its interval is known to a twentieth."""
 REFUTING_LEVEL = 0.95
@@ -87,10 +87,6 @@ def _predicted(
     arms: Sequence[ArmData], fitted: Sequence[BoolArray], held: Sequence[BoolArray], by: str, draws: int = 0
 ) -> list[dict[str, Any]]:
     """The ``held`` points of each arm [points], predicted by one law of the ``fitted`` points of all."""
-    records: list[dict[str, Any]] = []
-    for data, of_arm in zip(arms, held, strict=True):
-        rungs = {"rung": data.rungs(of_arm)} if of_arm.any() else {}
-        records.append({"by": by, "n_points": int(of_arm.sum()), **rungs})
     try:
         if not all(of_arm.any() for of_arm in fitted):
             raise DataError("there is one rung only")
@@ -98,14 +94,19 @@ def _predicted(
         law = fitted_laws(rest)[0]
         if flat := law.conditioning()[1]:
             raise DataError(f"the other points leave {'; '.join(flat)} free")
+        reason, noise = "", noise_of(rest, law, draws)
     except DataError as error:
-        return [{"reason": f"not predicted: {error}"} | record for record in records]
-    noise = noise_of(rest, law, draws)
+        reason = f"not predicted: {error}"
+    records: list[dict[str, Any]] = []
     for number, (data, of_arm) in enumerate(zip(arms, held, strict=True)):
-        if not of_arm.any():
-            records[number]["reason"] = "not predicted: nothing is held out"
+        record: dict[str, Any] = {"by": by, "n_points": int(of_arm.sum())}
+        if of_arm.any():
+            record["rung"] = ", ".join(data.labels["rung"][of_arm].unique())
+        if reason or not of_arm.any():
+            record["reason"] = reason or "not predicted: nothing is held out"
         else:
-            records[number] |= _errors(law, data.part(of_arm), number, noise)
+            record |= _errors(law, data.part(of_arm), number, noise)
+        records.append(record)
     return records
 
 
@@ -114,7 +115,7 @@ def noise_of(arms: Sequence[ArmData], law: FittedLaw, draws: int) -> Replicates:
     options = arms[0].options
     if not (draws and options.bootstrap):
         return no_interval(law, "no interval was asked for")
-    clusters, seeded = pd.concat([data.clusters for data in arms]), all(data.repeats_by_seed for data in arms)
+    clusters, seeded = pd.concat([data.clusters for data in arms]), not any(d.repetitions[0] for d in arms)
     return replicates(law, clusters, replace(options, bootstrap=draws), seeded=seeded)
 
 
@@ -131,7 +132,7 @@ def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[
         share = 1.0 if law.options.residual == "log" else 1 / mean
         means = values_of(law, noise.solution.theta, variables, arm).mean(axis=1)
         of_mean = noise.run_sd * share / np.sqrt(len(observed))
-        interval = noise.log_interval(mean, means, REFUTING_LEVEL, of_mean)
+        interval = noise.interval(mean, means, REFUTING_LEVEL, of_mean)
     return {
         "predicted": mean,
         "observed": seen,
@@ -173,18 +174,5 @@ def lack_of_fit(points: Points, loss: FloatArray) -> LackOfFit | None:
 
 def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
     """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
-    repeated = data.independent and data.repeats_by_seed and not data.options.weights
-    return lack_of_fit(fitted.points, fitted.y) if repeated and not data.optima else None
-
-
-def refutation(held: Mapping[str, Any], lack: LackOfFit | None) -> str:
-    """What speaks against a law: its hold-out outside of its own interval, or its lack of fit."""
-    if held.get("fails"):
-        low, high = held["interval"]
-        return (
-            f"the law is refuted by its hold-out: predicted {held['predicted']:.5g} "
-            f"({low:.5g} to {high:.5g}), seen {held['observed']:.5g}"
-        )
-    if lack is not None and lack.p < SIGNIFICANT:
-        return f"the law is refuted by its lack of fit (p {p_value(lack.p)})"
-    return ""
+    repeated = data.independent and not (data.repetitions[0] or data.options.weights or data.optima)
+    return lack_of_fit(fitted.points, fitted.y) if repeated else None

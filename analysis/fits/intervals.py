@@ -51,25 +51,20 @@ class Replicates:
         return len(self.solution.theta)
 
     def interval(
-        self, estimate: float, values: FloatArray, level: float, more: float = 0.0
+        self, estimate: float, values: FloatArray, level: float, more: float = 0.0, *, log: bool = True
     ) -> tuple[float, float] | None:
         """The interval of a quantity whose replicates are ``values`` [draws]; None where they overflow.
 
-        ``more`` is a further standard error, added in quadrature.
+        It is symmetric in the logarithm of a positive quantity, or, without ``log``, in the quantity itself.
+        ``more`` is a further standard error on that scale, added in quadrature.
         """
-        if not self.draws or not np.all(np.isfinite(values)):
-            return None
-        half = t_quantile(level, self.df) * float(np.hypot(np.std(values), more))
-        return estimate - half, estimate + half
-
-    def log_interval(
-        self, estimate: float, values: FloatArray, level: float, more: float = 0.0
-    ) -> tuple[float, float] | None:
-        """The same for a positive quantity, symmetric in its logarithm."""
         with np.errstate(divide="ignore", over="ignore"):
-            bounds = self.interval(float(np.log(estimate)), np.log(values), level, more)
-            ends = (np.nan, np.nan) if bounds is None else np.exp(bounds)
-        return (float(ends[0]), float(ends[1])) if np.all(np.isfinite(ends)) else None
+            middle, drawn = (np.log(estimate), np.log(values)) if log else (estimate, values)
+            if not self.draws or not np.all(np.isfinite(drawn)):
+                return None
+            half = t_quantile(level, self.df) * float(np.hypot(np.std(drawn), more))
+            low, high = (float(np.exp(end) if log else end) for end in (middle - half, middle + half))
+        return (low, high) if np.isfinite([low, high]).all() else None
 
     def parameters(self, fit: FittedLaw, level: float, arm: int = 0) -> tuple[Bounds, str]:
         """The interval of each parameter that has one, E not below zero; and what they are."""
@@ -78,15 +73,16 @@ class Replicates:
         bounds: Bounds = {}
         estimates = fit.parameters(arm)
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
-            symmetric = self.log_interval if name in fit.points.law.logarithmic else self.interval
-            if ends := symmetric(estimates[name], values, level):
+            log = name in fit.points.law.logarithmic
+            if ends := self.interval(estimates[name], values, level, log=log):
                 low, high = fit.points.law.ranges.get(name, (-np.inf, np.inf))
                 bounds[name] = (max(ends[0], low), min(ends[1], high))
         held = [name for name in fit.at_bounds(arm) if name in bounds]
         missing = [name for name in fit.points.law.parameters if name not in bounds]
-        notes = [f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""]
-        notes += [f"; none for {', '.join(held)}, at its bound" if held else ""]
-        return {name: ends for name, ends in bounds.items() if name not in held}, self.note + "".join(notes)
+        note = self.note
+        note += f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""
+        note += f"; none for {', '.join(held)}, at its bound" if held else ""
+        return {name: ends for name, ends in bounds.items() if name not in held}, note
 
 
 def no_interval(fit: FittedLaw, reason: str) -> Replicates:
@@ -113,13 +109,11 @@ def replicates(
     if problem := _refusal(method, fit, len(names), blocks):
         return no_interval(fit, f"no interval: {problem}")
     rng = np.random.default_rng(options.seed)
-    if method == "seed-t":
-        noise = _seed_noise(fit, blocks, rng)
-    else:
-        noise = _run_noise(fit, codes, rng) if method == "cluster-t" else _residual_noise(fit, rng)
+    noise = _run_noise(fit, codes, rng) if method == "cluster-t" else _noise(method, fit, blocks, rng)
     blocks_of_rows = _blocks(options.bootstrap, len(fit.y))
     solution = Solution.joined([fit.redone(y=shifted(fit, noise.draw(len(rows)))) for rows in blocks_of_rows])
-    failed, note = int(np.sum(~solution.optimal)), noise.note
+    note = f"t with {noise.df} degrees of freedom, from {noise.source}"
+    failed = int(np.sum(~solution.optimal))
     of_all = f"{failed} of the {options.bootstrap} bootstrap replicates"
     if failed > MOST_FAILED * options.bootstrap:
         return no_interval(fit, f"no interval: {of_all} leave a parameter free")
@@ -195,29 +189,27 @@ class _Noise(NamedTuple):
     """The noise of points: ``draw(rows)`` is [rows, points]; ``run_sd`` is that of one run."""
 
     df: float
-    draw: Callable[[int], FloatArray]
-    note: str
+    source: str
     run_sd: float
+    draw: Callable[[int], FloatArray]
 
 
-def _seed_noise(fit: FittedLaw, blocks: Blocks | None, rng: np.random.Generator) -> _Noise:
+def _noise(method: Interval, fit: FittedLaw, blocks: Blocks | None, rng: np.random.Generator) -> _Noise:
+    """Normal noise of the seeds, or of the residuals where none repeats."""
     values = _scale(fit, fit.y)
-    if blocks is not None:
+    if method == "seed-t" and blocks is not None:
         covariance, df = blocks.covariance(values)
         clusters = f"seed noise of {len(blocks.block)} whole clusters of points"
         run_sd = float(np.sqrt(np.mean(np.diag(covariance))))
-        return _Noise(df, lambda rows: blocks.noise(values, rows, rng), _t_from(df, clusters), run_sd)
-    noise = pooled_noise(values, fit.points.cells)
-    return _normal(fit, noise.sd, noise.df, f"seed noise pooled within rungs (sd {noise.sd:.2g})", rng)
-
-
-def _normal(fit: FittedLaw, sd: float, df: int, source: str, rng: np.random.Generator) -> _Noise:
-    """Independent normal noise."""
-    return _Noise(df, lambda rows: sd * rng.standard_normal((rows, len(fit.y))), _t_from(df, source), sd)
-
-
-def _t_from(df: int, source: str) -> str:
-    return f"t with {df} degrees of freedom, from {source}"
+        return _Noise(df, clusters, run_sd, lambda rows: blocks.noise(values, rows, rng))
+    if method == "seed-t":
+        pooled = pooled_noise(values, fit.points.cells)
+        sd, df, source = pooled.sd, pooled.df, f"seed noise pooled within rungs (sd {pooled.sd:.2g})"
+    else:
+        df = len(fit.y) - len(fit.points.free)
+        sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
+        source = f"the residuals (sd {sd:.2g}), since no seed repeats"
+    return _Noise(df, source, sd, lambda rows: sd * rng.standard_normal((rows, len(fit.y))))
 
 
 def _least_squares(fit: FittedLaw) -> FittedLaw:
@@ -230,24 +222,17 @@ def _least_squares(fit: FittedLaw) -> FittedLaw:
     return fit_points(fit.points, fit.y, replace(fit.options, loss="l2"))
 
 
-def _residual_noise(fit: FittedLaw, rng: np.random.Generator) -> _Noise:
-    df = len(fit.y) - len(fit.points.free)
-    sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
-    return _normal(fit, sd, df, f"the residuals (sd {sd:.2g}), since no seed repeats", rng)
-
-
 def _run_noise(fit: FittedLaw, codes: npt.NDArray[np.intp], rng: np.random.Generator) -> _Noise:
     """Each run's residuals, from a least-squares fit without that run, with one random sign per run."""
     n_runs = int(codes.max()) + 1
-    df = n_runs - len(fit.points.free)
     residuals, unverified = residuals_left_out(fit, codes)
 
     def draw(rows: int) -> FloatArray:
         # The wild cluster bootstrap (Cameron, Gelbach & Miller 2008) with Rademacher signs.
         return np.asarray(rng.choice([-1.0, 1.0], (rows, n_runs))[:, codes] * residuals)
 
-    note = _t_from(df, f"the residuals of {n_runs} whole runs{unverified}")
-    return _Noise(df, draw, note, float(np.sqrt(np.mean(residuals**2))))
+    source, sd = f"the residuals of {n_runs} whole runs{unverified}", float(np.sqrt(np.mean(residuals**2)))
+    return _Noise(n_runs - len(fit.points.free), source, sd, draw)
 
 
 def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[FloatArray, str]:
@@ -256,14 +241,11 @@ def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[Flo
     With how many of those fits are no verified optima, as the end of a sentence; empty where all are.
     """
     squares = _least_squares(fit)
-    n_runs = int(codes.max()) + 1
-    blocks = _blocks(n_runs, len(codes))
-    solution = Solution.joined(
-        [squares.redone(weights=(codes[None] != runs[:, None]).astype(float)) for runs in blocks]
-    )
-    result = np.empty(len(fit.y))
-    for run, theta in enumerate(solution.theta):
-        of_run = codes == run
-        result[of_run] = squares.at(theta).residuals()[of_run]
-    failed = int(np.sum(~solution.optimal))
-    return result, f" ({failed} of the {n_runs} fits without one are no verified optimum)" if failed else ""
+    n_runs, failed, predicted = int(codes.max()) + 1, 0, np.empty(len(codes))
+    for runs in _blocks(n_runs, len(codes)):
+        solution = squares.redone(weights=(codes[None] != runs[:, None]).astype(float))
+        failed += int(np.sum(~solution.optimal))
+        at = np.flatnonzero(np.isin(codes, runs))
+        predicted[at] = squares.points.predicted(solution.theta)[codes[at] - runs[0], at]
+    unverified = f" ({failed} of the {n_runs} fits without one are no verified optimum)" if failed else ""
+    return squares.away_from(predicted), unverified

@@ -99,24 +99,22 @@ class _Line:
         """The vertex with its D*, or why the budget is censored."""
         n_sizes = len(np.unique(np.round(self.logs, 9)))
         if n_sizes < 3:
-            return self._censored(f"{n_sizes} sizes carry no parabola")
+            return Optimum(self.budget, len(self.at), censored=f"{n_sizes} sizes carry no parabola")
         _, slope, curvature = self._inverse @ self.loss
         if curvature <= 0:
-            return self._censored("the parabola has a maximum, not a minimum")
+            reason = "the parabola has a maximum, not a minimum"
+            return Optimum(self.budget, len(self.at), censored=reason)
         offset = -slope / (2 * curvature)
         n_star = float(np.exp(np.clip(self.logs.mean() + offset, -700, 700)))
         low, high = np.exp(self.logs.min()), np.exp(self.logs.max())
         if not low < n_star < high:
-            sampled = f"sampled {low:.3g} to {high:.3g}"
-            return self._censored(f"vertex {n_star:.3g} outside the sizes, {sampled}")
+            reason = f"vertex {n_star:.3g} outside the sizes, sampled {low:.3g} to {high:.3g}"
+            return Optimum(self.budget, len(self.at), censored=reason)
         # Along a budget ln D is a line in ln N.
         order = np.argsort(self.sizes, kind="stable")
         logs_of_d = np.interp(np.log(n_star), np.log(self.sizes[order]), np.log(self.tokens[order]))
         d_star, loss = float(np.exp(logs_of_d)), float(offset ** np.arange(3) @ self._inverse @ self.loss)
         return Optimum(self.budget, len(self.at), n_star, loss, "", d_star, d_star / n_star)
-
-    def _censored(self, reason: str) -> Optimum:
-        return Optimum(self.budget, len(self.at), censored=reason)
 
 
 def _lines(rows: pd.DataFrame, options: AnalysisOptions) -> Iterator[_Line]:

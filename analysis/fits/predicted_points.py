@@ -14,20 +14,19 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.tidy import FloatArray, parameters_of
-from scalevec.analysis.data.values import SMALLEST_NUMBER
+from scalevec.analysis.data.values import LARGEST_NUMBER, SMALLEST_NUMBER
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
 from scalevec.analysis.fits.hold_out import (
     DRAWS,
+    SIGNIFICANT,
     LackOfFit,
     hold_outs,
     lack_of,
-    refutation,
     rolling_hold_outs,
 )
 from scalevec.analysis.fits.intervals import Replicates, no_interval, values_of
-from scalevec.analysis.formatting import joined
-from scalevec.analysis.laws import law_named
+from scalevec.analysis.formatting import joined, p_value
 from scalevec.analysis.options import VARIABLES, AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw
 from scalevec.analysis.statistics.noise import t_quantile
@@ -64,8 +63,16 @@ class FittedArm:
 
     @property
     def refuted(self) -> str:
-        """What speaks against the law, as a sentence; empty where nothing does."""
-        return refutation(self.held, self.lack)
+        """What speaks against the law: its hold-out outside of its own interval, or its lack of fit."""
+        if self.held.get("fails"):
+            low, high = self.held["interval"]
+            return (
+                f"the law is refuted by its hold-out: predicted {self.held['predicted']:.5g} "
+                f"({low:.5g} to {high:.5g}), seen {self.held['observed']:.5g}"
+            )
+        if self.lack is not None and self.lack.p < SIGNIFICANT:
+            return f"the law is refuted by its lack of fit (p {p_value(self.lack.p)})"
+        return ""
 
     @property
     def data(self) -> ArmData:
@@ -111,11 +118,10 @@ class FittedArm:
         """The law at points with both intervals as plain JSON values."""
         law, run = self.predict(points), self.predict(points, "run")
         law["run_low"], law["run_high"] = run["low"], run["high"]
-        names = [self.shown(name) for name in self.law.points.law.variables]
         return [
             {
                 "name": row.get("point", ""),
-                "at": {name: row[name] for name in names},
+                "at": {name: row[name] for name in self.seen},
                 **{name: None if row[name] != row[name] else row[name] for name in RECORD},
             }
             for row in law.to_dict("records")
@@ -124,13 +130,22 @@ class FittedArm:
     def predict(self, points: PointTable | None = None, interval: Kind = "law") -> pd.DataFrame:
         """The law at each point; see :meth:`Fit.predict`."""
         require_choice("interval", interval, ("law", "run"))
-        table = self.line(FACTORS) if points is None else _table(points).reset_index(drop=True)
-        if points is None and table.empty:
-            raise DataError(f"law {self.data.options.law} has no larger compute; give points")
-        columns = points_of_table(table, self.data.options)
+        if points is None:
+            table = self.line(FACTORS)
+            if table.empty:
+                raise DataError(f"law {self.data.options.law} has no larger compute; give points")
+        elif isinstance(points, pd.DataFrame | Mapping):
+            table = pd.DataFrame({name: np.atleast_1d(np.asarray(of)) for name, of in points.items()})
+        else:
+            raise DataError(f"points are {type(points).__name__}; allowed: a DataFrame or a dict")
+        if table.empty:
+            raise DataError("the table of points has no rows; at least one is needed")
+        options, law = self.data.options, self.law.points.law
+        columns = {name: _column(table, self.shown(name), options) for name in law.variables}
         values = self.values(self.law.theta[None], columns)[0]
-        if not np.all((values > 0) & (values < np.inf)):
-            row = int(np.flatnonzero(~((values > 0) & (values < np.inf)))[0])
+        good = (values > 0) & (values < np.inf)
+        if not good.all():
+            row = int(good.argmin())
             at = ", ".join(f"{self.shown(name)} = {of_all[row]:g}" for name, of_all in columns.items())
             raise DataError(f"arm {self.data.arm!r}: the law is {values[row]:g} at {at}, which is no loss")
         result = pd.DataFrame({"point": table["rung"].astype(str)} if "rung" in table else {}, table.index)
@@ -141,8 +156,7 @@ class FittedArm:
         distance = beyond[list(self.seen)].abs().max(axis=1).to_numpy()
         result["low"], result["high"] = self._ends(columns, values, distance, interval)
         result["decades"], result["beyond"] = farthest(beyond)
-        ends = zip(distance > 0, result["low"], strict=True)
-        result["note"] = [self._note(is_far, low) for is_far, low in ends]
+        result["note"] = [self._note(far > 0, low) for far, low in zip(distance, result["low"], strict=True)]
         result.loc[result["note"] != "", ["low", "high"]] = np.nan
         if self.silent:
             result.loc[distance > 0, "value"] = np.nan
@@ -225,12 +239,6 @@ class FittedArm:
         return laws
 
 
-def _table(points: PointTable) -> pd.DataFrame:
-    if not isinstance(points, pd.DataFrame | Mapping):
-        raise DataError(f"points are {type(points).__name__}; allowed: a DataFrame or a dict")
-    return pd.DataFrame({name: np.atleast_1d(np.asarray(values)) for name, values in points.items()})
-
-
 def decades_beyond(seen: Mapping[str, FloatArray], at: pd.DataFrame) -> pd.DataFrame:
     """By variable how many decades each point of ``at`` lies above the largest ``seen``, below the smallest.
 
@@ -255,22 +263,13 @@ def farthest(beyond: pd.DataFrame) -> tuple[FloatArray, list[str]]:
     return decades, [beyond.columns[at] if far else "" for at, far in zip(column, decades, strict=True)]
 
 
-def points_of_table(table: pd.DataFrame, options: AnalysisOptions) -> dict[str, FloatArray]:
-    """Return the law's variables at each row of ``table`` [rows].
+def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
+    """Return a variable of a law at each point of ``table`` [rows].
 
     N, D and C stand under these names or as ``n_params`` (counted as ``n_convention`` says), ``n_tokens``,
     ``flops``; by 6ND any two of them give the third. Raises :class:`DataError` for what is missing, and for
     values that are no finite numbers above zero.
     """
-    if not len(table):
-        raise DataError("the table of points has no rows; at least one is needed")
-    return {
-        name: _column(table, options.x if name == "x" else name, options)
-        for name in law_named(options.law).variables
-    }
-
-
-def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
     if name in table:
         return positive_numbers(table, name)
     if COLUMNS.get(name) in table:
@@ -287,11 +286,11 @@ def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatAr
 
 def positive_numbers(table: pd.DataFrame, name: str) -> FloatArray:
     """A column of points [rows]. Raises :class:`DataError` for what is no finite number above zero."""
-    numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
-    bad = ~((numbers >= SMALLEST_NUMBER) & (numbers <= 1 / SMALLEST_NUMBER))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
+    numbers = pd.to_numeric(table[name], errors="coerce")
+    good = numbers.between(SMALLEST_NUMBER, LARGEST_NUMBER).to_numpy(bool)
+    if not good.all():
+        row = int(good.argmin())
         raise DataError(
             f"point {row + 1}: {name} is {table[name].iloc[row]}; allowed: finite numbers above zero"
         )
-    return numbers
+    return numbers.to_numpy(float)

@@ -223,18 +223,13 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
     others = [f"{count} {why}" for why, count in fit.excluded.items() if why != "where"]
     if others:
         yield f"left out: {', '.join(others)}"
-    for optimum in fit.optima:
-        yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
+    for o in fit.optima:
+        ratio = f"{o.tokens_per_parameter:.3g} tokens per parameter" if o.n_star else ""
+        size = f"N* {o.n_star:.4g}, D* {o.d_star:.4g} ({ratio})" if o.n_star else f"censored: {o.censored}"
+        yield f"C {o.budget:.4g}: {size}"
     yield from held_out_lines(fit.hold_out)
     yield fit.conventions + (f"; weights: {fit.options.weights}, of mean one" if fit.options.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
-
-
-def _optimum(optimum: Optimum) -> str:
-    if not optimum.n_star:
-        return f"censored: {optimum.censored}"
-    ratio = f"{optimum.tokens_per_parameter:.3g} tokens per parameter"
-    return f"N* {optimum.n_star:.4g}, D* {optimum.d_star:.4g} ({ratio})"
 
 
 def held_out_lines(held: Mapping[str, Any]) -> list[str]:
@@ -258,30 +253,22 @@ def no_hold_out(held: Mapping[str, Any]) -> list[str]:
 def laws_text(fits: Sequence[Fit]) -> str:
     """The laws of each arm, best first by their errors on the next rungs, then by the hold-out."""
     header = ("arm", "law", "fitted", "next rungs, mean |error|", "steps", "hold-out", "objective", "optimum")
-    rows = [header, *map(_row, sorted(fits, key=_rank))]
+
+    def rank(fit: Fit) -> tuple[str, float, float]:
+        held = abs(fit.hold_out.get("relative_error", np.inf))
+        return fit.arm, fit.rolling.get("mean_absolute_error", np.inf), held
+
+    rows = [header, *map(_row, sorted(fits, key=rank))]
     ends = "next rungs: each predicted by the law of the smaller ones, where all laws could be fitted"
     warnings = [f"{fit.arm}, {fit.options.law}: {warning}" for fit in fits for warning in fit.warnings]
     return "\n".join([*aligned(rows, n_left=2), ends, fits[0].conventions, *dict.fromkeys(warnings)])
 
 
-def _rank(fitted: Fit) -> tuple[str, float, float]:
-    held = abs(fitted.hold_out.get("relative_error", np.inf))
-    return fitted.arm, fitted.rolling.get("mean_absolute_error", np.inf), held
-
-
 def _row(fitted: Fit) -> tuple[str, ...]:
-    errors = (fitted.rolling.get("mean_absolute_error"), fitted.hold_out.get("relative_error"))
-    rolled, held = (
-        "-" if error is None else f"{100 * error:{form}} %"
-        for error, form in zip(errors, (".4f", "+.4f"), strict=True)
-    )
+    rolled, held = fitted.rolling.get("mean_absolute_error"), fitted.hold_out.get("relative_error")
     return (
-        fitted.arm,
-        fitted.options.law,
-        str(len(fitted.fitted.law.points.law.parameters)),
-        rolled,
-        str(fitted.rolling["steps"]),
-        held,
-        f"{fitted.objective:.6g}",
+        *(fitted.arm, fitted.options.law, str(len(fitted.fitted.law.points.law.parameters))),
+        *("-" if rolled is None else f"{100 * rolled:.4f} %", str(fitted.rolling["steps"])),
+        *("-" if held is None else f"{100 * held:+.4f} %", f"{fitted.objective:.6g}"),
         "verified" if fitted.optimality < 1e-9 else "not verified",
     )

@@ -47,19 +47,16 @@ def read(text: str, *, is_formula: bool = True) -> ast.expr:
     try:
         tree = ast.parse("".join(parts).strip(), mode="eval").body
     except SyntaxError as error:
-        raise refusal(text, _why(str(error.msg))) from None
+        expected = "expected a number, a name, a function or '(', with a sign between two of them"
+        message = str(error.msg)
+        is_clear = "was never closed" in message or "unmatched" in message
+        raise refusal(text, message if is_clear else expected) from None
     except (ValueError, RecursionError, MemoryError):
         raise refusal(text, "it cannot be read") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = names.get(node.id, node.id)
     return tree
-
-
-def _why(message: str) -> str:
-    if "was never closed" in message or "unmatched" in message:
-        return message
-    return "expected a number, a name, a function or '(', with a sign between two of them"
 
 
 def written(node: ast.expr) -> str:

@@ -69,14 +69,13 @@ class Formula:
     @cached_property
     def terms(self) -> tuple[PowerTerm, ...]:
         """The terms of a sum of power terms, each with its own coefficient; none of any other formula."""
-        parts, rest = list[ast.expr](), self.tree
+        terms, rest = list[PowerTerm | None](), self.tree
         while isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Add):
-            parts.insert(0, rest.right)
+            terms.insert(0, self._term(rest.right))
             rest = rest.left
-        terms = [self._term(part) for part in (rest, *parts)]
-        powers = [term for term in terms if term]
+        powers = [term for term in (self._term(rest), *terms) if term]
         coefficients = {term.coefficient for term in powers}
-        is_sum = len(coefficients) == len(terms) and any(term.variable for term in powers)
+        is_sum = len(coefficients) == len(terms) + 1 and any(term.variable for term in powers)
         return tuple(powers) if is_sum and not coefficients & {term.exponent for term in powers} else ()
 
     def _term(self, node: ast.expr) -> PowerTerm | None:
@@ -125,10 +124,11 @@ def parsed(text: str) -> Formula:
                 of_word |= _listed(word, item.strip(), names)
             except ValueError as error:
                 raise refusal(text, f"{word} {item.strip()[:60]!r}: {error}") from None
-    columns, positive = (tuple(clauses[name]) if name in clauses else None for name in _CLAUSES[:2])
-    fix = {name: low for name, (low, _) in clauses.get("fix", {}).items()}
-    bounds = {name: ends for name, ends in clauses.get("bounds", {}).items() if name not in fix}
-    return Formula(text, tree, names, columns, positive, clauses.get("start", {}), fix, bounds)
+    columns, positive = (tuple(clauses[word]) if word in clauses else None for word in _CLAUSES[:2])
+    start, fix, bounds = (clauses.get(word, {}) for word in _CLAUSES[2:])
+    values = {name: low for name, (low, _) in fix.items()}
+    free = {name: ends for name, ends in bounds.items() if name not in fix}
+    return Formula(text, tree, names, columns, positive, start, values, free)
 
 
 def _require_formula(text: str, node: ast.expr, depth: int = 1) -> None:

@@ -60,23 +60,22 @@ def parameter(name: str, value: Any) -> Jet:
 
 
 def _function(
-    of: Jet, value: Callable[[Any], Any], slope: Curve, bend: Curve, parts: tuple[Jet, ...] = ()
+    of: Jet, value: Callable[[Any], Any], slope: Curve, bend: Curve | None, parts: tuple[Jet, ...] = ()
 ) -> Jet:
-    """A function of another jet; ``slope`` and ``bend`` are its derivatives by its argument and own value."""
+    """A function of another jet; ``slope`` and ``bend`` are its derivatives by its argument and own value.
+
+    Without ``bend`` both are the same.
+    """
 
     def first(jet: Jet) -> Slopes:
         return _scaled(of.first, slope(of.value, jet.value))
 
     def second(jet: Jet) -> Bends:
-        bent = jet.first if bend is slope else _scaled(of.first, bend(of.value, jet.value))
+        bent = _scaled(of.first, bend(of.value, jet.value)) if bend else jet.first
         outer = {(i, j): _times(bent[j], of.first[i]) for i in bent for j in bent if i <= j}
         return _added(_scaled(of.second, slope(of.value, jet.value)), outer)
 
     return Jet(lambda _: value(of.value), first, second, parts)
-
-
-def _own_value(_x: Any, value: Any) -> Any:
-    return value
 
 
 def _times(a: Any, b: Any) -> Any:
@@ -162,7 +161,7 @@ def power(a: Jet, b: Jet) -> Jet:
 
 def exp(a: Jet) -> Jet:
     """exp a."""
-    return constant(np.exp(a.value)) if a.is_constant else _function(a, np.exp, _own_value, _own_value, (a,))
+    return constant(np.exp(a.value)) if a.is_constant else _function(a, np.exp, lambda _, v: v, None, (a,))
 
 
 def log(a: Jet) -> Jet:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import FloatArray, mostly_repeated
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.jets import constant, evaluate, parameter
 from scalevec.analysis.laws import Law
@@ -105,12 +105,11 @@ class FittedLaw:
         """The parameters that lie at a bound which the user gave, with that bound."""
         parameters, ranges = self.parameters(arm), self.points.law.ranges
         # Zero is the bound of a parameter above zero, which the law has and not its user.
-        ends = {name: [end for end in of_name if 0 < abs(end) < np.inf] for name, of_name in ranges.items()}
         return {
             name: end
-            for name, of_name in ends.items()
-            for end in of_name
-            if abs(parameters[name] - end) <= AT_BOUND * abs(end)
+            for name, ends in ranges.items()
+            for end in ends
+            if 0 < abs(end) < np.inf and abs(parameters[name] - end) <= AT_BOUND * abs(end)
         }
 
     def predicted(self) -> FloatArray:
@@ -119,18 +118,16 @@ class FittedLaw:
 
     def residuals(self) -> FloatArray:
         """y minus the law on the scale of the residual [points]."""
-        predicted = self.predicted()
-        return np.log(self.y / predicted) if self.options.residual == "log" else self.y - predicted
+        return self.away_from(self.predicted())
 
-    def at(self, theta: FloatArray) -> "FittedLaw":
-        """The same points with another ``theta`` [parameters] in place of the best."""
-        solution = Solution(theta[None], np.full(1, np.nan), np.full(1, np.nan), np.ones(1, bool))
-        return replace(self, solution=solution)
+    def away_from(self, predicted: FloatArray) -> FloatArray:
+        """y minus what is ``predicted`` on the scale of the residual [points]."""
+        return np.log(self.y / predicted) if self.options.residual == "log" else self.y - predicted
 
     def redone(self, y: FloatArray | None = None, weights: FloatArray | None = None) -> Solution:
         """The fits to other losses [rows, points] or weights [rows, points], each from this theta."""
-        rows = len(y) if y is not None else len(weights) if weights is not None else 1
-        return newton(self.problem(y, weights), np.repeat(self.theta[None], rows, axis=0))
+        problem = self.problem(y, weights)
+        return newton(problem, np.repeat(self.theta[None], max(len(problem.y), len(problem.weights)), axis=0))
 
     def equal_parameters(self, arm: int = 0) -> dict[str, tuple[float, float]]:
         """The range of each published parameter that differs among optima that fit equally well."""
@@ -162,7 +159,7 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
 
     The latest fits are kept: a comparison, its hold-outs, tables and figures ask for the same ones.
     """
-    options = options.with_loss(seeds_repeat=points.seeds_repeat)
+    options = options.with_loss(seeds_repeat=mostly_repeated(points.cells))
     if points.n_points > MOST_POINTS:
         return _fit(points, y, options)
     law, criterion = points.law, (options.loss, options.delta, options.residual)
@@ -202,27 +199,21 @@ def joint_fit(
 ) -> FittedLaw:
     """Fit all arms at once; each keeps the law's ``per_arm``. ``weights`` are of each arm's points.
 
-    Raises :class:`DataError` if not identified.
+    Raises :class:`DataError` for fewer than two arms, and if not identified.
     """
-    points = joint_points(arms, law, weights)
-    # What leaves a parameter free says more than a number of points, where both are so.
-    require_identifiable(replace(points, groups=None), "all", options.x)
-    if points.n_points < len(points.free):
-        n_free = len(points.free)
-        raise DataError(f"{points.n_points} points for {n_free} parameters of a joint {law.name} fit")
-    return fit_points(points, np.concatenate([y for _, y in arms]), options)
-
-
-def joint_points(
-    arms: Sequence[PointsOfArm], law: Law, weights: Sequence[FloatArray | None] = (None,)
-) -> Points:
-    """Return the points of :func:`joint_fit`. Raises :class:`DataError` for fewer than two arms."""
     if len(arms) < 2:
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
     variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in arms[0][0]}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
     given = [of_arm for of_arm in weights if of_arm is not None]
-    return replace(points_of(law, variables, np.concatenate(given) if given else None), groups=groups)
+    points = points_of(law, variables, np.concatenate(given) if given else None)
+    # What leaves a parameter free says more than a number of points, where both are so.
+    require_identifiable(points, "all", options.x)
+    points = replace(points, groups=groups)
+    if points.n_points < len(points.free):
+        n_free = len(points.free)
+        raise DataError(f"{points.n_points} points for {n_free} parameters of a joint {law.name} fit")
+    return fit_points(points, np.concatenate([y for _, y in arms]), options)
 
 
 def started(points: Points, y: FloatArray, options: AnalysisOptions) -> FloatArray:

@@ -7,20 +7,20 @@ so that it hardly depends on the exponent.
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.data.tidy import FloatArray, mostly_repeated
+from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.expressions import names_in, written
 from scalevec.analysis.formula.formula import Range
 from scalevec.analysis.formula.jets import Jet, add, constant, evaluate, exp, minus, parameter, sigmoid, times
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.objective import Problem
+from scalevec.analysis.solver.objective import Problem, Rows
 
 NEAR_BOUND = 1e-3
 """How near to a bound a search begins, as a share of the bound or of what lies between two."""
@@ -37,8 +37,7 @@ class Points:
     """The points of a fit: ``variables`` name -> [points]; ``weights`` [points], equal without.
 
     In a joint fit ``groups`` [points] numbers the arm of each point, and the law's ``per_arm`` have a value
-    for each arm. ``sizes`` are the units of theta; ``middles`` of ln of a variable are those of the points
-    without.
+    for each arm. ``sizes`` are the units of theta.
     """
 
     law: Law
@@ -46,7 +45,6 @@ class Points:
     weights: FloatArray | None = None
     groups: npt.NDArray[np.intp] | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)
-    middles: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def n_arms(self) -> int:
@@ -78,77 +76,52 @@ class Points:
             columns.append(self.groups.astype(float))
         return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel().astype(float)
 
-    @property
-    def seeds_repeat(self) -> bool:
-        """Whether most points share their cell with another, so that the noise between seeds is known."""
-        return mostly_repeated(self.cells)
-
     @cached_property
     def constants(self) -> dict[str, Jet]:
         """What no fit changes: the variables, and the parameters that are not fitted."""
         return {name: constant(value) for name, value in {**self.law.fixed, **self.variables}.items()}
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
-        """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
+        """The solver's problem for ``y`` and copies of each point, both [points] or [rows, points]."""
         groups = self.groups
         of_arm = [
             (name, None if groups is None or name not in self.per_arm else (groups == arm).astype(float))
             for name, arm in self.free
         ]
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
-        values = np.atleast_2d(np.log(y) if log else y)
-        problem = Problem(self.at, of_arm, values, self.weighed(weights), delta, log)
-        if np.isfinite(delta):
+        values, copies = np.atleast_2d(np.log(y) if log else y), np.ones(self.n_points)
+        copies = np.atleast_2d(copies if weights is None else weights)
+        if self.weights is not None:  # a mean of one keeps the objective in the units of one without weights
+            copies = copies * (self.weights / self.weights.mean())
+        problem = Problem(self.at, of_arm, values, copies, delta, log)
+        first, kinds = self._kinds
+        if np.isfinite(delta) or len(first) == self.n_points:
             return problem
-        first, kinds = self._unique
-        if len(first) == self.n_points:
-            return problem
-        return problem.merged(self._alone.at, first, kinds)
+        return problem.merged(lambda theta: self.at(theta, first), first, kinds)
 
     @cached_property
-    def _unique(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The first of each kind of point, and which of these each point is."""
-        columns = [*self.variables.values(), *([] if self.groups is None else [self.groups])]
-        _, first, kinds = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
-        return first, kinds.ravel()
+    def _kinds(self) -> tuple[Rows, Rows]:
+        """The first point of each cell, and which of these each point repeats."""
+        return np.unique(self.cells, return_index=True, return_inverse=True)[1:]
 
-    @cached_property
-    def _alone(self) -> "Points":
-        """Each kind of point once, with the same theta."""
-        first = self._unique[0]
-        variables = {name: values[first] for name, values in self.variables.items()}
-        groups = None if self.groups is None else self.groups[first]
-        return replace(self, variables=variables, weights=None, groups=groups, middles=self._middles)
-
-    @cached_property
-    def _middles(self) -> dict[str, float]:
-        with np.errstate(all="ignore"):
-            of_points = {name: float(np.mean(np.log(values))) for name, values in self.variables.items()}
-        return {**of_points, **self.middles}
-
-    def at(self, theta: FloatArray) -> Jet:
-        """The law at the points, for ``theta`` [rows, parameters]."""
+    def at(self, theta: FloatArray, which: Rows | None = None) -> Jet:
+        """The law at the points ``which``, by default all, for ``theta`` [rows, parameters]."""
+        chosen = slice(None) if which is None else which
 
         def of_points(name: str) -> Jet:
             columns = np.array([self.free.index((name, 0))])
             if self.groups is not None and name in self.per_arm:
-                columns = columns + self.groups
+                columns = columns + self.groups[chosen]
             return parameter(name, theta[:, columns])
 
-        return evaluate(self.law.written.tree, {**self.constants, **self._parameters(of_points)})
+        variables = {name: constant(values[chosen]) for name, values in self.variables.items()}
+        known = {**self.constants, **variables, **self._parameters(of_points)}
+        return evaluate(self.law.written.tree, known)
 
     def predicted(self, theta: FloatArray) -> FloatArray:
         """The law's values [rows, points] for ``theta`` [rows, parameters]."""
         with np.errstate(all="ignore"):
             return np.array(np.broadcast_to(self.at(theta).value, (len(theta), self.n_points)))
-
-    def weighed(self, copies: FloatArray | None) -> FloatArray:
-        """The weights [1 or rows, points] of ``copies`` of each point: those of the points times them."""
-        if self.weights is None:
-            return np.ones((1, self.n_points)) if copies is None else np.atleast_2d(copies)
-        # A mean of one keeps the objective in the units of an objective without weights.
-        weights = self.weights / self.weights.mean()
-        return np.atleast_2d(weights if copies is None else weights * copies)
 
     def parameters(self, theta: FloatArray, arm: int = 0) -> dict[str, FloatArray]:
         """Name -> values [rows] of the parameters of an arm, from theta [rows, parameters]."""
@@ -166,13 +139,12 @@ class Points:
         """theta [rows, parameters] of the parameters' ``values`` [rows, parameters], alike in all arms."""
         by_name = dict(zip(self.law.parameters, values.T, strict=True))
         known = {**self.constants, **{name: constant(of_name) for name, of_name in by_name.items()}}
+        columns = []
         with np.errstate(all="ignore"):
-            columns = {
-                name: _theta_of(of_name, self.sizes.get(name, 1.0), self.law.ranges.get(name))
-                - self._shift(name, known).value
-                for name, of_name in by_name.items()
-            }
-        return np.stack([columns[name] for name, _ in self.free], axis=1)
+            for name, _ in self.free:
+                size, ends = self.sizes.get(name, 1.0), self.law.ranges.get(name)
+                columns.append(_theta_of(by_name[name], size, ends) - self._shift(name, known).value)
+        return np.stack(columns, axis=1)
 
     def _parameters(self, theta_of: Callable[[str], Jet]) -> dict[str, Jet]:
         """Each parameter from the theta of its name."""
@@ -186,12 +158,13 @@ class Points:
     @cached_property
     def _centred(self) -> dict[str, tuple[float, str]]:
         """Of each coefficient above zero the middle of its variable, signed, and the exponent of that."""
-        terms = [term for term in self.law.written.terms if term.variable]
-        return {
-            term.coefficient: (self._middles[term.variable] * (-1 if term.rising else 1), term.exponent)
-            for term in terms
-            if self.law.ranges.get(term.coefficient) == (0.0, np.inf)
-        }
+        result = {}
+        for term in self.law.written.terms:
+            if term.variable and self.law.ranges.get(term.coefficient) == (0.0, np.inf):
+                with np.errstate(all="ignore"):
+                    middle = float(np.mean(np.log(self.variables[term.variable])))
+                result[term.coefficient] = (middle * (-1 if term.rising else 1), term.exponent)
+        return result
 
     def _shift(self, name: str, known: Mapping[str, Jet]) -> Jet:
         """How far ln of a coefficient lies above its theta, which is that at the middle of the variable."""
@@ -257,10 +230,11 @@ def require_identifiable(points: Points, arm: str, x: str) -> None:
     leaves parameters free has one value only, or where N and D are proportional.
     """
     law = points.law
-    logs = np.stack([np.log(points.variables[name]) for name in law.variables])
-    distinct = np.unique(np.round(logs, 9), axis=1).shape[1]
-    for name, values in zip(law.variables, logs, strict=True):
-        free, both = law.touched_by(name), {"N", "D"} <= set(law.variables)
+    logs = {name: np.log(points.variables[name]) for name in law.variables}
+    distinct = np.unique(np.round(np.stack([*logs.values()]), 9), axis=1).shape[1]
+    both = {"N", "D"} <= logs.keys()
+    for name, values in logs.items():
+        free = law.touched_by(name)
         if np.ptp(values) < 1e-9 and free and ((both and name in ("N", "D")) or _is_singular(points)):
             shown = x if name == "x" else name
             raise DataError(
@@ -270,18 +244,14 @@ def require_identifiable(points: Points, arm: str, x: str) -> None:
         raise DataError(
             f"arm {arm!r}: {distinct} distinct points for {len(law.parameters)} parameters of {law.name}"
         )
-    if {"N", "D"} <= set(law.variables) and "C" not in law.variables and _are_proportional(logs, law):
-        raise DataError(
-            f"arm {arm!r}: N and D are proportional, which leaves their exponents free; several numbers of "
-            "tokens per parameter are needed, or a law in one variable"
-        )
-
-
-def _are_proportional(logs: FloatArray, law: Law) -> bool:
-    """Whether N and D, of the variables' ``logs`` [variables, points], move together."""
-    sizes = np.stack([logs[law.variables.index(name)] for name in ("N", "D")])
-    singular = np.linalg.svd(sizes - sizes.mean(axis=1, keepdims=True), compute_uv=False)
-    return bool(singular[-1] < _COLLINEAR * singular[0])
+    if both and "C" not in logs:
+        sizes = np.stack([logs["N"], logs["D"]])
+        singular = np.linalg.svd(sizes - sizes.mean(axis=1, keepdims=True), compute_uv=False)
+        if singular[-1] < _COLLINEAR * singular[0]:
+            raise DataError(
+                f"arm {arm!r}: N and D are proportional, which leaves their exponents free; several numbers "
+                "of tokens per parameter are needed, or a law in one variable"
+            )
 
 
 def _is_singular(points: Points) -> bool:

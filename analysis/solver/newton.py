@@ -13,14 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.solver.objective import (
-    Problem,
-    Rows,
-    State,
-    evaluate,
-    majorised_system,
-    newton_system,
-)
+from scalevec.analysis.solver.objective import Problem, Rows, State, evaluate, majorised_system, newton_system
 
 DECREMENT_TOLERANCE = 1e-9
 """A solution is optimal when its decrement is below this fraction of its objective."""
@@ -51,8 +44,7 @@ class Solution:
 
     def rows(self, which: npt.NDArray[Any]) -> "Solution":
         """The rows ``which``, by position or mask."""
-        parts = self.theta[which], self.objective[which], self.decrement[which], self.optimal[which]
-        return Solution(*parts)
+        return Solution(self.theta[which], self.objective[which], self.decrement[which], self.optimal[which])
 
     @classmethod
     def joined(cls, parts: "list[Solution]") -> "Solution":
