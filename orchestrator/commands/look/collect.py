@@ -8,9 +8,8 @@ from typing import Any
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, Runs
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.look.status import states_text
 from scalevec.orchestrator.commands.look.sweep_state import entries_of, names_of
-from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.progress import counted, states_text
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.results.run_directory import RESULT_STATES
 
