@@ -22,6 +22,8 @@ SHARE = 8
 ID = 8
 """Digits of a trial's id: enough for ``explain`` and ``logs``."""
 _MARKS = {"running": "r", "failed": "f", "diverged": "d", "cancelled": "c", "unreadable": "u"}
+SILENT_S = 60.0
+"""A scheduler gives a sign of life every half minute: a younger one is no news."""
 _BAR = 20
 
 
@@ -171,25 +173,18 @@ def _work_lines(plan: Record | None, cost: Record) -> Iterator[str]:
 
 
 def _running_lines(status: Record) -> Iterator[str]:
-    rows = [_running_row(trial, status) for trial in status["running"]]
+    jobs, rows = status["queue"]["jobs"], []
+    for trial in status["running"]:
+        named, job = (trial["trial_id"][:ID], trial["label"]), jobs.get(trial["trial_id"])
+        if not trial["worker_alive"]:
+            yield f"{'  '.join(named)}: {gone_text(job, owned=status['owned'])}"
+            continue
+        step, steps = ("?" if trial[name] is None else f"{trial[name]:,}" for name in ("step", "steps"))
+        loss = "" if trial["loss"] is None else f"loss {trial['loss']:.4f}"
+        speed = "" if trial["tokens_per_s"] is None else f"{trial['tokens_per_s']:,.0f} tokens/s"
+        on = f" on {job['node']}" if job and job["node"] else ""
+        rows.append((*named, f"step {step}/{steps}", loss, speed, f"job {job['job']}{on}" if job else ""))
     yield from aligned(rows, {0, 1, 2, 3, 5}) if rows else ()
-
-
-def _running_row(trial: Record, status: Record) -> tuple[str, ...]:
-    job, where = status["queue"]["jobs"].get(trial["trial_id"]), ""
-    if not trial["worker_alive"]:
-        where = gone_text(job, owned=status["owned"])
-    elif job:
-        where = f"job {job['job']}" + (f" on {job['node']}" if job["node"] else "")
-    step, steps = ("?" if trial[name] is None else f"{trial[name]:,}" for name in ("step", "steps"))
-    return (
-        trial["trial_id"][:ID],
-        trial["label"],
-        f"step {step}/{steps}",
-        "" if trial["loss"] is None else f"loss {trial['loss']:.4f}",
-        "" if trial["tokens_per_s"] is None else f"{trial['tokens_per_s']:,.0f} tokens/s",
-        where,
-    )
 
 
 def _waiting_text(waiting: Record) -> str:
@@ -215,8 +210,8 @@ def _owner_text(status: Record) -> str:
         return controller_text(status["queue"]["controller"], status["queue"]["unknown"])
     if not status["owned"]:
         return "nobody"
-    silent_s = status["seconds_since_sign_of_life"]
-    return "a scheduler" + ("" if silent_s is None else f", last sign of life {duration(silent_s)} ago")
+    silent_s = status["seconds_since_sign_of_life"] or 0.0
+    return "a scheduler" + (f", last sign of life {duration(silent_s)} ago" if silent_s > SILENT_S else "")
 
 
 def _table(status: Record, width: int, room: int | None) -> Iterator[RenderableType]:

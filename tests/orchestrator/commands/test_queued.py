@@ -56,7 +56,8 @@ def queue(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _queues_that_were_not_asked():
+def _one_period_in_which_no_queue_was_asked(monkeypatch):
+    monkeypatch.setattr(queued, "queue_period", lambda: 0)
     queued.in_queue.cache_clear()
     queued.removed_trials.cache_clear()
 
@@ -101,7 +102,7 @@ def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_
     assert "step 5/10 job 7_1" in text
 
 
-def test_a_watch_does_not_ask_the_queue_at_every_look(runs_dir, queue):
+def test_a_queue_is_asked_once_in_a_period(runs_dir, queue):
     for _ in range(3):
         looking.sweep_statuses("small", runs_dir)
     assert len(queue) == 1
