@@ -25,7 +25,7 @@ MOST_TRIALS = 2000
 MOST_NAMED = 3
 
 
-@lru_cache(maxsize=16)
+@lru_cache
 def in_queue(executor: str, numbers: frozenset[str], _period: int) -> dict[str, QueuedJob] | str:
     """What the queue knows of these jobs, or why it cannot be asked."""
     try:
@@ -34,7 +34,7 @@ def in_queue(executor: str, numbers: frozenset[str], _period: int) -> dict[str, 
         return str(problem)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2)
 def removed_trials(runs_dir: Path, _period: int) -> dict[str, list[RunDirectory]]:
     """Trials with open jobs that no sweep has since an edit of its file, by the sweep that sent them.
 
