@@ -2,11 +2,12 @@
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import printable as printable
 from scalevec.results.masking import masked
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LOG_LINES = 5
 """Of a terminal that stay the log's while a run shows its state below."""
+LOOK_S, SHARE = 1.0, 5
+"""Seconds between two readings of that state, and how many times as long as one took: the run comes first."""
 _KEPT: ContextVar[list[str] | None] = ContextVar("notes that are kept", default=None)
 
 
@@ -38,19 +41,6 @@ def notes_kept() -> Iterator[list[str]]:
         yield kept
     finally:
         _KEPT.reset(token)
-
-
-class Below(Protocol):
-    """What is shown below the log of a run."""
-
-    def start(self) -> None:
-        """Begin to look."""
-
-    def text(self, width: int, height: int) -> "Text | None":
-        """Return what fits so many characters; None where there is nothing to show yet."""
-
-    def close(self) -> None:
-        """Look once more, and then no more."""
 
 
 class SweepObserver:
@@ -154,39 +144,29 @@ class Progress:
 
 
 class LiveProgress(Progress):
-    """The same with the state of the sweep below the log, for a terminal."""
+    """The same with the state of the sweep below the log, for a terminal; a thread of its own reads it.
 
-    def __init__(self, slots: int, below: Below) -> None:
+    Args:
+        slots: Trials at a time.
+        state: Returns the state for a terminal of so many columns and lines.
+    """
+
+    def __init__(self, slots: int, state: "Callable[[int, int], Text]") -> None:
         from rich.console import Console
         from rich.live import Live
 
         super().__init__(slots)
-        self._below, self._shown = below, ""
+        self._state = state
         self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
         """Show the state from the first trial on."""
         super().begin(tasks, executor)
         if tasks and not self._live.is_started:
             self._live.start()
-            self._below.start()
-
-    def tick(self) -> None:
-        """Show what has changed."""
-        super().tick()
-        self._show()
-
-    def _show(self) -> None:
-        """Draw the state, and nothing where nothing has changed: the line may be slow."""
-        from rich.text import Text
-
-        console = self._live.console
-        text = self._below.text(console.width, max(LOG_LINES, console.height - LOG_LINES))
-        if text is None:
-            text = Text(f"{self.stage}: {self.done} of {self.total} done, {self.time_left()}")
-        if text.plain != self._shown:
-            self._live.update(text, refresh=True)
-        self._shown = text.plain
+            self._thread.start()
 
     def message(self, text: str) -> None:
         """Above the state."""
@@ -195,9 +175,24 @@ class LiveProgress(Progress):
     def close(self) -> None:
         """Leave the last state below the log."""
         if self._live.is_started:
-            self._below.close()
-            self._show()
+            self._closed.set()
+            self._thread.join()
             self._live.stop()
+
+    def _follow(self) -> None:
+        """Draw the state where it has changed: the line may be slow. The last time is after the end."""
+        shown, took_s, is_last = "", 0.0, False
+        while not is_last:
+            is_last = self._closed.wait(max(LOOK_S, SHARE * took_s))
+            began = time.monotonic()
+            # Whatever reading meets, the run itself meets it too, and says so.
+            with suppress(Exception):
+                columns, lines = self._live.console.size
+                text = self._state(columns, max(LOG_LINES, lines - LOG_LINES))
+                if text.plain != shown:
+                    self._live.update(text, refresh=True)
+                shown = text.plain
+            took_s = time.monotonic() - began
 
 
 def _seconds_of_all_attempts(result: Mapping[str, Any]) -> float:
@@ -219,10 +214,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def progress_for(slots: int, below: Below) -> Progress:
-    """The kind that fits standard error; at a terminal, with what is to be shown ``below`` the log."""
+def states_text(states: Mapping[str, int]) -> str:
+    """``3 completed, 9 pending``."""
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+
+
+def progress_for(slots: int, state: "Callable[[int, int], Text]") -> Progress:
+    """The kind that fits standard error; at a terminal, with the ``state`` of the sweep below the log."""
     moves = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    return LiveProgress(slots, below) if moves else Progress(slots)
+    return LiveProgress(slots, state) if moves else Progress(slots)
 
 
 def aligned(rows: Sequence[Sequence[str]], to_the_left: Collection[int]) -> Iterator[str]:

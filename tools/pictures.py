@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
 from scalevec.orchestrator.commands.look.screen import screen
-from scalevec.orchestrator.commands.look.sweep_state import LookMemory, sweep_statuses
+from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
+from scalevec.results.claims import ClaimObserver
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FIGURES = CHECKOUT / "docs" / "figures"
@@ -46,11 +47,11 @@ def _nearly_done(folder: Path) -> dict[str, Any]:
     (folder / "texts").symlink_to(CHECKOUT / "docs")
     scalevec = Path(sysconfig.get_path("scripts")) / "scalevec"
     run = subprocess.Popen([scalevec, "run", "mine.yaml"], cwd=folder, stderr=subprocess.DEVNULL)
-    memory = LookMemory()
+    observer = ClaimObserver()
     try:
         while run.poll() is None:
             time.sleep(1)
-            for status in sweep_statuses(None, folder / "runs", memory):
+            for status in sweep_statuses(None, folder / "runs", observer):
                 losses = [trial["loss"] for trial in status["running"]]
                 is_seen = 4 * status["states"].get("completed", 0) >= 3 * status["trials"]
                 if status["stage"] == "comparison" and is_seen and losses and all(losses):

@@ -92,10 +92,11 @@ def is_owned(runs_dir: Path, sweep: str, observer: ClaimObserver) -> bool:
         executor, number = controller["executor"], controller["job"]
     except (CorruptRecordError, OSError, KeyError):  # damaged: nobody can tell, and a status shows the rest
         return False
-    return _may_advance(executor, number, controller.get("cluster"), runs_dir, sweep, _period())
+    return _may_advance(executor, number, controller.get("cluster"), runs_dir, sweep, queue_period())
 
 
-def _period() -> int:
+def queue_period() -> int:
+    """The number of the period in which a queue is asked once: what caches its answers has it as a key."""
     return int(time.monotonic() / QUEUE_LOOK_S)
 
 

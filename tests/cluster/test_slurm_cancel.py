@@ -165,7 +165,7 @@ def test_of_two_sweeps_that_overlap_one_is_cancelled_and_the_other_has_all_its_t
     release(tmp_path)
     end_of(second)
     first.communicate()
-    assert scalevec("status", "small").stdout.startswith("small: 4 trials so far: 2 cancelled, 2 completed")
-    assert scalevec("status", "other").stdout.startswith("other: 4 trials so far: 4 completed")
+    assert scalevec("status", "small").stdout.startswith("small: comparison, 2 of 4 trials done, 2 cancelled")
+    assert scalevec("status", "other").stdout.startswith("other: 4 of 4 trials done")
     assert {len(trial.jobs()) for trial in trials(tmp_path)} == {1}
     assert not ours(slurm)

@@ -118,7 +118,7 @@ def test_status_shows_the_job_of_a_trial_that_was_requeued_and_why_it_waits(
     numbers = held_in_the_queue()
     assert states(tmp_path) == ["pending"] * 2
     shown = scalevec("status", "small").stdout
-    assert "  2 trials pending (job requeued in held state) in jobs " in shown
+    assert "2 in the queue: pending (job requeued in held state), jobs " in shown
     assert all(number in shown for number in numbers)
 
 

@@ -1,17 +1,15 @@
 """``scalevec collect``: finished results into the index, and what is missing."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, Runs
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.look.status import states_text
-from scalevec.orchestrator.commands.look.sweep_state import entries_of, names_of
-from scalevec.orchestrator.progress import counted
-from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
+from scalevec.orchestrator.commands.look.sweep_state import entries_of, names_of, sweep_statuses
+from scalevec.orchestrator.progress import counted, states_text
+from scalevec.orchestrator.sources.sources import with_index
 from scalevec.results.run_directory import RESULT_STATES
 
 Record = dict[str, Any]
@@ -22,36 +20,28 @@ def collect(source: AnySweep = None, runs_dir: Runs = RUNS) -> Result:
 
     It says what is missing. Any machine that sees the runs directory can do it, without the sweep file.
     """
-    names = names_of(source, runs_dir)
-    entries = entries_of(names, runs_dir)
-    members = {name: {entry["trial_id"] for entry in entries[name]} for name in names}
-    ids = set[str]().union(*members.values())
-    report, known = with_index(
-        runs_dir,
-        lambda index: (index.collect(runs_dir, ids if source else None), index.states(runs_dir, ids)),
-    )
-    states = dict.fromkeys(ids, "pending") | known
-    states |= {name: UNREADABLE for name in report.problems if name in ids}
+    entries = entries_of(names_of(source, runs_dir), runs_dir).values()
+    ids = {entry["trial_id"] for of_sweep in entries for entry in of_sweep}
+    report = with_index(runs_dir, lambda index: index.collect(runs_dir, ids if source else None))
+    sweeps = [
+        {
+            **{key: status[key] for key in ("sweep", "trials", "states")},
+            "missing": sum(_missing(status).values()),
+            "next": _next(source or status["sweep"], _missing(status), runs_dir),
+        }
+        for status in sweep_statuses(source, runs_dir)
+    ]
     record = {
         "collected": {name: getattr(report, name) for name in ("added", "updated", "unchanged", "removed")},
         "problems": report.problems | report.incomplete,
-        "sweeps": [_collected(name, source or name, members[name], states, runs_dir) for name in names],
+        "sweeps": sweeps,
     }
     return Result(record, _text(record))
 
 
-def _collected(
-    sweep: str, source: str, members: Collection[str], states: Mapping[str, str], runs_dir: Path
-) -> Record:
-    counts = Counter(states[name] for name in members)
-    missing = {state: count for state, count in counts.items() if state not in RESULT_STATES}
-    return {
-        "sweep": sweep,
-        "trials": len(members),
-        "states": dict(counts),
-        "missing": sum(missing.values()),
-        "next": _next(source, missing, runs_dir),
-    }
+def _missing(status: Record) -> Record:
+    """How many trials are in which state without a result."""
+    return {state: count for state, count in status["states"].items() if state not in RESULT_STATES}
 
 
 def _next(source: str, missing: Mapping[str, int], runs_dir: Path) -> str:

@@ -30,6 +30,11 @@ class Finding:
     remedy: str = ""
 
 
+def _checked(name: str, detail: str, remedy: str, otherwise: State = "absent") -> Finding:
+    """``good``, or ``otherwise`` where there is something to do."""
+    return Finding(name, otherwise if remedy else "good", detail, remedy)
+
+
 def doctor(runs_dir: Runs = RUNS, executor: Executor = None) -> Result:
     """Look at all that a sweep needs here: libraries, devices, clusters, disk, store, plugins.
 
@@ -101,8 +106,9 @@ def _compiler(_: Path) -> Iterator[Finding]:
 
     lacking = missing_compiler("cuda" if sign_of_gpus() else "cpu")
     remedy = f"to train with compiled blocks, install {lacking}" if lacking else ""
-    detail = "blocks are trained as they are" if lacking else "blocks can be compiled"
-    yield Finding("compiler", "absent" if lacking else "good", detail, remedy)
+    yield _checked(
+        "compiler", "blocks are trained as they are" if lacking else "blocks can be compiled", remedy
+    )
 
 
 def _threads(_: Path) -> Iterator[Finding]:
@@ -112,9 +118,7 @@ def _threads(_: Path) -> Iterator[Finding]:
     load, cores, everyone = load_of_machine(), usable_cpus(), os.cpu_count()
     of_all = "" if cores == everyone else f" of the machine's {everyone}"
     busy = "its trials will take longer than planned" if load > BUSY else ""
-    yield Finding(
-        "threads", "warning" if busy else "good", f"{cores}{of_all} cores, load {load:.2f} per core", busy
-    )
+    yield _checked("threads", f"{cores}{of_all} cores, load {load:.2f} per core", busy, "warning")
 
 
 def _speed(_: Path) -> Iterator[Finding]:
@@ -123,12 +127,7 @@ def _speed(_: Path) -> Iterator[Finding]:
     warnings: list[str] = []
     rates = measured_here(warnings.append)
     remedy = "scalevec benchmark" if rates is ASSUMED else ""
-    yield Finding(
-        "speed",
-        "absent" if remedy else "good",
-        warnings[0] if warnings else f"times are {rates.words}",
-        remedy,
-    )
+    yield _checked("speed", warnings[0] if warnings else f"times are {rates.words}", remedy)
 
 
 def _slurm(_: Path) -> Iterator[Finding]:
@@ -157,15 +156,13 @@ def _extras(_: Path) -> Iterator[Finding]:
         [package] = re.findall(r"^[\w-]+", requirement)
         version = version_of(package)
         remedy = "" if version else install_command(extra)
-        yield Finding(extra, "good" if version else "absent", version or "not installed", remedy)
+        yield _checked(extra, version or "not installed", remedy)
 
 
 def _disk(runs_dir: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(_there(runs_dir)).free
     remedy = "free some space, or keep runs on another disk with --runs" if free < LEAST_BYTES else ""
-    yield Finding(
-        "disk", "problem" if remedy else "good", f"{free / 1e9:,.1f} GB free for {runs_dir}", remedy
-    )
+    yield _checked("disk", f"{free / 1e9:,.1f} GB free for {runs_dir}", remedy, "problem")
 
 
 def _there(runs_dir: Path) -> Path:
@@ -183,8 +180,7 @@ def _writing(runs_dir: Path) -> Iterator[Finding]:
     except OSError as error:
         problem, locks = explain(error)[0], None
     remedy = "keep runs where you may write, on a file system with hard links: --runs" if problem else ""
-    detail = problem or "files, and links that never replace one"
-    yield Finding("writing", "problem" if problem else "good", detail, remedy)
+    yield _checked("writing", problem or "files, and links that never replace one", remedy, "problem")
     if locks is not None:
         yield locks
 

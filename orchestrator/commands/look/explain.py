@@ -1,15 +1,19 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.config import RunOptions
+from scalevec.model.fields import ConfigurationError
+from scalevec.model.identity import differences, meaning_of, trial_from_fields
 from scalevec.orchestrator.attempts.retry_policy import FAULTS
 from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
+from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.progress import duration
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import with_index
@@ -21,6 +25,7 @@ from scalevec.results.sweep_folder import SweepFolder, sweep_names
 if TYPE_CHECKING:
     from scalevec.results.index.store import ResultsIndex
 
+_SPLITS = ("test_tokens", "validation_tokens")
 LOG_LINES = 3
 LOG_BYTES = 65_536
 NAMED_SETTINGS = ("optimizer", "schedule", "tokens_per_parameter")
@@ -33,33 +38,29 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
     """Show why a trial ran, its nearest neighbour, and what happened to it."""
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
-    record = explanation(RunsFolder(runs_dir).trial(trial), runs_dir)
-    return Result(record, "\n".join(_lines(record)))
-
-
-def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
-    """Return everything known about a trial, as JSON values."""
+    directory = RunsFolder(runs_dir).trial(trial)
     try:
-        trial = directory.trial()
+        kept = directory.trial()
     except FileNotFoundError:
         raise CorruptRecordError(directory.trial_path, "is missing") from None
     events: list[Record] = readable(directory.events, [], "what happened is left out")
     result = readable(directory.result, None, "the result is left out")
     memberships = list(_memberships(directory.trial_id, runs_dir))
     planned_s = next((member["planned_s"] for member in memberships if member.get("planned_s")), None)
-    return {
-        **trial,
+    record = {
+        **kept,
         "directory": str(directory.path),
         "state": state_of(events, result).state,
         "members_of": memberships,
-        "nearest": _nearest(directory.trial_id, trial["semantic"], runs_dir),
+        "nearest": _nearest(directory.trial_id, kept["semantic"], runs_dir),
         "events": list(_with_logs(directory, events)),
         "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
         "attempts": _attempts(directory),
         "job": readable(directory.job, None, "the newest job is left out"),
         "result": result,
-        "accounts": accounts(trial["semantic"], result, planned_s),
+        "accounts": accounts(kept["semantic"], result, planned_s),
     }
+    return Result(record, "\n".join(_lines(record)))
 
 
 def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
@@ -75,14 +76,6 @@ def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
     return with_index(runs_dir, look)
 
 
-def _telling_differences(semantic: Record, theirs: Record) -> Record:
-    """Return the fields that differ; the stream, which follows from others, only where it is the one."""
-    from scalevec.model.identity import differences
-
-    differing = differences(semantic, theirs)
-    return {name: values for name, values in differing.items() if name != "stream"} or differing
-
-
 def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]]) -> Record:
     """Return the first of ``trials`` (ordered by id) that differs from ``semantic`` in the fewest fields.
 
@@ -92,7 +85,9 @@ def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]
     best: Record = {"trial_id": None, "differences": {}}
     theirs: Record = {}
     for name, fields in trials:
-        differing = _telling_differences(semantic, fields)
+        differing = differences(semantic, fields)
+        # The stream follows from other fields: it tells something only where it is the one.
+        differing = {field: values for field, values in differing.items() if field != "stream"} or differing
         if name != trial_id and (best["trial_id"] is None or len(differing) < len(best["differences"])):
             best, theirs = {"trial_id": name, "differences": differing}, fields
         if len(best["differences"]) == 1:
@@ -100,17 +95,15 @@ def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]
     return best | {"differences": _with_what_is_left_out(best["differences"], semantic, theirs)}
 
 
-def _with_what_is_left_out(differing: Record, semantic: Record, theirs: Record) -> Record:
+def _with_what_is_left_out(differing: Record, *records: Record) -> Record:
     """The differences with what a field means where a record, as it may, leaves it out."""
-    from scalevec.model.config import ConfigurationError
-    from scalevec.model.identity import meaning_of
-
-    written = {}
+    written = dict(differing)
     for name, values in differing.items():
-        pairs = zip(values, (semantic, theirs), strict=True)
         with suppress(ConfigurationError):  # of a foreign trainer, or an unknown field
-            values = tuple(meaning_of(name, of) if value is None else value for value, of in pairs)
-        written[name] = values
+            written[name] = tuple(
+                meaning_of(name, record) if value is None else value
+                for value, record in zip(values, records, strict=True)
+            )
     return written
 
 
@@ -155,22 +148,17 @@ def _with_logs(directory: RunDirectory, events: Sequence[Record]) -> Iterator[Re
 def _log(path: Path, start: Any, end: Any) -> Record:
     """Return the last lines between two byte offsets of the log, and the number of the last one."""
     record: Record = {"path": str(path), "line": None, "lines": []}
-    if not (type(start) is type(end) is int and 0 <= start <= end):
+    if not (type(start) is type(end) is int and 0 <= start <= end and path.exists()):
         return record
-    nothing: Record = {}
-    return record | readable(partial(_log_lines, path, start, end), nothing, "its lines are left out")
 
+    def read() -> Record:
+        with open_to_read(path, MOST_BYTES_OF_LINES) as stream:
+            head = stream.read(end)
+        written = head[max(start, end - LOG_BYTES) :].decode(errors="replace").splitlines()
+        lines = [line for line in written if line.strip()][-LOG_LINES:]
+        return record | {"line": head.count(b"\n"), "lines": lines}
 
-def _log_lines(path: Path, start: int, end: int) -> Record:
-    try:
-        stream = open_to_read(path, MOST_BYTES_OF_LINES)
-    except FileNotFoundError:
-        return {}
-    with stream:
-        head = stream.read(end)
-    written = head[max(start, end - LOG_BYTES) :].decode(errors="replace").splitlines()
-    lines = [line for line in written if line.strip()][-LOG_LINES:]
-    return {"line": head.count(b"\n"), "lines": lines}
+    return readable(read, record, "its lines are left out")
 
 
 def _attempts(directory: RunDirectory) -> list[Record]:
@@ -178,22 +166,76 @@ def _attempts(directory: RunDirectory) -> list[Record]:
     from scalevec.orchestrator.worker.provenance import environment
 
     now = _code(environment()) if directory.environment_path.exists() else {}
-    return [
-        {
-            **{name: record.get(name) for name in ("attempt", "host", "device")},
-            **({"plugins": record["plugins"]} if isinstance(record.get("plugins"), dict) else {}),
-            **then,
-            "since": {name: [then[name], now.get(name)] for name in then if then[name] != now.get(name)},
-        }
-        for record in environments_of(directory)
-        for then in [_code(record)]
-    ]
+    attempts = []
+    for record in environments_of(directory):
+        then = _code(record)
+        attempt = {name: record.get(name) for name in ("attempt", "host", "device")} | then
+        if isinstance(record.get("plugins"), dict):
+            attempt["plugins"] = record["plugins"]
+        attempt["since"] = {name: [then[name], now.get(name)] for name in then if then[name] != now.get(name)}
+        attempts.append(attempt)
+    return attempts
 
 
 def _code(record: Mapping[str, Any]) -> Record:
     """Return commit, uncommitted changes and versions in one flat record."""
     versions = record.get("versions") or {}
     return {name: record.get(name) for name in ("commit", "dirty", "python")} | dict(sorted(versions.items()))
+
+
+def accounts(
+    semantic: Record, result: Mapping[str, Any] | None, planned_s: float | None = None
+) -> Record | None:
+    """Return the planned and the actual seconds and bytes of a trial, and where its time went.
+
+    ``planned_s`` is what its sweep planned; without it, what assumed rates say.
+
+    None where the result kept no times, is damaged, or is of code that cannot be planned.
+    """
+    # Another's file may hold anything in place of a number: what cannot be shown is no account.
+    with suppress(ConfigurationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        if result is not None:
+            record = _planned_and_actual(semantic, result)
+            record |= {} if planned_s is None else {"planned_s": planned_s}
+            list(account_lines(record))
+            return record
+    return None
+
+
+def _planned_and_actual(semantic: Record, result: Mapping[str, Any]) -> Record:
+    trial, timing = trial_from_fields(semantic), result["timing"]
+    options = RunOptions(
+        device="cuda" if result["device"].startswith("cuda") else "cpu",
+        micro_batch=result["micro_batch"],
+        processes=result["world_size"],
+        recompute=result["recompute"],
+        keep=result["keep"],
+    )
+    most = trial.evaluation_tokens or math.inf
+    planned = cost(trial, options, round(sum(min(result[split] - 1, most) for split in _SPLITS)))
+    return {
+        "planned_s": planned.seconds - planned.start_s,
+        "actual_s": result["wall_s"] + timing["evaluation_s"],
+        "planned_bytes": planned.memory_bytes,
+        "actual_bytes": result["peak_memory_bytes"],
+        **timing,
+    }
+
+
+def account_lines(record: Record | None) -> Iterator[str]:
+    """Yield what :func:`accounts` holds, for a person."""
+    if record is None:
+        return
+    planned, actual = duration(record["planned_s"]), duration(record["actual_s"])
+    parts = (("data", "data_s"), ("checkpoints", "checkpoints_s"), ("evaluation", "evaluation_s"))
+    shares = ", ".join(f"{words} {duration(record[name])}" for words, name in parts)
+    yield f"  time: {actual}, planned {planned}; of it {shares}"
+    if step := record["step_s"]:
+        share = "" if record["mfu"] is None else f"; {record['mfu']:.0%} of the device's peak"
+        yield f"  step: {step['p50']:.3g} s (5 % to 95 %: {step['p5']:.3g} to {step['p95']:.3g}){share}"
+    if record["actual_bytes"]:
+        sizes = (record["actual_bytes"] / 1e6, record["planned_bytes"] / 1e6)
+        yield "  memory: {:,.0f} MB, planned {:,.0f} MB".format(*sizes)
 
 
 def _lines(record: Record) -> Iterator[str]:

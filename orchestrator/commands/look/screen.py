@@ -1,72 +1,57 @@
-"""The state of sweeps on a screen of any size: a table of rungs by arms, with time, cost and causes."""
+"""The state of sweeps as text: what runs, what failed and how long it takes, then rungs by arms."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from textwrap import wrap
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from scalevec.orchestrator.commands.look.cells import setting_words
-from scalevec.orchestrator.commands.look.queued import controller_text, gone_text
+from scalevec.orchestrator.commands.look.queued import controller_text, gone_text, jobs_text, remedy_text
+from scalevec.orchestrator.commands.look.sweep_state import place_of
 from scalevec.orchestrator.progress import aligned, counted, duration, printable
 from scalevec.results.run_directory import RESULT_STATES
 
-Record = Mapping[str, Any]
-NARROWEST_LABEL, WIDEST_LABEL = 12, 28
-TITLE = 9
-"""Columns before what a title stands for."""
-MOST_OTHERS = 3
-"""Sweeps beside the first that are named with a line each."""
+Record = dict[str, Any]
+TITLE, GAP = 9, 2
+"""Columns before what a title stands for, and between two columns of a table."""
+SHARE = 8
+"""On a screen a list (what failed, runs, waits) takes one line of so many, and at least one."""
+ID = 8
+"""Digits of a trial's id: enough for ``explain`` and ``logs``."""
 _MARKS = {"running": "r", "failed": "f", "diverged": "d", "cancelled": "c", "unreadable": "u"}
+SILENT_S = 60.0
+"""A scheduler gives a sign of life every half minute: a younger one is no news."""
 _BAR = 20
-
-
-@dataclass
-class ScreenBlock:
-    """Lines that belong together; where there is no room, those of the highest rank go, down to ``least``."""
-
-    lines: list[Text]
-    least: int = 1
-    ranks: Sequence[int] = ()
-
-    def shorten(self, excess: int) -> None:
-        """Drop up to ``excess`` lines; one that says how many takes the place of the last."""
-        cut = min(excess, len(self.lines) - self.least)
-        if cut <= 0:
-            return
-        ranks = self.ranks or range(len(self.lines))
-        order = sorted(range(len(self.lines)), key=lambda at: (ranks[at], at))
-        kept = sorted(order[: len(self.lines) - cut - 1])
-        more = len(self.lines) - len(kept)
-        self.lines = [*(self.lines[at] for at in kept), Text(f"... {more} more lines", "dim")]
 
 
 def screen(
     statuses: Sequence[Record], width: int, height: int | None = None, notes: Sequence[str] = ()
 ) -> Text:
-    """Return what fits ``width`` x ``height`` characters (None: any height) of these sweeps.
+    """Return the sweep that somebody runs, else the first that may change, whole; of each other one line.
 
-    The first that somebody runs, or that may change, is shown whole, of each other one line.
+    Args:
+        statuses: What :func:`~scalevec.orchestrator.commands.look.sweep_state.sweep_statuses` returns.
+        width: Columns; longer lines are folded.
+        height: Lines, at most: the last says how many more there are. None: no limit.
+        notes: What reading the sweeps had to say.
     """
-    in_turn = sorted(statuses, key=lambda status: (not status["owned"], not may_change(status)))
-    shown = in_turn[0] if in_turn else None
-    others = [status for status in statuses if status is not shown]
-    blocks = [] if shown is None else _blocks(shown, width)
-    if others:
-        blocks.append(
-            ScreenBlock([Text(f"{other['sweep']}: {counts_text(other)}") for other in others], MOST_OTHERS)
-        )
-    if notes:
-        blocks.append(ScreenBlock([Text(f"warning: {note}", "yellow") for note in notes]))
-    between = 1 if height is None else _fit(blocks, height)
-    lines = [line for block in blocks for line in (*block.lines, *[Text()] * between)]
-    lines = lines[: len(lines) - between][:height]
-    for line in lines:
-        line.plain = printable(line.plain)
-        line.truncate(width, overflow="ellipsis")
-        line.no_wrap = True
+    first, *others = sorted(statuses, key=lambda status: (not status["owned"], not may_change(status)))
+    most = None if height is None else max(1, height // SHARE)
+    parts: list[RenderableType] = [
+        _text(f"{first['sweep']}: {counts_text(first)}", "bold"),
+        _facts_table(first, width, most),
+    ]
+    parts += [_text(f"{other['sweep']}: {counts_text(other)}") for other in others[:most]]
+    parts += [_text(f"and {len(others) - most} more sweeps")] if most and len(others) > most else []
+    parts += [_text(f"warning: {note}", "yellow") for note in notes]
+    lines = _lines(parts, width)
+    lines += _lines(_table(first, width, None if height is None else height - len(lines)), width)
+    if height is not None and len(lines) > height:
+        more = f"... {len(lines) - height + 1} more lines; all of them: scalevec status | less"
+        lines[height - 1 :] = [Text(more[:width], "dim")]
     return Text("\n").join(lines)
 
 
@@ -102,109 +87,8 @@ def counts_text(status: Record) -> str:
 def failure_text(failure: Record) -> str:
     """Return which trial failed and why, the cause before the rule by which it was given up."""
     rule = failure["reason"] or failure["cause"]
-    return f"{failure['label']}: {failure['error']}" + (
-        f" ({rule})" if rule and failure["error"] not in rule else ""
-    )
-
-
-def _fit(blocks: Sequence[ScreenBlock], height: int) -> int:
-    """Shorten blocks until they fit, the last first; return how many blank lines are between two."""
-
-    def excess(between: int) -> int:
-        return sum(len(block.lines) + between for block in blocks) - between - height
-
-    if excess(1) <= 0:
-        return 1
-    for is_last_resort in (False, True):
-        for block in reversed(blocks):
-            block.least = 1 if is_last_resort else block.least
-            block.shorten(excess(0))
-    return 0
-
-
-def _blocks(status: Record, width: int) -> list[ScreenBlock]:
-    blocks = [ScreenBlock(list(_head(status, width)), least=6), table(status, width)]
-    running = [trial for trial in status["running"] if trial["worker_alive"]]
-    gone = [trial for trial in status["running"] if not trial["worker_alive"]]
-    lines = [Text(line, "green") for line in _running_lines(running)]
-    for trial in gone:
-        job = status["queue"]["jobs"].get(trial["trial_id"])
-        lines.append(Text(f"{trial['label']}: {gone_text(job, owned=status['owned'])}", "red"))
-    if lines or (status["owned"] and status["waiting"]):
-        blocks.append(_titled("running", lines or [Text("none at this moment")]))
-    if status["waiting"]:
-        blocks.append(
-            _titled("waiting", [Text(f"{each['trials']} {each['reason']}") for each in status["waiting"]])
-        )
-    if status["failed"]:
-        wrapped = [line for each in status["failed"] for line in wrap(failure_text(each), width - TITLE)]
-        blocks.append(_titled("failed", [Text(line, "red") for line in wrapped], least=3))
-    cautions = [trial["warning"] for trial in running if trial["warning"]]
-    cautions += [status["seeds_without_effect"]] if status["seeds_without_effect"] else []
-    cautions += [f"{name[:12]} unreadable: {problem}" for name, problem in status["problems"].items()]
-    if cautions:
-        blocks.append(_titled("warning", [Text(caution, "yellow") for caution in cautions]))
-    return [block for block in blocks if block.lines]
-
-
-def _titled(title: str, lines: Sequence[Text], least: int = 2) -> ScreenBlock:
-    """``lines`` with the title before the first."""
-    heads = [title, *[""] * (len(lines) - 1)]
-    titled = [
-        Text.assemble((f"{head:<{TITLE}}", "bold"), line) for head, line in zip(heads, lines, strict=True)
-    ]
-    return ScreenBlock(titled, least)
-
-
-def _head(status: Record, width: int) -> Iterator[Text]:
-    tuned = [part for line in chosen_lines(status) for part in wrap(line, width - TITLE)]
-    yield from (Text(part, "bold") for part in wrap(f"{status['sweep']}: {counts_text(status)}", width))
-    for title, words in (
-        ("work", _work_text(status["plan"])),
-        ("left", _left_text(status)),
-        ("cost", _cost_text(status["cost"])),
-        ("run by", _owner_text(status)),
-        *(("" if at else "tuned", line) for at, line in enumerate(tuned)),
-    ):
-        if words:
-            yield Text.assemble((f"{title:<{TITLE}}", "bold"), words)
-
-
-def _work_text(plan: Record | None) -> str:
-    if plan is None:
-        return ""
-    full = round(_BAR * plan["share_done"])
-    bar = f"[{'#' * full}{'-' * (_BAR - full)}]"
-    text = f"{bar} {plan['share_done']:.0%} of {duration(plan['planned_s'])} planned"
-    if not plan["compared"]:
-        return text
-    ratio = plan["compared_measured_s"] / plan["compared_planned_s"]
-    return f"{text}; so far {ratio:.2g} x that"
-
-
-def _left_text(status: Record) -> str:
-    of_stage, of_sweep = status["seconds_left"], status["sweep_seconds_left"]
-    if of_sweep is None:
-        return "" if of_stage is None else f"{status['stage']} about {duration(of_stage)}"
-    if of_stage is None or status["stage"] is None or of_stage == of_sweep:
-        return f"about {duration(of_sweep)}"
-    return f"{status['stage']} about {duration(of_stage)}, sweep about {duration(of_sweep)}"
-
-
-def _cost_text(cost: Record | None) -> str:
-    if cost is None:
-        return ""
-    left = "" if cost["left"] is None else f", about {cost['left']:.3g} left"
-    return f"{cost['spent']:.3g} {cost['unit']} spent{left}"
-
-
-def _owner_text(status: Record) -> str:
-    if status["queue"]["controller"]:
-        return controller_text(status["queue"]["controller"], status["queue"]["unknown"])
-    if not status["owned"]:
-        return "nobody"
-    silent_s = status["seconds_since_sign_of_life"]
-    return "a scheduler" + ("" if silent_s is None else f", last sign of life {duration(silent_s)} ago")
+    rule = f" ({rule})" if rule and failure["error"] not in rule else ""
+    return f"{failure['trial_id'][:ID]}  {failure['label']}: {failure['error']}{rule}"
 
 
 def chosen_lines(status: Record) -> Iterator[str]:
@@ -215,125 +99,161 @@ def chosen_lines(status: Record) -> Iterator[str]:
         of_field = [choice for choice in status["chosen"] if choice["field"] == field]
         tuned = [choice for choice in of_field if choice["status"] != "carried"] or of_field
         tuned.sort(key=lambda choice: choice["n_params"])
-        rungs = list(dict.fromkeys(choice["rung"] for choice in tuned))
-        arms = [
-            f"{arm} {', '.join(_value(choice) for choice in tuned if choice['arm'] == arm)}"
-            for arm in dict.fromkeys(choice["arm"] for choice in of_field)
-        ]
-        yield f"{field.replace('_', ' ')} at {', '.join(rungs)}: {'; '.join(arms)}{shared}"
+        values: dict[str, list[str]] = {choice["arm"]: [] for choice in of_field}
+        for choice in tuned:
+            edge = " (edge of the grid)" if choice["status"] == "censored" else ""
+            values[choice["arm"]].append(f"{choice['chosen']:.3g}{edge}")
+        rungs = ", ".join(dict.fromkeys(choice["rung"] for choice in tuned))
+        arms = "; ".join(f"{arm} {', '.join(of_arm)}" for arm, of_arm in values.items())
+        yield f"{field.replace('_', ' ')} at {rungs}: {arms}{shared}"
 
 
-def _value(choice: Record) -> str:
-    return f"{choice['chosen']:.3g}{' (edge of the grid)' if choice['status'] == 'censored' else ''}"
+def _text(words: str, style: str = "") -> Text:
+    """``words`` that cannot command the terminal, and whose brackets are no markup."""
+    return Text(printable(words), style, overflow="fold")
 
 
-def _running_lines(running: Sequence[Record]) -> Iterator[str]:
-    rows = [
-        (
-            trial["label"],
-            f"step {_known(trial['step'])}/{_known(trial['steps'])}",
-            "" if trial["loss"] is None else f"loss {trial['loss']:.4f}",
-            "" if trial["tokens_per_s"] is None else f"{trial['tokens_per_s']:,.0f} tokens/s",
+def _lines(parts: Iterable[RenderableType], width: int) -> list[Text]:
+    """``parts`` below each other, as rich lays them out."""
+    lines = []
+    for segments in Console(width=width, file=io.StringIO()).render_lines(Group(*parts), pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()
+        line.truncate(width)
+        lines.append(line)
+    return lines
+
+
+def _facts_table(status: Record, width: int, most: int | None) -> Table:
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    table.add_column(width=TITLE - GAP, style="bold")
+    table.add_column(overflow="fold")
+    for title, style, facts in _facts(status):
+        lines = [_text(fact, style) for fact in facts]
+        if most is not None:  # on a screen no list and no error takes the room of the others
+            more = len(lines) - most
+            lines = [*lines[:most], Text(f"and {more} more")] if more > 0 else lines
+            for line in lines:
+                line.truncate(2 * (width - TITLE), overflow="ellipsis")
+        if lines:
+            table.add_row(title, Text("\n").join(lines))
+    return table
+
+
+def _facts(status: Record) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """Yield title, style and lines of what is known of the sweep as a whole, the answers first."""
+    yield "left", "", _time_lines(status)
+    yield "failed", "red", map(failure_text, status["failed"])
+    yield "running", "green", _running_lines(status)
+    yield "waiting", "", map(_waiting_text, status["waiting"])
+    yield "warning", "yellow", _warnings(status)
+    yield "run by", "", [_owner_text(status)]
+    yield "work", "", _work_lines(status["plan"], status["cost"])
+    yield "tuned", "", chosen_lines(status)
+
+
+def _time_lines(status: Record) -> Iterator[str]:
+    of_stage, of_sweep = status["seconds_left"], status["sweep_seconds_left"]
+    if of_sweep is not None:
+        stage = "" if of_stage == of_sweep else f"{status['stage']} about {duration(of_stage)}, sweep "
+        yield f"{stage}about {duration(of_sweep)}"
+
+
+def _work_lines(plan: Record | None, cost: Record) -> Iterator[str]:
+    if plan is not None:
+        full = round(_BAR * plan["share_done"])
+        text = (
+            f"[{'#' * full}{'-' * (_BAR - full)}] {plan['share_done']:.0%} of {duration(plan['planned_s'])}"
         )
-        for trial in running
-    ]
-    yield from aligned(rows, {0}) if rows else ()
+        pace = plan["compared_measured_s"] / plan["compared_planned_s"] if plan["compared"] else None
+        yield f"{text} planned" + ("" if pace is None else f"; so far {pace:.2g} x that")
+    if cost["spent"] or cost["left"]:
+        left = f", about {cost['left']:.3g} left" if cost["left"] else ""
+        yield f"{cost['spent']:.3g} {cost['unit']} spent{left}"
 
 
-def _known(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"
+def _running_lines(status: Record) -> Iterator[str]:
+    jobs, rows = status["queue"]["jobs"], []
+    for trial in status["running"]:
+        named, job = (trial["trial_id"][:ID], trial["label"]), jobs.get(trial["trial_id"])
+        if not trial["worker_alive"]:
+            yield f"{'  '.join(named)}: {gone_text(job, owned=status['owned'])}"
+            continue
+        step, steps = ("?" if trial[name] is None else f"{trial[name]:,}" for name in ("step", "steps"))
+        loss = "" if trial["loss"] is None else f"loss {trial['loss']:.4f}"
+        speed = "" if trial["tokens_per_s"] is None else f"{trial['tokens_per_s']:,.0f} tokens/s"
+        on = f" on {job['node']}" if job and job["node"] else ""
+        rows.append((*named, f"step {step}/{steps}", loss, speed, f"job {job['job']}{on}" if job else ""))
+    yield from aligned(rows, {0, 1, 2, 3, 5}) if rows else ()
 
 
-def table(status: Record, width: int) -> ScreenBlock:
-    """Return the cells of the stage as rungs by arms; arms that do not fit side by side may become rows."""
+def _waiting_text(waiting: Record) -> str:
+    jobs = f", {jobs_text(waiting['jobs'])}" if waiting["jobs"] else ""
+    return f"{waiting['trials']} {waiting['reason']}{jobs}{remedy_text(waiting)}"
+
+
+def _warnings(status: Record) -> Iterator[str]:
+    for trial in status["running"]:
+        if trial["warning"]:
+            yield f"{trial['trial_id'][:ID]}  {trial['label']}: {trial['warning']}"
+    if status["seeds_without_effect"]:
+        yield status["seeds_without_effect"]
+    for trial_id, problem in status["problems"].items():
+        yield f"{trial_id[:ID]} unreadable: {problem}"
+    if removed := status["queue"]["removed"]:
+        jobs = jobs_text([job["job"] for job in removed])
+        yield f"{jobs} of trials that the sweep file no longer has: {status['queue']['cancel_removed']}"
+
+
+def _owner_text(status: Record) -> str:
+    if status["queue"]["controller"]:
+        return controller_text(status["queue"]["controller"], status["queue"]["unknown"])
+    if not status["owned"]:
+        return "nobody"
+    silent_s = status["seconds_since_sign_of_life"] or 0.0
+    return "a scheduler" + (f", last sign of life {duration(silent_s)} ago" if silent_s > SILENT_S else "")
+
+
+def _table(status: Record, width: int, room: int | None) -> Iterator[RenderableType]:
+    """Yield the cells of the stage as rungs by arms; arms that do not fit beside the others follow below."""
     stage = status["stage"] or "comparison"
-    cells = [cell for cell in status["cells"] if cell["stage"] == stage]
+    cells = {
+        (place_of(cell["rung"], cell["setting"]), cell["arm"]): cell
+        for cell in status["cells"]
+        if cell["stage"] == stage
+    }
     if not cells:
-        return ScreenBlock([])
-
-    is_named = all(cell_len(_row(cell)) <= WIDEST_LABEL for cell in cells)
-
-    def row(cell: Record) -> str:
-        return _row(cell, is_named=is_named)
-
-    def arm(cell: Record) -> str:
-        return str(cell["arm"])
-
-    block = _grid(cells, row, arm, width)
-    if len(block.lines) > len(dict.fromkeys(map(row, cells))) + 1:
-        block = min(block, _grid(cells, arm, row, width), key=lambda grid: len(grid.lines))
-    names = "" if is_named else f"named by rung, {', '.join(cells[0]['setting'])}; "
-    legend = wrap(names + _legend(cells, stage), width)
-    block.lines += [Text(line, "dim") for line in legend]
-    block.ranks = [*block.ranks, *[0] * len(legend)]
-    return block
-
-
-def _row(cell: Record, *, is_named: bool = True) -> str:
-    """Return the rung and setting of a cell; where settings would not fit, their values alone."""
-    setting: Mapping[str, str] = cell["setting"]
-    return " ".join([cell["rung"], *(setting_words(setting) if is_named else setting.values())])
-
-
-def _legend(cells: Sequence[Record], stage: str) -> str:
-    marks = [
-        f"{mark} {state}" for state, mark in _MARKS.items() if any(state in cell["states"] for cell in cells)
-    ]
-    return ", ".join(["done/all", *marks, *(["mean test loss"] if stage == "comparison" else [])])
-
-
-def _grid(
-    cells: Sequence[Record], row: Callable[[Record], str], column: Callable[[Record], str], width: int
-) -> ScreenBlock:
-    """Return the cells by row and column; columns that do not fit beside the others follow below."""
-    by_place = {(row(cell), column(cell)): cell for cell in cells}
-    rows, columns = (list(dict.fromkeys(map(name, cells))) for name in (row, column))
-    is_told_apart = len({_padded(label, WIDEST_LABEL) for label in rows}) == len(rows)
-    longest = min(max(map(cell_len, rows)), WIDEST_LABEL if is_told_apart else width // 2) + 2
-    texts = _cell_texts(by_place)
+        return
+    texts = dict(zip(cells, aligned(list(map(_cell_parts, cells.values())), {1}), strict=True))
+    rows, arms = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     cell_width = max(map(len, texts.values()))
-    label_width = min(longest, max(NARROWEST_LABEL, width - len(columns) * (cell_width + 2)))
-    fitting = max(1, min((width - label_width) // (cell_width + 2), len(columns)))
-    cell_width = max(cell_width, min(max(map(cell_len, columns)), (width - label_width) // fitting - 2))
-    lines, ranks = list[Text](), list[int]()
-    for start in range(0, len(columns), fitting):
-        beside = columns[start : start + fitting]
-        names = "  ".join(_padded(name, cell_width) for name in beside)
-        lines.append(Text(f"{'':<{label_width}}{names}".rstrip(), "bold"))
-        ranks.append(0)
-        for label in rows:
-            parts = [texts.get((label, name), "").ljust(cell_width) for name in beside]
-            lines.append(Text(f"{_padded(label, label_width - 2)}  {'  '.join(parts)}".rstrip()))
-            ranks.append(_rank([by_place[label, name] for name in beside if (label, name) in by_place]))
-    return ScreenBlock(lines, 6, ranks)
+    beside = max(1, (width - min(max(map(cell_len, rows)), width // 3)) // (cell_width + GAP))
+    groups = [arms[start : start + beside] for start in range(0, len(arms), beside)]
+    shown = rows
+    if room is not None:
+        # Those in which something happens stay longest.
+        lively = {row for (row, _), cell in cells.items() if {"running", "failed"} & cell["states"].keys()}
+        first = sorted(rows, key=lambda row: row not in lively)[: max(1, (room - 1) // len(groups) - 2)]
+        shown = [row for row in rows if row in first]
+    for group in groups:
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+        table.add_column(overflow="fold")
+        for arm in group:
+            table.add_column(_text(arm), min_width=cell_width, overflow="fold")
+        for row in shown:
+            table.add_row(_text(row), *(texts.get((row, arm), "") for arm in group))
+        yield ""
+        yield table
+    marks = [f"{mark} {state}" for state, mark in _MARKS.items() if state in status["states"]]
+    legend = ["done/all", *marks, *(["mean test loss"] if stage == "comparison" else [])]
+    legend += [f"{len(rows) - len(shown)} more rows"] if len(shown) < len(rows) else []
+    yield Text(", ".join(legend), "dim")
 
 
-def _padded(text: str, width: int) -> str:
-    """``text`` in ``width`` characters on the screen; what does not fit ends in three dots."""
-    text = printable(text)
-    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 3)}..."
-
-
-def _rank(cells: Sequence[Record]) -> int:
-    """Rows in which something happens stay longest, then those that are begun, then those that are done."""
-    states = {state for cell in cells for state in cell["states"]}
-    if states & {"running", "failed", "unreadable"}:
-        return 1
-    return 2 if len(states) > 1 else 3
-
-
-def _cell_texts(cells: Mapping[tuple[str, str], Record]) -> dict[tuple[str, str], str]:
-    """The cells as aligned text."""
-    if not cells:
-        return {}
-    parts = [
-        (
-            f"{sum(cell['states'].get(state, 0) for state in RESULT_STATES)}/{cell['trials']}",
-            " ".join(
-                f"{mark}{cell['states'][state]}" for state, mark in _MARKS.items() if state in cell["states"]
-            ),
-            "" if cell["loss"] is None else f"{cell['loss']:.4f}",
-        )
-        for cell in cells.values()
-    ]
-    return dict(zip(cells, aligned(parts, {1}), strict=True))
+def _cell_parts(cell: Record) -> tuple[str, str, str]:
+    states = cell["states"]
+    return (
+        f"{sum(states.get(state, 0) for state in RESULT_STATES)}/{cell['trials']}",
+        " ".join(f"{mark}{states[state]}" for state, mark in _MARKS.items() if state in states),
+        "" if cell["loss"] is None else f"{cell['loss']:.4f}",
+    )

@@ -1,28 +1,19 @@
-"""The state of a sweep as one record: what ``status`` prints, what ``--watch`` and ``run`` show."""
+"""The state of a sweep as one record: ``status``, ``--watch``, ``--json`` and a running sweep show it."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.churn import little_progress
-from scalevec.orchestrator.commands.look.cells import (
-    SweepLook,
-    cells,
-    chosen,
-    cost,
-    failed,
-    label_of,
-    waiting,
-)
-from scalevec.orchestrator.commands.look.queued import Queues, jobs_of
-from scalevec.orchestrator.commands.look.seeds import seeds_without_effect
-from scalevec.orchestrator.commands.look.time_left import against_plan, sample_of, seconds_left
+from scalevec.orchestrator.attempts.retry_policy import FAULTS, why_failed
+from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
 from scalevec.orchestrator.scheduling.ownership import is_owned, owner_directory
 from scalevec.orchestrator.sources.readable import readable
-from scalevec.orchestrator.sources.records import members_or_none
+from scalevec.orchestrator.sources.records import members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
 from scalevec.results.claims import ClaimObserver
@@ -35,19 +26,89 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 MEASURED = ("cause", "loss", "wall_s", "evaluation_s")
-"""The columns of the index that a look needs of every trial."""
+"""The columns of the index that are read of every trial."""
+MOST_FAILED = 20
+"""Failed trials whose records are read for the cause."""
 STAGES = ("tuning", "comparison")
+_WORDS = {"tokens_per_parameter": "D/N", "tokens_budget": "D", "flops_budget": "C"}
+_OPEN_RATES = "for the rates that tuning chooses"
 
 
-@dataclass
-class LookMemory:
-    """What is kept from look to look: it tells living workers of other machines from dead ones, spares queues
-    a question that was asked already, and knows how many trials ran at a time before a gap.
-    """
+@dataclass(frozen=True)
+class SweepScan:
+    """What was read of a sweep: its trials, those ``to_come`` without names yet, states and values by id."""
 
-    observer: ClaimObserver = field(default_factory=ClaimObserver)
-    queues: Queues = field(default_factory=Queues)
-    at_a_time: dict[str, int] = field(default_factory=dict)
+    runs_dir: Path
+    folder: SweepFolder
+    entries: Sequence[Record]
+    to_come: Sequence[Record]
+    states: Mapping[str, str]
+    values: Mapping[str, Record]
+
+    @cached_property
+    def members(self) -> dict[str, Record]:
+        """The trials by id; arms that are identical by construction share theirs."""
+        return {entry["trial_id"]: entry for entry in self.entries}
+
+    @cached_property
+    def stage(self) -> str | None:
+        """The first stage of which a trial has no result; None where all have one."""
+        left = {
+            entry["stage"] for id_, entry in self.members.items() if self.states[id_] not in RESULT_STATES
+        }
+        left |= {"comparison"} if self.to_come else set()
+        return next((stage for stage in STAGES if stage in left), None)
+
+    def in_states(self, *states: str) -> list[Record]:
+        """Return the entries of the trials in one of ``states``."""
+        return [entry for trial_id, entry in self.members.items() if self.states[trial_id] in states]
+
+    def loss(self, entry: Record) -> float | None:
+        """Return the test loss of a completed trial, nats/token."""
+        is_completed = self.states.get(entry["trial_id"]) == "completed"
+        return self.values[entry["trial_id"]]["loss"] if is_completed else None
+
+    @cached_property
+    def _varied(self) -> set[str]:
+        """The settings that tell cells of one rung apart."""
+        seen: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for entry in (*self.entries, *self.to_come):
+            for name, value in _setting(entry).items():
+                seen[entry["rung"], name].add(value)
+        return {name for (_, name), values in seen.items() if len(values) > 1}
+
+    def setting_of(self, entry: Record) -> dict[str, str]:
+        """Return what tells the cell of ``entry`` from others of its rung; empty where nothing does."""
+        setting = _setting(entry).items()
+        return {_WORDS.get(name, name): value for name, value in setting if name in self._varied}
+
+    def label_of(self, entry: Record) -> str:
+        """Return what a person calls a trial: arm, rung, setting, seed, and the rate that tuning tries."""
+        words = [entry["arm"], place_of(entry["rung"], self.setting_of(entry))]
+        words += [f"seed {entry['seed']}"] if entry.get("seed") is not None else []
+        if entry["stage"] == "tuning" and entry.get("learning_rate") is not None:
+            words.append(f"rate {entry['learning_rate']:.3g}")
+        return " ".join(words)
+
+
+def _setting(entry: Record) -> dict[str, str]:
+    """The settings of an entry as they are shown."""
+    setting = {name: entry.get(name) for name in ("optimizer", "schedule", "tokens_per_parameter")}
+    setting |= entry.get("setting", {})
+    if setting.keys() & {"tokens_budget", "flops_budget"}:
+        del setting["tokens_per_parameter"]
+    return {
+        name: f"{value:.3g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
+        for name, value in setting.items()
+        if value is not None
+    }
+
+
+def place_of(rung: str, setting: Mapping[str, str]) -> str:
+    """Return ``25k wsd D/N 4`` of rung and setting: names stand where values do not speak for themselves."""
+    named = setting.items()
+    words = [value if name in ("optimizer", "schedule") else f"{name} {value}" for name, value in named]
+    return " ".join([rung, *words])
 
 
 def names_of(source: str | None, runs_dir: Path) -> list[str]:
@@ -64,16 +125,21 @@ def entries_of(names: Sequence[str], runs_dir: Path) -> dict[str, list[Record]]:
     return {name: members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
 
 
-def sweep_statuses(source: str | None, runs_dir: Path, memory: LookMemory | None = None) -> list[Record]:
-    """Return the state of the sweep ``source``, or of each sweep; see :func:`states_of_sweeps`."""
-    return states_of_sweeps(names_of(source, runs_dir), runs_dir, memory or LookMemory())
+def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver | None = None) -> list[Record]:
+    """Return the state of a sweep, or of each, from an index that is brought up to date.
 
+    Args:
+        source: The sweep's name or file; None: every sweep.
+        runs_dir: Where they run.
+        observer: Kept from call to call, it tells living workers of other machines from dead ones.
 
-def states_of_sweeps(names: Sequence[str], runs_dir: Path, memory: LookMemory) -> list[Record]:
-    """Return the state of each sweep, from an index that is brought up to date; running trials are looked at.
+    Returns:
+        A record per sweep, as ``status --json`` prints it.
 
-    A ``memory`` that is kept from look to look makes the later looks cheaper and surer.
+    Raises:
+        InvalidInputError: There is no such sweep.
     """
+    names = names_of(source, runs_dir)
     if not names:
         return []
     entries = entries_of(names, runs_dir)
@@ -84,100 +150,66 @@ def states_of_sweeps(names: Sequence[str], runs_dir: Path, memory: LookMemory) -
 
     states, problems, values = with_index(runs_dir, read)
     states = states | dict.fromkeys(problems, UNREADABLE)
+    observer = observer or ClaimObserver()
     statuses = []
     for name in names:
         folder = SweepFolder.of(runs_dir, name)
         to_come: list[Record] = readable(folder.to_come, [], "which trials are still to be named is unknown")
-        statuses.append(
-            _status(SweepLook(runs_dir, folder, entries[name], to_come, states, values), problems, memory)
-        )
+        scan = SweepScan(runs_dir, folder, entries[name], to_come, states, values)
+        statuses.append(_status(scan, problems, observer))
     return statuses
 
 
-def _status(look: SweepLook, problems: Mapping[str, str], memory: LookMemory) -> Record:
-    sweep, runs_dir, states = look.folder.name, look.runs_dir, look.states
+def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserver) -> Record:
+    sweep, runs_dir = scan.folder.name, scan.runs_dir
     owner = owner_directory(runs_dir, sweep)
-    silent_s = readable(partial(memory.observer.silent_s, owner), None, "who runs the sweep is unknown")
-    is_alive = is_owned(runs_dir, sweep, memory.observer)
-    running = [_running(look, name, memory.observer) for name in look.members if states[name] == "running"]
-    stage, queue = _in_queues(look, memory.queues)
-    at_a_time = sum(trial["worker_alive"] for trial in running)
+    silent_s = readable(partial(observer.silent_s, owner), None, "who runs the sweep is unknown")
+    is_alive = is_owned(runs_dir, sweep, observer)
+    running = [_running(scan, entry, observer) for entry in scan.in_states("running")]
+    begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
     # Between two trials none runs; the next begins in a moment.
-    at_a_time = memory.at_a_time[sweep] = at_a_time or (memory.at_a_time.get(sweep, 0) if is_alive else 0)
+    at_a_time = sum(trial["worker_alive"] for trial in running) or int(is_alive)
+    # A job that was requeued waits although its trial is pending: those are asked for last.
+    in_queues = [entry["trial_id"] for entry in scan.in_states(*OPEN_STATES)]
+    in_queues.sort(key=lambda trial_id: scan.states[trial_id] == "pending")
+    queue = jobs_of(sweep, in_queues, runs_dir)
     return {
         "sweep": sweep,
-        "trials": len(look.members),
-        "states": dict(Counter(map(states.__getitem__, look.members))),
-        "to_come": len(look.to_come),
-        "stage": stage,
+        "trials": len(scan.members),
+        "states": dict(Counter(map(scan.states.__getitem__, scan.members))),
+        "to_come": len(scan.to_come),
+        "stage": scan.stage,
         "running": running,
-        **_time(look, running, stage, at_a_time),
-        "cells": cells(look),
-        "waiting": waiting(look, queue["jobs"], is_owned=is_alive),
-        "failed": failed(look),
-        "chosen": chosen(look.folder),
+        **_time_and_cost(scan, begun, at_a_time),
+        "cells": _cells(scan),
+        "waiting": _waiting(scan, queue, is_owned=is_alive),
+        "failed": [_failed(scan, entry) for entry in scan.in_states("failed")[:MOST_FAILED]],
+        "chosen": _chosen(scan.folder),
         "queue": queue,
-        "seeds_without_effect": seeds_without_effect(look.members, states, runs_dir),
-        "problems": {name: problem for name, problem in problems.items() if name in look.members},
+        "seeds_without_effect": _seeds_without_effect(scan),
+        "problems": {name: problem for name, problem in problems.items() if name in scan.members},
         "owned": is_alive,
         "seconds_since_sign_of_life": silent_s if is_alive else None,
     }
 
 
-def _in_queues(look: SweepLook, queues: Queues) -> tuple[str | None, Record]:
-    """Return which stage the sweep is in, and what queues say of its jobs."""
-    left = [name for name in look.members if look.states[name] not in RESULT_STATES]
-    stages = {look.members[name].get("stage") for name in left} | ({"comparison"} if look.to_come else set())
-    # A job that was requeued waits although its trial is pending.
-    open_ones = [name for name in left if look.states[name] in OPEN_STATES]
-    open_ones.sort(key=lambda name: look.states[name] == "pending")
-    stage = next((stage for stage in STAGES if stage in stages), None)
-    return stage, jobs_of(look.folder.name, open_ones, look.runs_dir, queues)
-
-
-def _time(look: SweepLook, running: Sequence[Record], stage: str | None, at_a_time: int) -> Record:
-    """Estimate the time until stage and sweep are done and their cost, and compare times with the plan."""
-    finished = [member for name, member in look.members.items() if look.states[name] in RESULT_STATES]
-    took = {name: seconds for name, seconds in look.took().items() if seconds}
-    timed = [
-        (member, took[member["trial_id"]]) for member in sample_of(finished) if member["trial_id"] in took
-    ]
-    begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
-    open_ones = [member for name, member in look.members.items() if look.states[name] in OPEN_STATES]
-    of_stage = [member for member in open_ones if member["stage"] == stage]
-    plan = against_plan(
-        [*look.members.values(), *look.to_come],
-        begun | {member["trial_id"]: 1.0 for member in finished},
-        timed,
-    )
-    return {
-        "seconds_left": seconds_left(of_stage, begun, timed, at_a_time),
-        "sweep_seconds_left": seconds_left([*open_ones, *look.to_come], begun, timed, at_a_time),
-        "plan": plan,
-        "cost": cost([*open_ones, *look.to_come], finished, took, begun, plan),
-    }
-
-
-def _running(look: SweepLook, trial_id: str, observer: ClaimObserver) -> Record:
-    """Return the progress of a running trial, and whether its worker is alive."""
-    directory, member = RunDirectory.of(look.runs_dir, trial_id), look.members[trial_id]
-    name = f"trial {trial_id[:12]}"
+def _running(scan: SweepScan, entry: Record, observer: ClaimObserver) -> Record:
+    """The progress of a running trial, and whether its worker is alive."""
+    directory = RunDirectory.of(scan.runs_dir, entry["trial_id"])
+    name = f"trial {directory.trial_id[:12]}"
     steps = readable(partial(_steps, directory), None, f"{name}: its steps are unknown")
     events: list[Record] = readable(directory.events, [], f"{name}: what happened is unknown")
     row: Record = readable(directory.last_metrics, {}, f"{name}: its step is unknown")
+    unknown = f"{name}: nobody can tell who runs it"
     return {
-        "trial_id": trial_id,
-        "arm": member["arm"],
-        "rung": member["rung"],
-        "label": label_of(member, look.varied),
-        "step": row.get("step"),
+        "trial_id": directory.trial_id,
+        "arm": entry["arm"],
+        "rung": entry["rung"],
+        "label": scan.label_of(entry),
+        **{column: row.get(column) for column in ("step", "loss", "tokens_per_s")},
         "steps": steps,
-        "loss": row.get("loss"),
-        "tokens_per_s": row.get("tokens_per_s"),
         "warning": little_progress(events, steps) if steps else None,
-        "worker_alive": readable(
-            partial(observer.is_alive, directory), False, f"{name}: nobody can tell who runs it"
-        ),
+        "worker_alive": readable(partial(observer.is_alive, directory), False, unknown),
     }
 
 
@@ -189,3 +221,160 @@ def _steps(directory: RunDirectory) -> int | None:
         return trial_from_fields(directory.trial()["semantic"]).steps or None
     except ConfigurationError as error:
         raise CorruptRecordError(directory.trial_path, str(error)) from None
+
+
+def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) -> Record:
+    """Estimate what the sweep still takes and costs, from its plan and the times of finished trials.
+
+    ``begun`` is the share of its steps that a running trial has made. Nobody can say the time left where
+    nothing runs, or nothing is planned and nothing finished.
+    """
+    entries = {entry["trial_id"]: entry for entry in (*scan.entries, *scan.to_come)}
+    finished = {entry["trial_id"]: scan.values[entry["trial_id"]] for entry in scan.in_states(*RESULT_STATES)}
+    took = {id_: row["wall_s"] + (row["evaluation_s"] or 0) for id_, row in finished.items() if row["wall_s"]}
+    is_planned = bool(entries) and all(entry.get("planned_s") for entry in entries.values())
+    work = {trial_id: _work(entry, is_planned=is_planned) for trial_id, entry in entries.items()}
+    planned_s, compared_s, measured_s = sum(work.values()), sum(work[id_] for id_ in took), sum(took.values())
+    pace = measured_s / compared_s if compared_s else 1.0
+    is_known = at_a_time > 0 and all(work.values()) and (is_planned or compared_s > 0)
+    open_ones = [*scan.in_states(*OPEN_STATES), *scan.to_come]
+    left = {
+        entry["trial_id"]: work[entry["trial_id"]] * pace * (1 - begun.get(entry["trial_id"], 0.0))
+        for entry in open_ones
+    }
+    of_stage = [left[entry["trial_id"]] for entry in open_ones if entry["stage"] == scan.stage]
+    unit = "gpus" if any(entry.get("gpus") for entry in entries.values()) else "cores"
+
+    def until_done(seconds: Collection[float]) -> float | None:
+        # However many run at a time, the longest is waited for.
+        return max(max(seconds, default=0.0), sum(seconds) / at_a_time) if is_known else None
+
+    def hours(seconds: Mapping[str, float]) -> float:
+        return sum(seconds[trial_id] * float(entries[trial_id].get(unit, 0)) for trial_id in seconds) / 3600
+
+    done = {**begun, **dict.fromkeys(finished, 1.0)}
+    plan = {
+        "planned_s": planned_s,
+        "share_done": sum(work[trial_id] * share for trial_id, share in done.items()) / (planned_s or 1.0),
+        "compared": len(took),
+        "compared_planned_s": compared_s,
+        "compared_measured_s": measured_s,
+    }
+    return {
+        "seconds_left": until_done(of_stage),
+        "sweep_seconds_left": until_done(left.values()),
+        "plan": plan if is_planned else None,
+        "cost": {
+            "unit": "GPU hours" if unit == "gpus" else "core hours",
+            "spent": hours({**took, **{id_: work[id_] * pace * share for id_, share in begun.items()}}),
+            "left": hours(left) if is_planned else None,
+        },
+    }
+
+
+def _work(entry: Record, *, is_planned: bool) -> float:
+    """What the time of training is about proportional to: a trainer of somebody else may have no plan."""
+    if is_planned:
+        return float(entry["planned_s"])
+    return float((entry.get("n_params") or 0) * (entry.get("n_tokens") or 0))
+
+
+def _cells(scan: SweepScan) -> list[Record]:
+    """Return a record for each stage, rung, setting and arm, rungs by size, arms as in the sweep."""
+    everyone = [*scan.entries, *scan.to_come]
+    groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    for entry in everyone:
+        setting = tuple(scan.setting_of(entry).items())
+        groups[entry["stage"], entry.get("n_params") or 0, entry["rung"], setting, entry["arm"]].append(entry)
+    arms = list(dict.fromkeys(entry["arm"] for entry in everyone))
+    order = sorted(groups, key=lambda key: (key[0] != "tuning", *key[1:4], arms.index(key[4])))
+    return [_cell(scan, key, groups[key]) for key in order]
+
+
+def _cell(scan: SweepScan, key: tuple[Any, ...], entries: Sequence[Record]) -> Record:
+    losses = [loss for loss in map(scan.loss, entries) if loss is not None]
+    stage, n_params, rung, setting, arm = key
+    return {
+        "stage": stage,
+        "rung": rung,
+        "n_params": n_params or None,
+        "setting": dict(setting),
+        "arm": arm,
+        "trials": len(entries),
+        "states": dict(Counter(scan.states.get(entry["trial_id"], "pending") for entry in entries)),
+        "loss": sum(losses) / len(losses) if losses and stage == "comparison" else None,
+    }
+
+
+def _waiting(scan: SweepScan, queue: Record, *, is_owned: bool) -> list[Record]:
+    """Return which reasons trials wait for, the commonest first, with their jobs and how these go on."""
+    groups: defaultdict[str, list[Record]] = defaultdict(list)
+    for entry in scan.in_states("pending", "queued", "cancelling"):
+        job = queue["jobs"].get(entry["trial_id"], {})
+        groups[_reason(scan, entry, job, queue["unknown"], is_owned=is_owned)].append(job)
+    if scan.to_come:
+        groups[_OPEN_RATES] += [{}] * len(scan.to_come)
+    return [
+        {
+            "reason": reason,
+            "trials": len(jobs),
+            "jobs": list(dict.fromkeys(job["job"] for job in jobs if job)),
+            "remedy": jobs[0].get("remedy", ""),
+        }
+        for reason, jobs in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
+
+
+def _reason(scan: SweepScan, entry: Record, job: Record, unknown: str | None, *, is_owned: bool) -> str:
+    state = scan.states[entry["trial_id"]]
+    cause = scan.values.get(entry["trial_id"], {}).get("cause")
+    if entry.get("learning_rate") is None and not entry.get("lr_status"):
+        return _OPEN_RATES
+    if state == "cancelling":
+        return "to end, cancelled"
+    if job and job["state"]:
+        return f"in the queue: {state_text(job)}"
+    if state == "queued":
+        missing = f"for the queue to answer: {unknown}" if unknown else "not in the queue any more"
+        return missing if job else "for its worker to start"
+    if not is_owned:
+        return "for somebody to run the sweep"
+    return f"to be tried again after {cause.replace('_', ' ')}" if cause in FAULTS else "for a free slot"
+
+
+def _failed(scan: SweepScan, entry: Record) -> Record:
+    """Why a trial failed: what its last error said, and why it was given up."""
+    directory = RunDirectory.of(scan.runs_dir, entry["trial_id"])
+    unknown = f"trial {directory.trial_id[:12]}: why it failed is unknown"
+    events: list[Record] = readable(directory.events, [], unknown)
+    last = events[-1] if events else {}
+    return {
+        "trial_id": directory.trial_id,
+        "label": scan.label_of(entry),
+        "cause": last.get("cause"),
+        "reason": last.get("reason"),
+        "error": why_failed(events, directory),
+        "log": str(directory.log_path),
+    }
+
+
+def _chosen(folder: SweepFolder) -> list[Record]:
+    """What tuning decided, one record for each arm, rung, setting and field."""
+    kept = ("arm", "rung", "n_params", "setting", "field", "chosen", "status")
+    choices = tuning_choices(folder) if folder.tuning_path.exists() else []
+    return [{name: choice[name] for name in kept} for choice in choices]
+
+
+def _seeds_without_effect(scan: SweepScan) -> str | None:
+    """What ``compare`` will say of a trainer whose seeds give one loss to the last digit."""
+    losses: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+    for entry in scan.in_states("completed"):
+        loss = scan.loss(entry)
+        if entry.get("fields") and entry["stage"] == "comparison" and loss is not None:
+            cell = json.dumps([entry["rung"], entry.get("n_tokens"), entry["fields"]], sort_keys=True)
+            losses[entry["arm"]].append((cell, loss))
+    if not losses:
+        return None
+    from scalevec.analysis.statistics.noise import copied_seeds
+
+    return copied_seeds(losses)

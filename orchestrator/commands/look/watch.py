@@ -1,11 +1,13 @@
-"""Looks at sweeps again and again: on a screen, as lines on a pipe, as JSON, and beside a run of one."""
+"""Reads sweeps again and again: for a whole terminal, for a pipe, and for the terminal of a run of one."""
 
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.output import json_line
@@ -17,54 +19,54 @@ from scalevec.orchestrator.commands.look.screen import (
     missing,
     screen,
 )
-from scalevec.orchestrator.commands.look.sweep_state import LookMemory, states_of_sweeps, sweep_statuses
+from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, duration, note, notes_kept, printable
+from scalevec.results.claims import ClaimObserver
 from scalevec.results.run_directory import OPEN_STATES
-from scalevec.results.sweep_folder import sweep_names
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 Record = dict[str, Any]
-Look = tuple[list[Record], list[str]]
+Reading = tuple[list[Record], list[str]]
 """The states of sweeps, and what reading them had to say."""
 WATCH_S = 2.0
-SHARE = 5
-"""A look beside a run is followed by a pause this many times as long: the run comes first."""
 _OF_THE_MOMENT = ("seconds_since_sign_of_life",)
-"""What changes from look to look though nothing has happened."""
+"""What changes from reading to reading though nothing has happened."""
+
+
+def state_of_run(sweep: str, runs_dir: Path) -> Callable[[int, int], Text]:
+    """Return what looks at a sweep that runs in this process, for a screen of so many columns and lines."""
+    observer = ClaimObserver()
+
+    def look(width: int, height: int) -> Text:
+        with notes_kept():  # the run itself tells what it meets
+            return screen(sweep_statuses(sweep, runs_dir, observer), width, height)
+
+    return look
 
 
 def watch(source: str | None, runs_dir: Path, *, as_json: bool) -> Exit:
     """Show sweeps until nothing of them can change any more, and say how they ended."""
-    from rich.console import Console
-
     console = Console()
-    looks = _looks(source, runs_dir)
+    readings = _readings(source, runs_dir)
     try:
         if as_json:
-            _print_changes(looks)
+            _print_changes(readings, _json_lines)
         elif console.is_terminal and not console.is_dumb_terminal:
-            _show_live(looks, runs_dir, console)
+            _print_endings(_show_live(readings, console), runs_dir)
         else:
-            _print_lines(looks, runs_dir)
+            _print_endings(_print_changes(readings, _events), runs_dir)
     except KeyboardInterrupt:
         note("scalevec: stopped watching; what runs goes on")
         return Exit.INTERRUPTED
     return Exit.DONE
 
 
-def _looks(source: str | None, runs_dir: Path) -> Iterator[Look]:
-    """Yield the state, and what reading it had to say, until nothing can change any more.
-
-    Before the first run of a sweep, wait for it.
-    """
-    memory = LookMemory()
+def _readings(source: str | None, runs_dir: Path) -> Iterator[Reading]:
+    """Look until nothing can change any more; before the first run of a sweep, wait for it."""
+    observer = ClaimObserver()
     while True:
         with notes_kept() as notes:
-            statuses = sweep_statuses(source, runs_dir, memory)
+            statuses = sweep_statuses(source, runs_dir, observer)
         yield statuses, list(dict.fromkeys(notes))
         begun = [status for status in statuses if status["trials"]]
         if statuses and not any(map(may_change, begun or statuses)):
@@ -72,70 +74,61 @@ def _looks(source: str | None, runs_dir: Path) -> Iterator[Look]:
         time.sleep(WATCH_S)
 
 
-def _print_changes(looks: Iterable[Look]) -> None:
-    """Print a sweep as one object on a line whenever something of it has changed."""
-    printed: dict[str, Record] = {}
-    for statuses, _ in _with_new_notes(looks):
-        for status in statuses:
-            lasting = {name: value for name, value in status.items() if name not in _OF_THE_MOMENT}
-            if printed.get(status["sweep"]) != lasting:
-                print(json_line(status), flush=True)
-            printed[status["sweep"]] = lasting
-
-
-def _with_new_notes(looks: Iterable[Look]) -> Iterator[Look]:
-    """Pass ``looks`` on, and tell on standard error what reading them had to say, once."""
-    told = set[str]()
-    for statuses, notes in looks:
+def _print_changes(
+    readings: Iterable[Reading], lines_of: Callable[[Record], Iterator[tuple[str, str]]]
+) -> list[Record]:
+    """Print each line whose key the look before did not have; return the last states."""
+    statuses: list[Record] = []
+    before, told = set[str](), set[str]()
+    for statuses, notes in readings:
         for text in notes:
             if text not in told:
                 note(text)
         told.update(notes)
-        yield statuses, notes
-
-
-def _print_lines(looks: Iterable[Look], runs_dir: Path) -> None:
-    """Print a line for each change that a person would want to know of, for pipes and plain terminals."""
-    told = set[str]()
-    statuses: list[Record] = []
-    for statuses, _ in _with_new_notes(looks):
-        for line, key in [pair for status in statuses for pair in _events(status)] or [
-            ("nothing is run yet",) * 2
-        ]:
-            if key not in told:
+        lines = {key: line for status in statuses for key, line in lines_of(status)}
+        for key, line in lines.items():
+            if key not in before:
                 print(printable(line), flush=True)
-            told.add(key)
-    print("\n".join(printable(_ending(status, runs_dir)) for status in statuses), flush=True)
+        before = set(lines)
+    return statuses
+
+
+def _json_lines(status: Record) -> Iterator[tuple[str, str]]:
+    """The sweep as one object."""
+    lasting = {name: value for name, value in status.items() if name not in _OF_THE_MOMENT}
+    yield json_line(lasting), json_line(status)
 
 
 def _events(status: Record) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a sweep, each with the key by which it is told once."""
+    """What a person would want to know of: what tuning chose, what failed, how many are done."""
     sweep, left = status["sweep"], status["sweep_seconds_left"]
     for line in chosen_lines(status):
-        yield f"{sweep}: tuned: {line}", f"{sweep}: tuned: {line}"
+        yield f"{sweep} tuned {line}", f"{sweep}: tuned: {line}"
     for failure in status["failed"]:
-        line = f"{sweep}: failed: {failure_text(failure)}"
-        yield line, f"{sweep}: failed: {failure['trial_id']}"
+        yield f"{sweep} failed {failure['trial_id']}", f"{sweep}: failed: {failure_text(failure)}"
     # Between two trials nothing runs: that alone is nothing to tell.
     lasting = {name: count for name, count in status["states"].items() if name not in OPEN_STATES}
-    key = f"{sweep}: {status['stage']} {status['trials'] + status['to_come']} {sorted(lasting.items())}"
-    yield f"{sweep}: {counts_text(status)}" + ("" if left is None else f"; about {duration(left)} left"), key
+    key = f"{sweep} {status['stage']} {status['trials'] + status['to_come']} {sorted(lasting.items())}"
+    yield key, f"{sweep}: {counts_text(status)}" + ("" if left is None else f"; about {duration(left)} left")
 
 
-def _show_live(looks: Iterable[Look], runs_dir: Path, console: "Console") -> None:
-    from rich.live import Live
-    from rich.text import Text
-
+def _show_live(readings: Iterable[Reading], console: Console) -> list[Record]:
+    """Fill the terminal with each look, leave the last one on it, and return its states."""
     statuses: list[Record] = []
     shown = None
-    with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-        for statuses, notes in looks:
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for statuses, notes in readings:
             text = screen(statuses, *console.size, notes) if statuses else Text("nothing is run yet")
-            if (text.plain, console.size) != shown:
+            if (text.plain, console.size) != shown:  # the line may be slow
                 live.update(text, refresh=True)
             shown = text.plain, console.size
     console.print(screen(statuses, console.width), highlight=False)
-    print("\n".join(printable(_ending(status, runs_dir)) for status in statuses))
+    return statuses
+
+
+def _print_endings(statuses: Iterable[Record], runs_dir: Path) -> None:
+    for status in statuses:
+        print(printable(_ending(status, runs_dir)), flush=True)
 
 
 def _ending(status: Record, runs_dir: Path) -> str:
@@ -149,39 +142,3 @@ def _ending(status: Record, runs_dir: Path) -> str:
         f"{status['sweep']}: nobody runs it any more; {counted(left, 'trial')} without a result. "
         f"To go on: {again}"
     )
-
-
-class Onlooker:
-    """Looks at a sweep from a thread of the process that runs it, for the table below that run's log."""
-
-    def __init__(self, sweep: str, runs_dir: Path) -> None:
-        self._sweep, self._runs_dir = sweep, runs_dir
-        self._statuses: list[Record] = []
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def text(self, width: int, height: int) -> "Text | None":
-        """Return the newest state in ``width`` x ``height`` characters; None before the first."""
-        return screen(self._statuses, width, height) if self._statuses else None
-
-    def close(self) -> None:
-        """Look once more, and then no more."""
-        self._closed.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        memory = LookMemory()
-        took_s = 0.0
-        is_last = False
-        while not is_last:
-            is_last = self._closed.wait(max(WATCH_S / 2, SHARE * took_s))
-            began = time.monotonic()
-            # Whatever a look meets, the run itself meets it too, and says so.
-            with notes_kept(), suppress(Exception):
-                if self._sweep in sweep_names(self._runs_dir):
-                    self._statuses = states_of_sweeps([self._sweep], self._runs_dir, memory)
-            took_s = time.monotonic() - began

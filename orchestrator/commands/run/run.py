@@ -26,7 +26,6 @@ from scalevec.orchestrator.cli.options import (
     Trusted,
 )
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.look.status import states_text
 from scalevec.orchestrator.commands.run.machines import (
     checked_executor,
     opened_executor,
@@ -37,7 +36,7 @@ from scalevec.orchestrator.commands.run.machines import (
 from scalevec.orchestrator.commands.run.observed import observed
 from scalevec.orchestrator.errors import CheckInterruptedError, ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.progress import counted, note
+from scalevec.orchestrator.progress import counted, note, states_text
 from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
@@ -113,7 +112,7 @@ def run_sweep(
 
     ``by_hand``: a person gave the command now, so what was cancelled before counts no more.
     """
-    from scalevec.orchestrator.commands.look.watch import Onlooker
+    from scalevec.orchestrator.commands.look.watch import state_of_run
     from scalevec.orchestrator.progress import progress_for
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 
@@ -123,7 +122,7 @@ def run_sweep(
     if not EXECUTORS[name].simulates:
         require_trust(source, own_code(sweep), trust, code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
-    progress = progress_for(site.slots, Onlooker(sweep.name, site.runs_dir))
+    progress = progress_for(site.slots, state_of_run(sweep.name, site.runs_dir))
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with (

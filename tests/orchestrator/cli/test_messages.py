@@ -110,7 +110,7 @@ def test_missing_extra(command, tmp_path, monkeypatch):
 def test_a_sweep_that_ran_is_found_by_its_name(command, tmp_path):
     record_sweep(tmp_path / "runs", "small", [member_of("none", 0)])
     complete(directory_of(tmp_path / "runs", "none", 0))
-    assert "1 completed" in command("status", "small").out
+    assert "1 of 1 trial done" in command("status", "small").out
 
 
 def test_json_has_null_for_a_number_that_is_infinite():

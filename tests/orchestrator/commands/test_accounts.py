@@ -4,7 +4,7 @@ import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields
-from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
+from scalevec.orchestrator.commands.look.explain import account_lines, accounts
 from scalevec.orchestrator.costs.estimates import cost
 
 TRIAL = Trial(

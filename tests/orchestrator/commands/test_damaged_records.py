@@ -104,7 +104,7 @@ def test_a_damaged_entry_of_members_is_said_and_the_others_are_shown(told, folde
     edit(folder.members_path, lambda members: members.__setitem__(0, "zz"))
     out, messages = told("status", NAME)
     assert f"{folder.members_path}: entry 1: is 'zz', not an object; left out" in messages
-    assert "13 trials so far: 13 completed" in out
+    assert "13 of 13 trials done" in out
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_sweep_that_cannot_be_read_hides_no_other(told, runs, folder):
     folder.members_path.write_text("{")
     out, messages = told("status")
     assert f"{folder.members_path}: is not whole JSON" in messages
-    assert "second: 4 trials so far: 4 completed" in out
+    assert "second: 4 of 4 trials done" in out
 
 
 def test_nothing_that_a_file_holds_commands_the_terminal(told, trial):
@@ -202,4 +202,4 @@ def test_nothing_that_a_file_holds_commands_the_terminal(told, trial):
 def test_all_run_directories_gone_is_no_fault(told, runs):
     for name in list(trial_ids(runs)):
         shutil.rmtree(RunDirectory.of(runs, name).path)
-    assert "14 pending" in told("status", NAME)[0]
+    assert "0 of 14 trials done" in told("status", NAME)[0]

@@ -1,14 +1,11 @@
 """status: what the queue says of a sweep's jobs, its stage, its controller and the time left."""
 
-import re
-
 import pytest
 
 from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
+from scalevec.orchestrator.commands.look import queued
 from scalevec.orchestrator.commands.look import status as looking
 from scalevec.orchestrator.commands.look.screen import may_change, screen
-from scalevec.orchestrator.commands.look.sweep_state import LookMemory
-from scalevec.orchestrator.commands.look.time_left import SAMPLE, against_plan, sample_of, seconds_left
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.slurm import queue_view
 from scalevec.orchestrator.executors.slurm.queue import JobRow
@@ -58,19 +55,35 @@ def queue(monkeypatch):
     return asked
 
 
+@pytest.fixture(autouse=True)
+def _one_period_in_which_no_queue_was_asked(monkeypatch):
+    monkeypatch.setattr(queued, "queue_period", lambda: 0)
+    queued.in_queue.cache_clear()
+    queued.removed_trials.cache_clear()
+
+
+def facts(text: str) -> str:
+    """``text`` on one line: where it is folded is no matter."""
+    return " ".join(text.split())
+
+
 def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, queue):
-    text = looking.status("small", runs_dir).text.splitlines()
-    assert text[0].startswith("small: 4 trials so far: 1 completed, 2 queued, 1 running; comparison, about ")
-    assert text[1] == "  controller, job 6_0: running on n1; it says: [1/4] none a: completed"
-    assert "  1 trial pending (Priority) in job 7_2" in text
-    assert "  1 trial in job 7_3: not in the queue any more" in text
-    assert re.fullmatch(r"  none a seed 1 \(\w{12}\): step 5 of 10, job 7_1 on n2", text[-1])
+    text = facts(looking.status("small", runs_dir).text)
+    assert text.startswith("small: comparison, 1 of 4 trials done, 1 running, 2 waiting left about ")
+    assert "run by controller, job 6_0: running on n1; it says: [1/4] none a: completed" in text
+    assert "1 in the queue: pending (Priority), job 7_2" in text
+    assert "1 not in the queue any more, job 7_3" in text
+    assert (
+        f"running {directory_of(runs_dir, 'none', 1).trial_id[:8]} none a seed 1 step 5/10 job 7_1 on n2"
+        in text
+    )
     assert len(queue) == 1
 
 
 def test_the_reason_of_the_queue_is_why_a_trial_waits(runs_dir, queue):
     (status,) = looking.sweep_statuses("small", runs_dir)
-    assert {"reason": "in the queue: pending (Priority)", "trials": 1} in status["waiting"]
+    reasons = {each["reason"]: (each["trials"], each["jobs"]) for each in status["waiting"]}
+    assert reasons["in the queue: pending (Priority)"] == (1, ["7_2"])
 
 
 def test_the_time_left_follows_from_how_long_finished_trials_took(runs_dir, queue):
@@ -83,16 +96,15 @@ def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_
         raise MissingRequirementError("no squeue on the PATH")
 
     monkeypatch.setattr(queue_view, "queued", silent)
-    text = looking.status("small", runs_dir).text
-    assert "2 trials in jobs 7_2, 7_3: no squeue on the PATH" in text
+    text = facts(looking.status("small", runs_dir).text)
+    assert "2 for the queue to answer: no squeue on the PATH, jobs 7_2, 7_3" in text
     assert "controller, job 6_0: no squeue on the PATH; it says" in text
-    assert "step 5 of 10, job 7_1" in text
+    assert "step 5/10 job 7_1" in text
 
 
-def test_a_watch_does_not_ask_the_queue_at_every_look(runs_dir, queue):
-    memory = LookMemory()
+def test_a_queue_is_asked_once_in_a_period(runs_dir, queue):
     for _ in range(3):
-        looking.sweep_statuses("small", runs_dir, memory)
+        looking.sweep_statuses("small", runs_dir)
     assert len(queue) == 1
 
 
@@ -104,16 +116,16 @@ def test_a_trial_whose_job_is_held_after_a_requeue_is_told_how_it_goes_on(runs_d
     end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
     status = looking.status("small", runs_dir)
     gone = "its worker is gone, its job 7_1 pending (job requeued in held state)"
-    assert f"({gone}; to let it go on: scontrol release 7_1)" in status.text
-    assert gone in screen(status.record, 120).plain
+    assert f"{gone}; to let it go on: scontrol release 7_1" in facts(status.text)
+    assert gone in facts(screen(status.record, 80, 24).plain)
 
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "launch_failed_requeued_held"])
 def test_a_job_that_waits_for_a_person_names_the_command(runs_dir, monkeypatch, reason):
     held = JobRow("7_2", f"small.a.{TOKEN}", "PENDING", None, None, reason)
     monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_2": held})
-    line = f"  1 trial pending ({reason}) in job 7_2; to let it go on: scontrol release 7_2"
-    assert line in looking.status("small", runs_dir).text.splitlines()
+    words = f"1 in the queue: pending ({reason}), job 7_2; to let it go on: scontrol release 7_2"
+    assert words in facts(looking.status("small", runs_dir).text)
 
 
 def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
@@ -128,9 +140,10 @@ def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkey
 
 def test_jobs_of_trials_that_an_edit_took_out_are_shown_with_what_ends_them(runs_dir, queue):
     SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
-    text = looking.status("small", runs_dir).text
-    cancel = f"scalevec cancel small --runs {runs_dir} --removed"
-    assert f"  job 7_2 of trials that the sweep file no longer has: {cancel}" in text.splitlines()
+    status = looking.status("small", runs_dir)
+    assert status.record[0]["queue"]["cancel_removed"] == f"scalevec cancel small --runs {runs_dir} --removed"
+    text = facts(status.text)
+    assert "job 7_2 of trials that the sweep file no longer has: scalevec cancel small --runs " in text
     assert "7_3" not in text
 
 
@@ -145,9 +158,8 @@ def test_a_watch_of_two_sweeps_asks_once_for_each(runs_dir, queue):
     directory = directory_of(runs_dir, "unified", 0)
     directory.append_event("queued", executor="slurm", job="t9")
     directory.write_job("slurm", f"9/0@{TOKEN}", "t9")
-    memory = LookMemory()
     for _ in range(3):
-        looking.sweep_statuses(None, runs_dir, memory)
+        looking.sweep_statuses(None, runs_dir)
     assert sorted(map(len, queue)) == [1, 4]
 
 
@@ -165,70 +177,8 @@ def test_a_trial_that_is_requeued_for_little_is_warned_of(runs_dir, queue):
     for _ in range(8):
         directory.append_event("pending", cause="timeout", step=1)
     directory.append_event("running", attempt=2)
-    assert (
-        "    interrupted 8 times; the last 5 starts brought 0 of 10 steps"
-        in looking.status("small", runs_dir).text
-    )
-
-
-MEMBERS = [{"trial_id": str(n), "n_params": n, "n_tokens": 10} for n in range(1, 100)]
-
-
-def test_the_pace_is_that_of_the_largest_trials():
-    assert [member["n_params"] for member in sample_of(MEMBERS)] == list(range(99, 99 - SAMPLE, -1))
-
-
-def test_the_longest_trial_is_waited_for_however_many_run_at_a_time():
-    sample = [(MEMBERS[0], 1.0)]
-    assert seconds_left(MEMBERS[:4], {}, sample, 100) == 4.0
-    assert seconds_left(MEMBERS[:4], {}, sample, 1) == 10.0
-    assert seconds_left(MEMBERS[:4], {"4": 0.5}, sample, 1) == 8.0
-
-
-@pytest.mark.parametrize(
-    ("members", "sample", "at_a_time"),
-    [
-        (MEMBERS[:2], [], 1),
-        (MEMBERS[:2], [(MEMBERS[0], 1.0)], 0),
-        ([{"trial_id": "x"}], [(MEMBERS[0], 1.0)], 1),
-    ],
-)
-def test_nobody_can_say_before_something_is_finished_and_runs(members, sample, at_a_time):
-    assert seconds_left(members, {}, sample, at_a_time) is None
-
-
-PLANNED = [member | {"planned_s": 10.0 * member["n_params"]} for member in MEMBERS[:4]]
-
-
-def test_with_a_plan_the_time_left_is_known_before_anything_is_finished():
-    assert seconds_left(PLANNED, {}, [], 1) == 100.0
-    assert seconds_left(PLANNED, {"4": 0.5}, [], 1) == 80.0
-    assert seconds_left([*PLANNED, MEMBERS[9]], {}, [], 1) is None  # an entry of an earlier version
-
-
-def test_the_plan_is_corrected_by_what_finished_trials_took():
-    assert seconds_left(PLANNED[1:], {}, [(PLANNED[0], 20.0)], 1) == 180.0
-
-
-def test_finished_trials_are_compared_with_their_plan():
-    assert against_plan(PLANNED, {"1": 1.0, "4": 0.5}, [(PLANNED[0], 12.0)]) == {
-        "planned_s": 100.0,
-        "share_done": 0.3,
-        "compared": 1,
-        "compared_planned_s": 10.0,
-        "compared_measured_s": 12.0,
-    }
-    assert against_plan(MEMBERS, {}, []) is None
-
-
-def test_status_shows_planned_against_measured(tmp_path, queue, monkeypatch):
-    monkeypatch.setenv("SCALEVEC_STORE", f"sqlite:///{tmp_path}/index.sqlite")
-    members = [member_of("none", seed, planned_s=120.0) for seed in range(2)]
-    record_sweep(tmp_path / "runs", "local", members)
-    result = {**RESULT, "wall_s": 80.0, "timing": {"evaluation_s": 10.0, "step_s": {"p50": 0.5}}}
-    directory_of(tmp_path / "runs", "none", 0).write_result(result)
-    text = looking.status("local", tmp_path / "runs").text
-    assert "  4 min 0 s of training planned, 50% of it done; finished trials (1) took 1 min 30 s" in text
+    text = facts(looking.status("small", runs_dir).text)
+    assert "interrupted 8 times; the last 5 starts brought 0 of 10 steps" in text
 
 
 def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_is_no_number_is_not_asked(

@@ -36,12 +36,12 @@ def status_of(*cells, **changes) -> dict:
         "seconds_left": 600.0,
         "sweep_seconds_left": 600.0,
         "plan": None,
-        "cost": None,
+        "cost": {"unit": "core hours", "spent": 0.0, "left": None},
         "cells": list(cells),
         "waiting": [],
         "failed": [],
         "chosen": [],
-        "queue": {"jobs": {}, "controller": None, "unknown": None},
+        "queue": {"jobs": {}, "removed": [], "controller": None, "unknown": None},
         "seeds_without_effect": None,
         "problems": {},
         "owned": True,
@@ -56,23 +56,32 @@ def lines_of(status, width=80, height=None) -> list[str]:
 
 def failure(number, error="RuntimeError: boom") -> dict:
     label = f"none tiny-25k seed {number}"
-    return {"label": label, "error": error, "reason": "the same error twice", "cause": "error"}
+    trial_id = f"{number:064x}"[::-1]
+    return {
+        "trial_id": trial_id,
+        "label": label,
+        "error": error,
+        "reason": "the same error twice",
+        "cause": "error",
+    }
 
 
-def test_settings_that_would_be_cut_stand_as_values_and_the_legend_names_them():
+def waiting(reason, trials) -> dict:
+    return {"reason": reason, "trials": trials, "jobs": [], "remedy": ""}
+
+
+def test_settings_tell_the_rows_of_a_rung_apart_whole():
     settings = [
         {"weight_decay": decay, "embedding_scale": scale, "norm_gain": gain}
         for decay in ("0.1", "0.3")
         for scale, gain in (("none", "g"), ("sqrt-width", "1+w"))
     ]
-    lines = lines_of(status_of(*(cell("tiny-25k", "iwd", setting=each, completed=2) for each in settings)))
-    assert [line.split("  ")[0] for line in lines[5:9]] == [
-        "tiny-25k 0.1 none g",
-        "tiny-25k 0.1 sqrt-width 1+w",
-        "tiny-25k 0.3 none g",
-        "tiny-25k 0.3 sqrt-width 1+w",
-    ]
-    assert lines[9].startswith("named by rung, weight_decay, embedding_scale, norm_gain; done/all")
+    shown = screen(
+        [status_of(*(cell("tiny-25k", "iwd", setting=each, completed=2) for each in settings))], 80
+    )
+    words = " ".join(shown.plain.split())
+    for each in settings:
+        assert f"tiny-25k {' '.join(f'{name} {value}' for name, value in each.items())}" in words
 
 
 def test_rungs_stand_by_arms_with_counts_and_mean_losses():
@@ -84,33 +93,40 @@ def test_rungs_stand_by_arms_with_counts_and_mean_losses():
             cell("tiny-55k", "none", diverged=1, failed=1),
         )
     )
-    assert lines[:2] == [
-        "small: comparison, 4 of 8 trials done (1 diverged), 1 running, 2 waiting, 1",
-        "failed",
-    ]
-    assert lines[5:] == [
-        "          baseline            none",
-        "tiny-25k  2/2         4.4469  1/2  r1     4.4826",
-        "tiny-55k  0/2                 1/2  f1 d1",
-        "done/all, r running, f failed, d diverged, mean test loss",
+    assert " ".join(lines[:2]) == (
+        "small: comparison, 4 of 8 trials done (1 diverged), 1 running, 2 waiting, 1 failed"
+    )
+    assert [line.split() for line in lines[-4:]] == [
+        ["baseline", "none"],
+        ["tiny-25k", "2/2", "4.4469", "1/2", "r1", "4.4826"],
+        ["tiny-55k", "0/2", "1/2", "f1", "d1"],
+        ["done/all,", "r", "running,", "f", "failed,", "d", "diverged,", "mean", "test", "loss"],
     ]
 
 
-def test_the_head_says_what_is_done_what_is_left_and_who_runs_it():
+def test_the_answer_comes_first_then_who_runs_it_and_what_it_costs():
     plan = {"planned_s": 3600, "share_done": 0.25, "compared": 3} | {
         "compared_measured_s": 30.0,
         "compared_planned_s": 20.0,
     }
-    cost = {"unit": "GPU hours", "spent": 1.234, "left": 3.7}
     status = status_of(
-        cell("tiny-25k", "none", completed=1, pending=3), plan=plan, cost=cost, sweep_seconds_left=4000.0
+        cell("tiny-25k", "none", completed=1, pending=2, failed=1),
+        plan=plan,
+        cost={"unit": "GPU hours", "spent": 1.234, "left": 3.7},
+        sweep_seconds_left=4000.0,
+        failed=[failure(7)],
+        waiting=[waiting("for a free slot", 2)],
+        seconds_since_sign_of_life=124.0,
     )
-    assert lines_of(status)[:5] == [
-        "small: comparison, 1 of 4 trials done, 3 waiting",
-        "work     [#####---------------] 25% of 1 h 0 min planned; so far 1.5 x that",
+    lines = [line.rstrip() for line in lines_of(status, 100, 24)]
+    assert lines[:7] == [
+        "small: comparison, 1 of 4 trials done, 2 waiting, 1 failed",
         "left     comparison about 10 min 0 s, sweep about 1 h 6 min",
-        "cost     1.23 GPU hours spent, about 3.7 left",
-        "run by   a scheduler, last sign of life 4 s ago",
+        "failed   70000000  none tiny-25k seed 7: RuntimeError: boom (the same error twice)",
+        "waiting  2 for a free slot",
+        "run by   a scheduler, last sign of life 2 min 4 s ago",
+        "work     [#####---------------] 25% of 1 h 0 min planned; so far 1.5 x that",
+        "         1.23 GPU hours spent, about 3.7 left",
     ]
 
 
@@ -123,7 +139,7 @@ def test_whatever_the_sweep_the_screen_is_not_left(width, height, names):
     status = status_of(
         *cells,
         failed=[failure(number, "RuntimeError: " + "a long story " * 20) for number in range(9)],
-        waiting=[{"reason": f"for reason {number}", "trials": 3} for number in range(9)],
+        waiting=[waiting(f"for reason {number}", 3) for number in range(9)],
     )
     lines = lines_of(status, width, height)
     assert len(lines) <= height
@@ -135,14 +151,22 @@ def test_where_lines_are_short_rows_in_which_something_happens_stay():
     cells[20] = cell("rung-20", "none", running=1, completed=1, loss=3.9)
     shown = lines_of(status_of(*cells, failed=[failure(0)]), 80, 20)
     assert any(line.startswith("rung-20 ") for line in shown)
-    assert any("more lines" in line for line in shown)
-    assert any("RuntimeError: boom (the same error twice)" in line for line in shown)
+    assert any("more rows" in line for line in shown)
+    assert "RuntimeError: boom (the same error twice)" in " ".join(" ".join(shown).split())
 
 
-def test_many_arms_become_rows():
-    cells = [cell(rung, f"arm-{n}", completed=1, loss=4.0) for rung in RUNGS for n in range(12)]
-    lines = lines_of(status_of(*cells), 80, 24)
-    assert sum(line.startswith("arm-") for line in lines) == 12
+def test_arms_that_do_not_fit_beside_the_others_follow_below():
+    cells = [cell(rung, f"arm-{n}", completed=1, loss=4 + n / 100) for rung in RUNGS for n in range(12)]
+    text = screen([status_of(*cells)], 80, 24).plain
+    assert all(f"arm-{n}" in text and text.count(f"{4 + n / 100:.4f}") == len(RUNGS) for n in range(12))
+
+
+def test_what_does_not_fit_is_counted():
+    failures = [failure(number) for number in range(9)]
+    text = screen([status_of(cell("tiny-25k", "none", failed=9), failed=failures)], 80, 24).plain
+    assert "and 6 more" in text
+    assert "seed 8" in screen([status_of(cell("tiny-25k", "none", failed=9), failed=failures)], 80).plain
+    assert "more lines; all of them: scalevec status" in lines_of(status_of(*[]), 80, 2)[-1]
 
 
 def test_names_cannot_command_the_terminal():

@@ -91,7 +91,7 @@ def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir
     (report,) = status(runs_dir)
     assert report["states"] == {"completed": 2, "pending": 3, "unreadable": 1}
     assert "events.jsonl" in report["problems"][directory.trial_id]
-    assert f"{directory.trial_id[:12]} unreadable" in looking.status(None, runs_dir).text
+    assert f"{directory.trial_id[:8]} unreadable" in looking.status(None, runs_dir).text
 
 
 def test_status_of_a_sweep_that_is_not_there(runs_dir):
@@ -102,7 +102,7 @@ def test_status_of_a_sweep_that_is_not_there(runs_dir):
 def test_an_older_index_is_made_anew_and_that_is_said(runs_dir, tmp_path, capsys):
     status(runs_dir)
     set_version(f"sqlite:///{tmp_path}/index.sqlite", SCHEMA_VERSION - 1)
-    assert "2 completed" in looking.status(None, runs_dir).text
+    assert "2 of 6 trials done" in looking.status(None, runs_dir).text
     assert f"older version ({SCHEMA_VERSION - 1}); it is rebuilt" in capsys.readouterr().err
 
 

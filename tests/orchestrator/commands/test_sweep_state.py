@@ -10,11 +10,11 @@ from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import missing, screen
 from scalevec.orchestrator.commands.look.status import status as show_status
-from scalevec.orchestrator.commands.look.sweep_state import LookMemory, sweep_statuses
+from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling import ownership
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
-from scalevec.results.claims import acquire
+from scalevec.results.claims import ClaimObserver, acquire
 from scalevec.results.run_directory import RunDirectory
 
 NAME = "simulated"
@@ -34,8 +34,8 @@ def runs_dir(tmp_path):
     return tmp_path / "runs"
 
 
-def cells_of(runs_dir, memory=None) -> dict:
-    (status,) = sweep_statuses(NAME, runs_dir, memory)
+def cells_of(runs_dir) -> dict:
+    (status,) = sweep_statuses(NAME, runs_dir)
     return {(cell["rung"], cell["arm"]): cell for cell in status["cells"] if cell["stage"] == "comparison"}
 
 
@@ -77,7 +77,9 @@ def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage
     tuning.write_members(tuning.members())
     (status,) = sweep_statuses(NAME, tmp_path)
     assert (status["trials"], status["to_come"], missing(status), status["stage"]) == (4, 8, 12, "tuning")
-    assert {"reason": "for the rates that tuning chooses", "trials": 8} in status["waiting"]
+    assert {each["reason"]: each["trials"] for each in status["waiting"]}[
+        "for the rates that tuning chooses"
+    ] == 8
     planned = sum(entry["planned_s"] for entry in (*tuning.folder.members(), *tuning.folder.to_come()))
     assert status["plan"]["planned_s"] == pytest.approx(planned)
     assert status["cost"] == {"unit": "core hours", "spent": 0.0, "left": pytest.approx(planned / 3600)}
@@ -100,7 +102,7 @@ def test_a_failed_trial_shows_its_error_before_the_rule_that_gave_it_up(runs_dir
     directory.append_event("failed", cause="error", reason="3 attempts without a new checkpoint")
     text = show_status("small", runs_dir).text
     cause = "RuntimeError: no such layer (3 attempts without a new checkpoint)"
-    assert f"failed: none a seed 0: {cause}" in text
+    assert f"failed   {directory.trial_id[:8]}  none a seed 0: {cause}" in text
 
 
 def test_without_an_error_on_record_the_last_line_of_the_log_tells(runs_dir):
@@ -113,7 +115,9 @@ def test_without_an_error_on_record_the_last_line_of_the_log_tells(runs_dir):
 
 def test_the_reasons_for_which_trials_wait(runs_dir):
     (status,) = sweep_statuses("small", runs_dir)
-    assert status["waiting"] == [{"reason": "for somebody to run the sweep", "trials": 2}]
+    assert status["waiting"] == [
+        {"reason": "for somebody to run the sweep", "trials": 2, "jobs": [], "remedy": ""}
+    ]
     directory_of(runs_dir, "none", 1).append_event("pending", cause="out_of_memory")
     claim = acquire(ownership.owner_directory(runs_dir, "small"), {})
     (status,) = sweep_statuses("small", runs_dir)
@@ -154,7 +158,8 @@ def test_a_running_trial_shows_its_step_loss_and_rate(runs_dir):
     (status,) = sweep_statuses("small", runs_dir)
     claim.release()
     shown = screen([status], 80).plain
-    assert "running  none a seed 0  step 4/10  loss 3.5000  1,200 tokens/s" in shown
+    name = directory.trial_id[:8]
+    assert f"running  {name}  none a seed 0  step 4/10  loss 3.5000  1,200 tokens/s" in shown
     assert json.loads(json_line(status))["running"][0]["loss"] == 3.5
 
 
@@ -163,12 +168,12 @@ def test_time_is_estimated_between_two_trials_too(runs_dir):
     record_sweep(runs_dir, "small", members)
     owner = acquire(ownership.owner_directory(runs_dir, "small"), {})
     directory: RunDirectory = directory_of(runs_dir, "none", 0)
-    memory = LookMemory()
+    observer = ClaimObserver()
     worker = acquire(directory, {})
     directory.append_event("running", attempt=1)
-    sweep_statuses("small", runs_dir, memory)
+    sweep_statuses("small", runs_dir, observer)
     worker.release()
     complete(directory)
-    (status,) = sweep_statuses("small", runs_dir, memory)
+    (status,) = sweep_statuses("small", runs_dir, observer)
     owner.release()
     assert (status["running"], status["seconds_left"], status["sweep_seconds_left"]) == ([], 10.0, 10.0)

@@ -1,7 +1,6 @@
 """``status --watch`` ends when every trial has a result or nobody runs the sweep, and says which."""
 
 import json
-import sys
 
 import pytest
 
@@ -108,12 +107,3 @@ def test_as_json_each_change_is_a_line(runs_dir, capsys):
         {"completed": 1, "pending": 1},
     ]
     assert [line["owned"] for line in lines] == [True, True, False]
-
-
-def test_the_lines_of_json_need_no_terminal_to_move_in(runs_dir, capsys, monkeypatch):
-    begin(runs_dir)
-    complete(directory_of(runs_dir, "none", 0))
-    monkeypatch.setitem(sys.modules, "rich.live", None)
-    watched(runs_dir, source="small", as_json=True)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["states"] == {"completed": 1, "pending": 1}
