@@ -104,7 +104,6 @@ class AnalysisOptions:
     c_convention: CConvention = _option("6nd", "FLOPs that C counts.", C_CONVENTIONS)
     unit: Unit = _option("auto", "Unit of the losses.", UNITS)
     margin: float | None = _option(None, "Difference within which arms are equivalent, in nats/token.")
-    weights: str | None = _option(None, "Column of the weights of the points of a fit.")
     looks: tuple[int, ...] | None = _option(
         None, "Numbers of seeds at which the arms are judged, declared before the first result."
     )
@@ -201,7 +200,6 @@ class OptionChanges(TypedDict, total=False):
     c_convention: CConvention
     unit: Unit
     margin: float | None
-    weights: str | None
     looks: tuple[int, ...] | None
     repeated_seeds: RepeatedSeeds
     settings: tuple[str, ...] | None

@@ -43,7 +43,6 @@ WITHDRAWN = (
 EXAMPLES = (
     Example("loss", "removal-tuned", "laws, their bands, what was held out, and what is left"),
     Example("loss", "scaling", "budgets side by side", "page"),
-    Example("loss", "overhead", "trials of one size"),
     Example("differences", "removal-tuned", "a panel for each arm"),
     Example("differences", "mixture", "one arm at several sizes"),
     Example("differences", "theory", "settings with long names", "page"),

@@ -1,4 +1,4 @@
-"""Loss against size or compute with the fitted laws and what is left of them; at one size, loss by arm."""
+"""Loss against size or compute with the fitted laws, and what is left of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
-from scalevec.analysis.figures.panels import Drawing, Key, Panel, strips
+from scalevec.analysis.figures.panels import Drawing, Key, Panel
 from scalevec.analysis.figures.style import draw_curve, draw_points
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.hold_out import held_rows
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
-STEPS = 60
-"""Points of a curve."""
 Laws = Mapping[str, FittedArm]
 """By arm."""
 
@@ -35,11 +33,11 @@ def draw_loss(data: FigureInput) -> Drawing:
     """Draw the loss of completed trials against N, D or C, with each arm's law and its band.
 
     Each setting in which the law can stand has a column: above the losses, below their residuals to the
-    reference's law. Trials of one size have no axis of sizes: their losses stand arm by arm.
+    reference's law. Raises :class:`DataError` where all trials have one size.
     """
     parts = _parts(data)
     if not any(np.ptp(_x(part.completed, data.trials.options)) for part in parts.values()):
-        return _strips(data, {name: part.completed for name, part in parts.items()})
+        raise DataError("the trials have one size: the figure differences shows them")
     return _drawing(data, parts, {name: _laws(part)[0] for name, part in parts.items()}, 1.0)
 
 
@@ -157,7 +155,7 @@ def _panel(
             names = None if over else trial_names(rows, data.trials.varying_settings)
             draw_points(axis, x, y, style, names)
             for curve in curves.get(arm, ()):
-                at = {name: curve[name].to_numpy(float) for name in values}
+                at = {name: curve[options.x if name == "x" else name].to_numpy(float) for name in values}
                 y, *ends = (_over(over, at, curve[name].to_numpy(float)) for name in ("value", "low", "high"))
                 draw_curve(
                     axis, curve["drawn at"].to_numpy(float), y, ends, style, curve["decades"].to_numpy() > 0
@@ -187,22 +185,10 @@ def _over(other: FittedArm | None, at: Mapping[str, FloatArray], loss: FloatArra
 
 
 def _curves(law: FittedArm, farthest: float) -> list[pd.DataFrame]:
-    """Return the law with its band, and with that of a further run too where it is asked beyond the data.
-
-    What :meth:`FittedArm.predict` gives at the points of a curve, its variables by their names in the law,
-    with ``drawn at``, the place on the axis; nothing at less compute than any run had.
-    """
-    name, seen = law.axis
-    # Along one ratio compute is the square of N and of D.
-    first = (seen.min() / seen.max()) ** (1 if name == "C" else 2)
-    line = law.line({f"{factor:.9g}": factor for factor in np.geomspace(first, farthest, STEPS)})
-    at = {variable: line[law.shown(variable)] for variable in law.law.points.law.variables}
-    at["drawn at"] = line[name] if name in line else 6 * line["N"] * line["D"]
-    curves = []
-    for interval in ("law", "run") if farthest > 1 else ("law",):
-        curve = law.predict(line, interval).assign(**at)
+    """Return the law with its band, and with that of a further run too where it is asked beyond the data."""
+    curves = [law.curve(farthest, interval) for interval in (("law", "run") if farthest > 1 else ("law",))]
+    for curve in curves:  # at less compute than any run had it says nothing
         curve.loc[curve["decades"] < 0, ["value", "low", "high"]] = np.nan
-        curves.append(curve)
     return curves
 
 
@@ -219,21 +205,3 @@ def trial_names(rows: pd.DataFrame, settings: list[str]) -> list[str]:
         trial = f" (trial {str(row['trial_id'])[:12]})" if "trial_id" in row else ""
         names.append(f"{', '.join(map(str, where))}, seed {row['seed']}: {row['loss']:.4f}{trial}")
     return names
-
-
-def _strips(data: FigureInput, parts: Mapping[str, pd.DataFrame]) -> Drawing:
-    """Draw the losses of each arm on a line of their own, with their mean as a stroke."""
-    options, settings = data.trials.options, data.trials.varying_settings
-    panels: dict[Key, Panel] = {}
-    for name, rows in parts.items():
-        of_arms = {arm: rows[rows["arm"] == arm] for arm in data.trials.arms if arm in set(rows["arm"])}
-        losses = {arm: of_arm["loss"].to_numpy(float) for arm, of_arm in of_arms.items()}
-        names = {arm: trial_names(of_arm, settings) for arm, of_arm in of_arms.items()}
-        panels["", name] = strips(losses, names, data.styles)
-    on_axes = " Each panel has an axis of its own." * (len(parts) > 1)
-    caption = (
-        f"{loss_name(options.y, options.unit).capitalize()} of {sum(map(len, parts.values()))} trials of one "
-        f"size, arm by arm; strokes: means over seeds.{on_axes}"
-    )
-    label, height = named_with_unit(options.y, options.unit), 0.3 * len(data.trials.arms) + 0.5
-    return Drawing(panels, (label, ""), caption, {}, height=height, share=("none", "none"))

@@ -11,7 +11,6 @@ from scalevec.analysis.figures.style import (
     LETTER,
     ArmStyle,
     Medium,
-    draw_points,
     font_points,
     round_ticks,
     title,
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scalevec.analysis.data.tidy import FloatArray
 
 Key = tuple[str, str]
 """The row and the column of a panel; either may be empty."""
@@ -136,18 +134,6 @@ def paged(names: Iterable[Any], most: int) -> list[list[Any]]:
     every = list(names)
     n_pages = max(1, -(-len(every) // most))
     return [[every[at] for at in part] for part in np.array_split(np.arange(len(every)), n_pages)]
-
-
-def strips(values: Mapping[str, "FloatArray"], names: Mapping[str, Sequence[str]], styles: Any) -> Panel:
-    """Return a panel of the values of each arm on a line of their own, with their mean as a stroke."""
-
-    def draw(axis: "Axes") -> None:
-        for y, (arm, of_arm) in enumerate(values.items()):
-            draw_points(axis, of_arm, np.full(len(of_arm), y), styles[arm], names[arm])
-            axis.plot([of_arm.mean()] * 2, [y - 0.36, y + 0.36], color=styles[arm].color)
-        name_lines(axis, list(values))
-
-    return draw
 
 
 def name_lines(axis: "Axes", names: Sequence[str]) -> None:

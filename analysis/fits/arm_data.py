@@ -81,8 +81,7 @@ class ArmData:
     def part(self, which: BoolArray) -> "ArmData":
         """The data of the points ``which`` [points]; the rows of optima stay together."""
         variables = {name: values[which] for name, values in self.points.variables.items()}
-        weights = None if self.points.weights is None else self.points.weights[which]
-        points = points_of(self.points.law, variables, weights)
+        points = points_of(self.points.law, variables)
         rows = self.rows if self.optima else self.rows[which]
         labels = self.labels[which]
         return dataclasses.replace(self, rows=rows, points=points, y=self.y[which], labels=labels)
@@ -124,18 +123,13 @@ def data_of_rows(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmD
     variables = {
         name: variable_of(rows, options.x if name == "x" else name, options) for name in law.variables
     }
-    weights = rows[options.weights].to_numpy(float) if options.weights else None
-    points, size = points_of(law, variables, weights), variable_of(rows, rung_size(options), options)
+    points, size = points_of(law, variables), variable_of(rows, rung_size(options), options)
     labels = pd.DataFrame({"rung": rows["rung"].astype(str), "size": size, "cluster": rows[options.cluster]})
     return ArmData(arm, rows, points, rows[options.y].to_numpy(float), labels, options)
 
 
 def _data_of_optima(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmData:
     law = law_named(options.law)
-    if options.weights:
-        raise DataError(
-            f"weights is {options.weights!r}; law {law.name} is fitted to optima: allowed is none"
-        )
     of_budgets = optima(rows, options)
     kept = [optimum for optimum in of_budgets if not optimum.censored]
     budgets, sizes = (np.array([getattr(o, name) for o in kept], float) for name in ("budget", "n_star"))
@@ -157,5 +151,4 @@ def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:
     if not law.per_arm:
         return [fit_identified(data.points, data.y, data.options, data.arm) for data in arms]
     points = [(data.points.variables, data.y) for data in arms]
-    joint = joint_fit(points, law, options, [data.points.weights for data in arms])
-    return [joint] * len(arms)
+    return [joint_fit(points, law, options)] * len(arms)

@@ -24,7 +24,7 @@ def needed_columns(options: AnalysisOptions) -> list[str]:
     read = {"N": ["n_params"], "D": ["n_tokens"], "C": of_compute}
     ordered = [*filter(names.__contains__, VARIABLES), *sorted(names - VARIABLES.keys())]
     columns = [column for name in ordered for column in read.get(name, [name])]
-    return list(dict.fromkeys([options.y, *columns, options.weights or options.y]))
+    return list(dict.fromkeys([options.y, *columns]))
 
 
 def with_given_compute(options: AnalysisOptions, table: pd.DataFrame) -> AnalysisOptions:

@@ -174,5 +174,5 @@ def lack_of_fit(points: Points, loss: FloatArray) -> LackOfFit | None:
 
 def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
     """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
-    repeated = data.independent and not (data.repetitions[0] or data.options.weights or data.optima)
+    repeated = data.independent and not (data.repetitions[0] or data.optima)
     return lack_of_fit(fitted.points, fitted.y) if repeated else None

@@ -124,11 +124,10 @@ def replicates(
 
 def _suitable(fit: FittedLaw, n_clusters: int, *, repeated: bool, seeded: bool) -> Interval:
     """The method for a design, which may still carry none; ``repeated``: its clusters repeat each other."""
-    # Weights say that the noise of points may differ, as only whole runs' own residuals allow.
-    weighed, n_points = fit.points.weights is not None, len(fit.y)
-    if repeated and not weighed:
+    n_points = len(fit.y)
+    if repeated:
         return "seed-t"
-    if n_clusters < n_points or weighed:
+    if n_clusters < n_points:
         return "cluster-t"
     return "seed-t" if seeded and n_points > len(np.unique(fit.points.cells)) else "residual-t"
 

@@ -33,6 +33,7 @@ from scalevec.analysis.statistics.noise import t_quantile
 
 FACTORS = {"at the largest C": 1.0, "at twice the largest C": 2.0, "at ten times the largest C": 10.0}
 """Where a law is asked if nobody says where."""
+CURVE_POINTS = 60
 COLUMNS = {"N": "n_params", "D": "n_tokens", "C": "flops"}
 """The columns of a table of points beside N, D and C themselves."""
 ALTERNATIVES = (("power", "power-floor"), ("chinchilla", "gadre", "kaplan"))
@@ -106,6 +107,18 @@ class FittedArm:
             power = 1.0 if name == "C" else 0.5
             table[name] = [values[largest] * factor**power for factor in factors.values()]
         return table
+
+    def curve(self, factor: float, interval: Kind = "law") -> pd.DataFrame:
+        """The law from its smallest point to ``factor`` times the largest compute, as :meth:`predict` does.
+
+        ``drawn at`` is the place of each point on the :attr:`axis`.
+        """
+        name, seen = self.axis
+        # Along one ratio compute is the square of N and of D.
+        first = (seen.min() / seen.max()) ** (1 if name == "C" else 2)
+        line = self.line({f"{at:.9g}": float(at) for at in np.geomspace(first, factor, CURVE_POINTS)})
+        at = line[name] if name in line else 6 * line["N"] * line["D"]
+        return self.predict(line, interval).assign(**{"drawn at": at})
 
     @property
     def axis(self) -> tuple[str, FloatArray]:

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FLAT = (
-    *("law", "x", "y", "where", "weights", "level", "seed", "loss", "delta", "residual"),
+    *("law", "x", "y", "where", "level", "seed", "loss", "delta", "residual"),
     *("n_convention", "c_convention", "unit"),
 )
 """The options that stand among the fields of a fit in JSON."""
-_STEPS = 61
-"""Points of a curve that is drawn."""
 
 
 @dataclass(frozen=True)
@@ -158,15 +156,10 @@ class Fit:
         from matplotlib import pyplot as plt
 
         axes = ax or plt.subplots()[1]
-        name, seen = self.fitted.axis
-        # Along one ratio compute is the square of N and of D.
-        smallest = (seen.min() / seen.max()) ** (1 if name == "C" else 2)
-        line = self.fitted.line({f"{at:.6g}": float(at) for at in np.geomspace(smallest, factor, _STEPS)})
-        predicted = self.fitted.predict(line)
-        at = predicted[name] if name in predicted else 6 * predicted["N"] * predicted["D"]
-        (drawn,) = axes.plot(at, predicted["value"], color=color, label=self.arm)
-        colour = drawn.get_color()
-        axes.fill_between(at, predicted["low"], predicted["high"], color=colour, alpha=0.2, linewidth=0)
+        (name, seen), curve = self.fitted.axis, self.fitted.curve(factor)
+        (drawn,) = axes.plot(curve["drawn at"], curve["value"], color=color, label=self.arm)
+        colour, band = drawn.get_color(), (curve["low"], curve["high"])
+        axes.fill_between(curve["drawn at"], *band, color=colour, alpha=0.2, linewidth=0)
         axes.plot(seen, self.fitted.data.y, "o", color=colour, markersize=4)
         axes.set(xscale="log", yscale="log", xlabel=name, ylabel=self.options.y)
         return axes
@@ -228,7 +221,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         size = f"N* {o.n_star:.4g}, D* {o.d_star:.4g} ({ratio})" if o.n_star else f"censored: {o.censored}"
         yield f"C {o.budget:.4g}: {size}"
     yield from held_out_lines(fit.hold_out)
-    yield fit.conventions + (f"; weights: {fit.options.weights}, of mean one" if fit.options.weights else "")
+    yield fit.conventions
     yield from (f"warning: {warning}" for warning in fit.warnings)
 
 

@@ -147,14 +147,11 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = markup.Words()
-    named = ("powers", "formula", "anchor")
-    environment.filters.update({name: getattr(markup, name) for name in named})
-    environment.filters.update(csv=_csv, linked=words.linked)
+    environment.filters.update(powers=markup.powers, formula=markup.formula, csv=_csv)
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     # What a page's policy calls a script by, so that no other one runs.
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals.update(words=words, script=script, script_hash=script_hash)
+    environment.globals.update(script=script, script_hash=script_hash)
     return environment
 
 

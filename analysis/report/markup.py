@@ -1,4 +1,4 @@
-"""Text as markup of a page: powers of ten, formulas as MathML, words linked to the glossary."""
+"""Text as markup of a page: powers of ten, formulas as MathML."""
 
 import ast
 import re
@@ -6,11 +6,8 @@ import re
 from markupsafe import Markup, escape
 
 from scalevec.analysis.formula.expressions import read
-from scalevec.analysis.report.glossary import MEANINGS
 from scalevec.analysis.tables.render import POWER_OF_TEN
 
-_WORD = re.compile(rf"\b({'|'.join(map(re.escape, MEANINGS))})s?\b", re.IGNORECASE)
-_WORDS = {word.lower(): word for word in MEANINGS}
 _GREEK = dict(zip(("alpha", "beta", "gamma", "delta", "eta", "lambda"), "αβγδηλ", strict=True))
 _STRENGTH: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2}
 _SIGN: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "\N{INVISIBLE TIMES}"}
@@ -24,33 +21,6 @@ def powers(text: object) -> Markup:
 def _power(number: re.Match[str]) -> str:
     factor, sign = f"{float(number[1]):.3g}", "−" if number[2] == "-" else ""
     return f"{'' if factor == '1' else f'{factor} × '}10<sup>{sign}{number[3]}</sup>"
-
-
-class Words:
-    """The words of a page that are explained at its end; ``used`` are those that were linked."""
-
-    def __init__(self) -> None:
-        self.used: set[str] = set()
-
-    def linked(self, text: object) -> Markup:
-        """``text`` as markup, with a link to the meaning of each known word where it first stands."""
-        return Markup(_WORD.sub(self._link, str(powers(text))))
-
-    def _link(self, match: re.Match[str]) -> str:
-        word = _WORDS[match[1].lower()]
-        if word in self.used:
-            return match[0]
-        self.used.add(word)
-        return f'<a class="term" href="#{anchor(word)}">{match[0]}</a>'
-
-    def meanings(self) -> dict[str, str]:
-        """The linked words with their meanings, in alphabetical order."""
-        return {word: meaning for word, meaning in MEANINGS.items() if word in self.used}
-
-
-def anchor(word: str) -> str:
-    """The id of a word's meaning."""
-    return f"word-{word.lower().replace(' ', '-')}"
 
 
 def formula(text: str) -> Markup:

@@ -163,7 +163,7 @@ def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> Fitte
     if points.n_points > MOST_POINTS:
         return _fit(points, y, options)
     law, criterion = points.law, (options.loss, options.delta, options.residual)
-    arrays = [y, points.weights, points.groups, *points.variables.values()]
+    arrays = [y, points.groups, *points.variables.values()]
     data = [None if array is None else array.tobytes() for array in arrays]
     key = (law.name, law.written.text, *points.variables, *criterion, *data)
     if key not in _KEPT:
@@ -191,13 +191,8 @@ def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     return FittedLaw(points, y, options, solution.rows(np.argsort(squares, kind="stable")), equal)
 
 
-def joint_fit(
-    arms: Sequence[PointsOfArm],
-    law: Law,
-    options: AnalysisOptions,
-    weights: Sequence[FloatArray | None] = (None,),
-) -> FittedLaw:
-    """Fit all arms at once; each keeps the law's ``per_arm``. ``weights`` are of each arm's points.
+def joint_fit(arms: Sequence[PointsOfArm], law: Law, options: AnalysisOptions) -> FittedLaw:
+    """Fit all arms at once; each keeps the law's ``per_arm``.
 
     Raises :class:`DataError` for fewer than two arms, and if not identified.
     """
@@ -205,8 +200,7 @@ def joint_fit(
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
     variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in arms[0][0]}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
-    given = [of_arm for of_arm in weights if of_arm is not None]
-    points = points_of(law, variables, np.concatenate(given) if given else None)
+    points = points_of(law, variables)
     # What leaves a parameter free says more than a number of points, where both are so.
     require_identifiable(points, "all", options.x)
     points = replace(points, groups=groups)

@@ -34,7 +34,7 @@ _SINGULAR = 1e-7
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a fit: ``variables`` name -> [points]; ``weights`` [points], equal without.
+    """The points of a fit: ``variables`` name -> [points].
 
     In a joint fit ``groups`` [points] numbers the arm of each point, and the law's ``per_arm`` have a value
     for each arm. ``sizes`` are the units of theta.
@@ -42,7 +42,6 @@ class Points:
 
     law: Law
     variables: Mapping[str, FloatArray]
-    weights: FloatArray | None = None
     groups: npt.NDArray[np.intp] | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)
 
@@ -91,8 +90,6 @@ class Points:
         log, delta = options.residual == "log", np.inf if options.with_loss().loss == "l2" else options.delta
         values, copies = np.atleast_2d(np.log(y) if log else y), np.ones(self.n_points)
         copies = np.atleast_2d(copies if weights is None else weights)
-        if self.weights is not None:  # a mean of one keeps the objective in the units of one without weights
-            copies = copies * (self.weights / self.weights.mean())
         problem = Problem(self.at, of_arm, values, copies, delta, log)
         first, kinds = self._kinds
         if np.isfinite(delta) or len(first) == self.n_points:
@@ -184,12 +181,12 @@ def _bounded(theta: Jet, size: float, ends: Range | None) -> Jet:
     return add(constant(low), times(constant(high - low), sigmoid(theta)))
 
 
-def points_of(law: Law, variables: Mapping[str, FloatArray], weights: FloatArray | None = None) -> Points:
-    """Return the points of one fit of ``law``; ``weights`` [points].
+def points_of(law: Law, variables: Mapping[str, FloatArray]) -> Points:
+    """Return the points of one fit of ``law``.
 
     Raises :class:`DataError` where the formula divides by zero at a point, or leaves what a function allows.
     """
-    points = Points(law, variables, weights)
+    points = Points(law, variables)
     for node in reversed(list(ast.walk(law.written.tree))):
         part = node
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):

@@ -47,15 +47,13 @@ _METAVARS = {
     "hold_out": "ROWS",
     "cluster": "COLUMN",
     "settings": "COLUMN",
-    "weights": "COLUMN",
 }
 _NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
 """They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
-    "compare": ("interval", "weights"),
-    "report": ("interval", "weights"),
-    "figures": ("interval", "weights"),
-    "table": ("weights",),
+    "compare": ("interval",),
+    "report": ("interval",),
+    "figures": ("interval",),
     "fit": ("repeated_seeds",),
     "predict": ("repeated_seeds",),
 }

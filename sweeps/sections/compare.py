@@ -196,8 +196,8 @@ NO_OPTIONS = fields_model(
     {
         option.name: _field(option, _HINTS[option.name])
         for option in dataclasses.fields(AnalysisOptions)
-        # A comparison chooses the method of its intervals itself, and its pairs count the same.
-        if option.name not in ("interval", "weights")
+        # A comparison chooses the method of its intervals itself.
+        if option.name != "interval"
     },
 )()
 Compare = Annotated[CompareSection, ValidatedAs(type(NO_OPTIONS))]

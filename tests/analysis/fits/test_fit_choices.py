@@ -1,4 +1,4 @@
-"""Fits as their users ask: fixed and bounded parameters, weights, rolling hold-outs, laws side by side."""
+"""Fits as their users ask: fixed and bounded parameters, rolling hold-outs, laws side by side."""
 
 import numpy as np
 import pandas as pd
@@ -61,33 +61,6 @@ def test_intervals_end_at_a_bound():
     assert fit.intervals["alpha"][1] == pytest.approx(bound)
 
 
-@pytest.mark.parametrize("law", ["chinchilla", f"{WRITTEN}; positive E, A, B"])
-def test_whole_weights_are_copies_of_points(law: str):
-    copies = np.tile([1, 3], 12)
-    weighed = fitted(TABLE.assign(w=copies * 5.0), law=law, weights="w")
-    repeated = TABLE.loc[np.repeat(TABLE.index, copies)]
-    repeated = repeated.assign(run=np.arange(len(repeated)))  # else equal rows are one trial
-    assert weighed.parameters == pytest.approx(fitted(repeated, law=law).parameters, rel=1e-6)
-
-
-def test_with_weights_the_interval_is_from_each_runs_own_residuals():
-    fit = fitted(TABLE.assign(w=SIZES), weights="w", bootstrap=40)
-    assert fit.interval_method == "cluster-t"
-    assert fit.hold_out["relative_error"] != fitted().hold_out["relative_error"]
-
-
-def test_whole_weights_of_a_joint_fit_are_copies_of_points():
-    copies = np.tile([1, 3], 12)
-    arms = pd.concat([TABLE.assign(arm="a", w=copies), TABLE.assign(arm="b", w=copies, loss=0.97 * TRUTH)])
-    repeated = arms.iloc[np.repeat(range(48), arms.w)]
-    repeated = repeated.assign(run=np.arange(len(repeated)))
-    weighed, plain = (
-        analysis.fit(table, law="chinchilla-shared", bootstrap=0, loss="l2", **options)["b"].parameters
-        for table, options in ((arms, {"weights": "w"}), (repeated, {}))
-    )
-    assert weighed == pytest.approx(plain, rel=1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -97,12 +70,9 @@ def test_whole_weights_of_a_joint_fit_are_copies_of_points():
         ({"law": "chinchilla; bounds alpha=1:0.1"}, "the low one first"),
         ({"law": "chinchilla; bounds alpha=:"}, "the low one first"),
         ({"law": "chinchilla-shared; fix E=1"}, "takes no fixed or bounded parameters"),
-        ({"law": "isoflop", "weights": "n_tokens"}, "is fitted to optima: allowed is none"),
-        ({"weights": "mass"}, "no column 'mass'"),
-        ({"weights": "run"}, "column 'run', row 1: 0; allowed: finite numbers above zero"),
     ],
 )
-def test_what_cannot_be_fixed_bounded_or_weighed_is_refused(options: dict[str, object], why: str):
+def test_what_cannot_be_fixed_or_bounded_is_refused(options: dict[str, object], why: str):
     with pytest.raises(DataError, match=why):
         fitted(**options)
 

@@ -1,13 +1,9 @@
 """Numbers, formulas and words as a page writes them."""
 
-import re
-
 import pytest
 
 from scalevec.analysis.registry import LAWS
-from scalevec.analysis.report.glossary import MEANINGS
-from scalevec.analysis.report.markup import Words, formula, powers
-from support import CHECKOUT
+from scalevec.analysis.report.markup import formula, powers
 
 
 @pytest.mark.parametrize(
@@ -44,20 +40,3 @@ def test_every_law_is_written_as_mathml(law):
 
 def test_what_is_no_formula_is_shown_as_it_is_written():
     assert formula("L = <A ? B") == "<code>L = &lt;A ? B</code>"
-
-
-def test_a_word_is_linked_where_it_first_stands_and_explained():
-    words = Words()
-    assert words.linked("Carried, carried: <Holm>") == (
-        '<a class="term" href="#word-carried">Carried</a>, carried: '
-        '&lt;<a class="term" href="#word-holm">Holm</a>&gt;'
-    )
-    assert words.linked("carried") == "carried"
-    assert list(words.meanings()) == ["carried", "Holm"]
-
-
-def test_the_page_explains_words_as_the_glossary_does():
-    text = (CHECKOUT / "docs" / "glossary.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| ([^|]+?) \| (.+) \|$", text, re.MULTILINE))
-    plain = {word: re.sub(r"\[([^]]+)\]\([^)]+\)|`", r"\1", rows[word]) for word in MEANINGS}
-    assert plain == MEANINGS
