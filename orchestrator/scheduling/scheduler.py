@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from scalevec.orchestrator.scheduling.outcome import (
     as_event,
     distinct,
     interruption_text,
+    is_of_the_machine,
     turn,
+    what_is_lacking,
 )
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.scheduling.sending import send
@@ -76,6 +79,8 @@ class Scheduler:
         self._waiting: deque[Task] = deque()
         self._outcome = Outcome()
         self._reasons_told: set[str] = set()
+        self._good_rungs: set[str] = set()
+        """Those of which a trial has begun on a machine."""
         self._stop_requests = self._stops_passed_on = 0
         self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
 
@@ -265,6 +270,8 @@ class Scheduler:
         # The lease need not run out where the job is known to be gone; NOT_OWNER says that another holds it.
         if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
             end_claim(directory, attempt, "its job has ended")
+        if attempt:
+            self._good_rungs.add(task.rung)
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
@@ -283,10 +290,12 @@ class Scheduler:
             self._follow(task)
         elif was_called_off(events) or was_ended_by_hand(events, job.token, ended.cause):
             self._call_off(task, events)
-        elif not self._stopping:
-            self._after_fault(job, events, ended)
-        else:
+        elif self._stopping:
             self.progress.interrupted(task)
+        elif not attempt and is_of_the_machine(ended):
+            self._after_lack(job, events, ended)
+        else:
+            self._after_fault(job, events, ended)
 
     def _leave_to(self, others: Collection[str], task: Task) -> None:
         """Another job of the trial waits or runs: what becomes of the trial is for that one to say."""
@@ -319,6 +328,42 @@ class Scheduler:
         self._settled.add(task.trial_id)
         self.trunks.settled(task)
         self._ask_to_end(self.jobs.of(task))
+
+    def _after_lack(self, job: WatchedJob, events: Events, ended: Ended) -> None:
+        """A machine was not ready for ``job``: its own fault where a trial of the rung has begun on another.
+
+        Else nothing more is sent, and what has not begun leaves the queue.
+
+        Raises ``MissingRequirementError``.
+        """
+        task, directory = job.task, self._directory(job.task)
+        lack = what_is_lacking(events, job.token, ended) or directory.last_log_line()
+        waiting = {number: other for number, other in self.jobs.running.items() if not self._has_begun(other)}
+        begun = {other.task.rung for number, other in self.jobs.running.items() if number not in waiting}
+        if task.rung in begun | self._good_rungs:
+            ended = replace(ended, cause="node_failure", message=lack)
+            directory.append_event("pending", job=job.token, **as_event(ended))
+            events = directory.events()
+            self.nodes.learn(task.trial_id, events)
+            self._after_fault(job, events, ended)
+            return
+        for unsent in (job, *waiting.values()):
+            with suppress(CorruptRecordError):  # told when the trial is to be run
+                note = f"the machine of a trial of {task.rung} was not ready"
+                self._directory(unsent.task).append_event(
+                    "pending", cause="not_started", job=unsent.token, note=note
+                )
+        with suppress(MissingRequirementError):  # they find the same when they start
+            self.executor.cancel(waiting.keys())
+        where = f" {ended.node}" if ended.node else ""
+        raise MissingRequirementError(
+            f"the machine{where} lacks what trials of {task.rung} need; nothing more is sent:\n{lack}"
+        )
+
+    def _has_begun(self, job: WatchedJob) -> bool:
+        with suppress(CorruptRecordError, FileNotFoundError):
+            return attempt_of(self._directory(job.task), job.token) > 0
+        return False
 
     def _after_fault(self, job: WatchedJob, events: Events, ended: Ended) -> None:
         task, directory = job.task, self._directory(job.task)
