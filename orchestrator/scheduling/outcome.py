@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from scalevec.orchestrator.attempts.jobs import Task, WorkerExit
+from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.attempts.retry_policy import is_fault
 from scalevec.orchestrator.executors.base import Ended
 
@@ -32,25 +32,6 @@ def as_event(ended: Ended) -> dict[str, Any]:
     cause = ended.cause or ("error" if (ended.exit_code or 0) > 0 else "killed")
     fields = {"cause": cause, "exit_code": ended.exit_code, "node": ended.node, "note": ended.message or None}
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def is_of_the_machine(ended: Ended) -> bool:
-    """Whether a job that claimed no trial ended as no worker does that could have: it lacks something there.
-
-    A launcher, or the interpreter that it starts, has exit codes of its own.
-    """
-    code = ended.exit_code or 0
-    return (
-        ended.cause is None and code > 0 and (code == WorkerExit.MACHINE_LACKS or code not in set(WorkerExit))
-    )
-
-
-def what_is_lacking(events: Events, token: str, ended: Ended) -> str:
-    """Return what the worker of the job ``token`` said, else its executor; empty where neither did."""
-    refusal = next(
-        (event for event in reversed(events) if "lacks" in event and event.get("job") == token), {}
-    )
-    return "\n".join(f"- {problem}" for problem in refusal.get("lacks", [])) or ended.message
 
 
 def distinct(tasks: Iterable[Task]) -> list[Task]:

@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,10 @@ from scalevec.orchestrator.scheduling.outcome import (
     as_event,
     distinct,
     interruption_text,
-    is_of_the_machine,
     turn,
-    what_is_lacking,
 )
 from scalevec.orchestrator.scheduling.patience import Patience
+from scalevec.orchestrator.scheduling.readiness import Readiness
 from scalevec.orchestrator.scheduling.sending import send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
 from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
@@ -45,8 +43,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
 from scalevec.sweeps.trainers.any_trial import semantic_fields
 
-POLL_S = 0.2
-FOREIGN_POLL_S = 1.0
+POLL_S, FOREIGN_POLL_S = 0.2, 1.0
 CANCEL_POLL_S = 3.0
 QUEUE_CANCEL_POLL_S = 30.0
 """Where ``cancel`` itself reaches the jobs: this one finds those that were sent in that very moment."""
@@ -66,21 +63,18 @@ class Scheduler:
         """``may_send`` is asked before each submission: False once the sweep is cancelled."""
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
         self.may_send, self._private_dir = may_send, private_dir
-        self.observer = ClaimObserver()
-        self.nodes = NodeWatch()
+        self.observer, self.nodes = ClaimObserver(), NodeWatch()
         registered = EXECUTORS[executor.name]
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
         self.jobs = WatchedJobs(runs_dir, executor)
-        self.patience = Patience(progress.message)
+        self.patience, self._outcome = Patience(progress.message), Outcome()
         self._settled: set[str] = set()
         self._foreign: list[Task] = []
         """Trials that a worker of another scheduler owns."""
         self._waiting: deque[Task] = deque()
-        self._outcome = Outcome()
         self._reasons_told: set[str] = set()
-        self._good_rungs: set[str] = set()
-        """Those of which a trial has begun on a machine."""
+        self.readiness = Readiness(self.jobs)
         self._stop_requests = self._stops_passed_on = 0
         self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
 
@@ -270,8 +264,7 @@ class Scheduler:
         # The lease need not run out where the job is known to be gone; NOT_OWNER says that another holds it.
         if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
             end_claim(directory, attempt, "its job has ended")
-        if attempt:
-            self._good_rungs.add(task.rung)
+        self.readiness.learn(job, attempt)
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
@@ -292,10 +285,8 @@ class Scheduler:
             self._call_off(task, events)
         elif self._stopping:
             self.progress.interrupted(task)
-        elif not attempt and is_of_the_machine(ended):
-            self._after_lack(job, events, ended)
         else:
-            self._after_fault(job, events, ended)
+            self._after_fault(job, *self.readiness.judged(job, events, ended, has_begun=attempt > 0))
 
     def _leave_to(self, others: Collection[str], task: Task) -> None:
         """Another job of the trial waits or runs: what becomes of the trial is for that one to say."""
@@ -328,42 +319,6 @@ class Scheduler:
         self._settled.add(task.trial_id)
         self.trunks.settled(task)
         self._ask_to_end(self.jobs.of(task))
-
-    def _after_lack(self, job: WatchedJob, events: Events, ended: Ended) -> None:
-        """A machine was not ready for ``job``: its own fault where a trial of the rung has begun on another.
-
-        Else nothing more is sent, and what has not begun leaves the queue.
-
-        Raises ``MissingRequirementError``.
-        """
-        task, directory = job.task, self._directory(job.task)
-        lack = what_is_lacking(events, job.token, ended) or directory.last_log_line()
-        waiting = {number: other for number, other in self.jobs.running.items() if not self._has_begun(other)}
-        begun = {other.task.rung for number, other in self.jobs.running.items() if number not in waiting}
-        if task.rung in begun | self._good_rungs:
-            ended = replace(ended, cause="node_failure", message=lack)
-            directory.append_event("pending", job=job.token, **as_event(ended))
-            events = directory.events()
-            self.nodes.learn(task.trial_id, events)
-            self._after_fault(job, events, ended)
-            return
-        for unsent in (job, *waiting.values()):
-            with suppress(CorruptRecordError):  # told when the trial is to be run
-                note = f"the machine of a trial of {task.rung} was not ready"
-                self._directory(unsent.task).append_event(
-                    "pending", cause="not_started", job=unsent.token, note=note
-                )
-        with suppress(MissingRequirementError):  # they find the same when they start
-            self.executor.cancel(waiting.keys())
-        where = f" {ended.node}" if ended.node else ""
-        raise MissingRequirementError(
-            f"the machine{where} lacks what trials of {task.rung} need; nothing more is sent:\n{lack}"
-        )
-
-    def _has_begun(self, job: WatchedJob) -> bool:
-        with suppress(CorruptRecordError, FileNotFoundError):
-            return attempt_of(self._directory(job.task), job.token) > 0
-        return False
 
     def _after_fault(self, job: WatchedJob, events: Events, ended: Ended) -> None:
         task, directory = job.task, self._directory(job.task)
