@@ -3,8 +3,8 @@
 ``python benchmarks/overhead.py [--executors local ray slurm] [--rounds R] [--trials N] [--json FILE]`` prints
 a Markdown table. In each round every executor and its peer take turns, twice: with one trial (how long until
 its first training step: by the real worker, with the executor's default settings, after the check of a kept
-preflight and snapshot) and with N trials whose process only writes a result (this process's own time, and the
-clock, for each). The peers run a command by ``subprocess``, in a task of Ray, and in job arrays of submitit,
+snapshot) and with N trials whose process only writes a result (this process's own time, and the clock, for
+each). The peers run a command by ``subprocess``, in a task of Ray, and in job arrays of submitit,
 the cluster's SLURM being the one whose commands are on the PATH. They keep no record, claim nothing, find no
 trial done before, and start none again: so figures of many trials compare unlike work.
 """

@@ -41,10 +41,6 @@ class TryLaterError(MissingRequirementError):
         self.sent = dict(sent or {})
 
 
-class CheckInterruptedError(TryLaterError):
-    """A preflight job was interrupted before it could say anything of its machine; another one may."""
-
-
 class ClusterLostError(MissingRequirementError):
     """A cluster that was there answers no more; what ran on it may go on from its checkpoints elsewhere."""
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 _RUNS = re.compile(
     r"(?s)(?:(.*?/|)(?=(?:trials|trunks)/[0-9a-f]{2}/[0-9a-f]{64}(?:/|$)|trainers/[0-9a-f]{32}\.json$)"
-    r"|(.*/|)(?=(?:sweeps|preflight)/[^/]+(?:/(?!\.scalevec-id$)|$)))"
+    r"|(.*/|)(?=sweeps/[^/]+(?:/(?!\.scalevec-id$)|$)))"
 )
 """Matches RUNS_DIR in the path of something in it; not in that of its id: it may be called sweeps/runs."""
 _READ_AT_ONCE = re.compile(r"/trials/[0-9a-f]{2}/[0-9a-f]{64}/(?!trial\.json)[^/]+$")

@@ -26,7 +26,7 @@ from typing import Any
 from scalevec.results.files import CorruptRecordError, read_bytes_if_any, write_once
 
 RUNS_ID = ".scalevec-id"
-_HOLDS_RUN_DIRECTORIES = ("trials", "sweeps", "preflight")
+_HOLDS_RUN_DIRECTORIES = ("trials", "sweeps")
 _ID = re.compile(rb"[0-9a-f]{32}\n")
 
 

@@ -30,9 +30,10 @@ class WorkerExit(IntEnum):
 
     RESULT = 0
     ERROR = 1
-    REFUSED = 2
     FOREIGN_CODE = 3
     """The code that it was sent with is not there, has changed, or other code came before it."""
+    MACHINE_LACKS = 69
+    """The machine is not ready for the trial (``worker.preflight``), which was not begun."""
     NO_SPACE = 74
     """The disk (or its quota) is full; trying again at once would fail again."""
     STOPPED = 75
@@ -118,10 +119,6 @@ class Job:
     """What the worker writes into its claim; empty where none is made."""
     options: RunOptions = field(default_factory=RunOptions)
     """How the command trains, for an executor that stands in for it."""
-    role: str = ""
-    """What the job is for, where that is not to train: it is in the job's name."""
-    after: tuple[str, ...] = ()
-    """Numbers of jobs that have to end well before this one may start."""
 
     @property
     def log(self) -> Path:

@@ -51,8 +51,9 @@ class CompileChoice:
 class CompiledCells:
     """The choices of one sweep; nothing is read before the first is asked for.
 
-    ``sent_away``: trials go to machines of which nobody knows here whether they have a compiler; a preflight
-    looks. ``gpus_elsewhere``: this machine has none, so that what is for a GPU is compiled where it goes.
+    ``sent_away``: trials go to machines of which nobody knows here whether they have a compiler; their
+    workers look. ``gpus_elsewhere``: this machine has none, so that what is for a GPU is compiled where it
+    goes.
     """
 
     def __init__(self, run: "SweepRun") -> None:
@@ -66,11 +67,6 @@ class CompiledCells:
     def choices(self) -> list[CompileChoice]:
         """One for each rung and setting."""
         return list(self._choices.values())
-
-    def device(self, rung: str) -> str:
-        """For which device trials of ``rung`` are compiled; empty where none is."""
-        compiled = any(choice.compiled and choice.rung == rung for choice in self.choices())
-        return self._run.options(rung).device if compiled else ""
 
     def keep(self) -> None:
         """Write the choices down. Raises ``MissingRequirementError`` where ``always`` cannot be had here."""

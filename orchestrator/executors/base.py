@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Ended:
     """A job that is over. ``exit_code`` is negative for a signal; None if nobody knows.
 
+    It is ``WorkerExit.MACHINE_LACKS`` where what comes before the worker failed.
+
     ``cause`` is what the executor itself knows of an end without a result (one of
     ``retry_policy.INTERRUPTIONS``, ``out_of_memory``, ``cancelled`` or ``not_started``);
     what the worker wrote into the run directory counts before it. ``message`` is in the executor's own words.

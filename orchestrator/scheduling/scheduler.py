@@ -34,6 +34,7 @@ from scalevec.orchestrator.scheduling.outcome import (
     turn,
 )
 from scalevec.orchestrator.scheduling.patience import Patience
+from scalevec.orchestrator.scheduling.readiness import Readiness
 from scalevec.orchestrator.scheduling.sending import send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
 from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
@@ -42,8 +43,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
 from scalevec.sweeps.trainers.any_trial import semantic_fields
 
-POLL_S = 0.2
-FOREIGN_POLL_S = 1.0
+POLL_S, FOREIGN_POLL_S = 0.2, 1.0
 CANCEL_POLL_S = 3.0
 QUEUE_CANCEL_POLL_S = 30.0
 """Where ``cancel`` itself reaches the jobs: this one finds those that were sent in that very moment."""
@@ -63,19 +63,18 @@ class Scheduler:
         """``may_send`` is asked before each submission: False once the sweep is cancelled."""
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
         self.may_send, self._private_dir = may_send, private_dir
-        self.observer = ClaimObserver()
-        self.nodes = NodeWatch()
+        self.observer, self.nodes = ClaimObserver(), NodeWatch()
         registered = EXECUTORS[executor.name]
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
         self.jobs = WatchedJobs(runs_dir, executor)
-        self.patience = Patience(progress.message)
+        self.patience, self._outcome = Patience(progress.message), Outcome()
         self._settled: set[str] = set()
         self._foreign: list[Task] = []
         """Trials that a worker of another scheduler owns."""
         self._waiting: deque[Task] = deque()
-        self._outcome = Outcome()
         self._reasons_told: set[str] = set()
+        self.readiness = Readiness(self.jobs)
         self._stop_requests = self._stops_passed_on = 0
         self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
 
@@ -265,6 +264,7 @@ class Scheduler:
         # The lease need not run out where the job is known to be gone; NOT_OWNER says that another holds it.
         if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
             end_claim(directory, attempt, "its job has ended")
+        self.readiness.learn(job, attempt)
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
@@ -283,10 +283,10 @@ class Scheduler:
             self._follow(task)
         elif was_called_off(events) or was_ended_by_hand(events, job.token, ended.cause):
             self._call_off(task, events)
-        elif not self._stopping:
-            self._after_fault(job, events, ended)
-        else:
+        elif self._stopping:
             self.progress.interrupted(task)
+        else:
+            self._after_fault(job, *self.readiness.judged(job, events, ended, has_begun=attempt > 0))
 
     def _leave_to(self, others: Collection[str], task: Task) -> None:
         """Another job of the trial waits or runs: what becomes of the trial is for that one to say."""

@@ -4,12 +4,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import Task, job_of
 from scalevec.orchestrator.errors import TryLaterError
 from scalevec.orchestrator.executors.base import Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.private import private_folder, who_may_change
+from scalevec.orchestrator.worker.preflight import versions_to_send
 from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -41,12 +43,14 @@ def send(
     private_dir: str | None = None,
 ) -> Sending:
     """Submit ``tasks``, away from the nodes ``avoid``. Raises what ``Executor.submit`` raises for good."""
-    _keep_sources(tasks, runs_dir, private_dir, sends_away=EXECUTORS[executor.name].sends_away)
+    sends_away = EXECUTORS[executor.name].sends_away
+    _keep_sources(tasks, runs_dir, private_dir, sends_away=sends_away)
     by_token = {secrets.token_hex(8): task for task in tasks}
     jobs = [job_of(task, runs_dir, token, avoid) for token, task in by_token.items()]
     # On record before the job exists: its worker may write "running" before submit() returns.
     for token, task in by_token.items():
-        _directory(runs_dir, task).append_event("queued", executor=executor.name, job=token)
+        known: dict[str, Any] = {"versions": versions_to_send(task.interpreter)} if sends_away else {}
+        _directory(runs_dir, task).append_event("queued", executor=executor.name, job=token, **known)
     numbers: dict[str, str] = {}
     refusal = None
     try:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 NAME_DIGITS = 32
 PACKAGE, ORIGIN = "scalevec", "origin.json"
@@ -19,6 +20,8 @@ PLUGINS, MANIFEST = "plugins", "plugins.json"
 PARTS = ("orchestrator", "sweeps", "model", "results", "analysis")
 NOT_AS_SENT = 3
 """The exit code: the machine lacks something, as ``orchestrator.errors.Exit`` has it."""
+MACHINE_LACKS = 69
+"""The exit code where the module cannot be imported, as ``orchestrator.attempts.jobs.WorkerExit`` has it."""
 
 
 def name_of(contents: Iterable[tuple[str, bytes]]) -> str:
@@ -90,14 +93,18 @@ def main() -> None:
         _refuse(f"expected -m {PACKAGE}.MODULE, got {' '.join(words)!r}")
     sys.argv = words[1:]
     gc.disable()  # torch makes many objects that stay: looking through them takes a sixth of its loading
-    module = importlib.import_module(words[1])
+    try:
+        module = importlib.import_module(words[1])
+    except Exception as error:  # noqa: BLE001 (this Python lacks what we build on, or it is damaged)
+        text = f"the machine lacks what {words[1]} needs: {type(error).__name__}: {error}"
+        _refuse(f"{text}; it was started with {sys.executable}", MACHINE_LACKS)
     gc.enable()
     sys.exit(module.main())
 
 
-def _refuse(problem: str) -> None:
+def _refuse(problem: str, code: int = NOT_AS_SENT) -> NoReturn:
     print(f"scalevec: {problem}", file=sys.stderr, flush=True)
-    os._exit(NOT_AS_SENT)  # nothing of ours, or of anybody else's, may run on the way out
+    os._exit(code)  # nothing of ours, or of anybody else's, may run on the way out
 
 
 if __name__ == "__main__":

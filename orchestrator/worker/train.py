@@ -25,7 +25,7 @@ from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterr
 from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
-from scalevec.orchestrator.attempts.retry_policy import was_called_off
+from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
 from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.private import private_folder
 from scalevec.orchestrator.worker.failures import (
@@ -35,6 +35,7 @@ from scalevec.orchestrator.worker.failures import (
     cause_of,
     digest_of,
 )
+from scalevec.orchestrator.worker.preflight import lacking, versions_sent_with
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import Ranks, ranks_here, ranks_there
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, StopRequest, SupersededError
@@ -129,8 +130,13 @@ def join_attempt(attempt: TrialAttempt) -> int:
 def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
     directory, options = attempt.directory, attempt.options
+    if not directory.trial_path.exists():
+        return _refuse(attempt, token, [f"runs directory: {attempt.runs_dir} is another folder there"])
     try:
         trainer = attempt.trainer()
+        versions = versions_sent_with(directory.events(), token)
+        if problems := lacking(attempt.runs_dir, attempt.fields(), options, versions):
+            return _refuse(attempt, token, problems)
     except CorruptRecordError as problem:
         print(f"{problem}; not trained")
         return WorkerExit.ERROR
@@ -140,10 +146,14 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
         print(f"left alone: {owner}")
         return WorkerExit.NOT_OWNER
     except OSError as problem:
-        if problem.errno not in NO_SPACE:
+        if problem.errno in NO_SPACE:
+            print(f"no space left for a claim: {problem}", file=sys.stderr)
+            return WorkerExit.NO_SPACE
+        if problem.errno in PASSING_ERRORS:
             raise
-        print(f"no space left for a claim: {problem}", file=sys.stderr)
-        return WorkerExit.NO_SPACE
+        # A claim is the first file that is linked into place there.
+        lacks = f"runs directory: {directory.path} takes no files, or no hard links: {problem}"
+        return _refuse(attempt, token, [lacks])
     try:
         result = directory.result()
         if result is not None:  # finished between the scheduler's look and our claim
@@ -165,6 +175,15 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
         # A full disk, or a link there, cannot take the mark; our death will show that we are gone.
         with suppress(OSError, CorruptRecordError):
             claim.release()
+
+
+def _refuse(attempt: TrialAttempt, token: str, problems: list[str]) -> WorkerExit:
+    """The machine lacks something: as if the job had not been sent, but for what is said of it."""
+    for problem in problems:
+        print(f"the machine lacks what the trial needs: {problem}", flush=True)
+    with suppress(OSError, CorruptRecordError):  # the runs folder may be what is lacking
+        attempt.directory.append_event("pending", cause="not_started", job=token, lacks=problems)
+    return WorkerExit.MACHINE_LACKS
 
 
 def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirectoryRecorder) -> WorkerExit:

@@ -1,4 +1,4 @@
-"""Plugins on SLURM and Ray: trials train with what was sent, and the preflight says what a node lacks."""
+"""Plugins on SLURM and Ray: trials train with what was sent, and workers say what a node lacks."""
 
 import os
 import shutil

@@ -53,11 +53,11 @@ def test_a_sweep_is_sent_with_a_call_for_each_array_and_few_more_and_a_poll_is_o
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 3, seeds=range(60)))
     (tmp_path / "profiles.yaml").write_text(WAITING)
     process = start("waiting")
-    # The preflight; of the 120 trials an array as large as the cluster takes, and the rest.
-    until(lambda: arrays(tmp_path) == 3 and calls()["squeue"] >= 1, "all is sent")
+    # Of the 120 trials an array as large as the cluster takes, and the rest.
+    until(lambda: arrays(tmp_path) == 2 and calls()["squeue"] >= 1, "all is sent")
     sent, began = calls(), time.monotonic()
-    assert sent["sbatch"] == 3
-    assert sent.total() <= MOST_BEFORE + 3
+    assert sent["sbatch"] == 2
+    assert sent.total() <= MOST_BEFORE + 2
     time.sleep(2 * POLL_S)
     process.kill()
     later = calls() - sent
@@ -65,10 +65,10 @@ def test_a_sweep_is_sent_with_a_call_for_each_array_and_few_more_and_a_poll_is_o
     assert later.total() <= 1 + (time.monotonic() - began) / POLL_S
 
 
-def test_cancelling_a_sweep_whose_preflight_still_waits_leaves_nothing_in_the_queue(start, slurm, tmp_path):
+def test_cancelling_a_sweep_that_still_waits_leaves_nothing_in_the_queue(start, slurm, tmp_path):
     (tmp_path / "profiles.yaml").write_text(WAITING)
     process = start("waiting")
-    until(lambda: arrays(tmp_path) == 2, "preflight and trials are sent")
+    until(lambda: arrays(tmp_path) == 1, "its trials are sent")
     process.kill()
     environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
     command = [str(SCALEVEC), "cancel", "small"]

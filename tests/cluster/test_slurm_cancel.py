@@ -128,7 +128,6 @@ def test_cancel_ends_jobs_in_every_state_and_none_comes_back(forgetful, in_every
 
 
 def test_cancel_ends_a_job_whose_machine_is_being_prepared(forgetful, called, tmp_path, text_files):
-    """An earlier sweep has an answer of the preflight."""
     sent = ("--executor", "slurm", "--profile", "plain")
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, SHORT))
     _, errors = (process := called("run", "small.yaml", *sent)).communicate(timeout=120)

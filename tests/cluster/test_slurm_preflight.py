@@ -1,103 +1,67 @@
-"""The preflight job on a real cluster."""
-
-from dataclasses import replace
+# ruff: noqa: F811 (fixtures of another module)
+"""What nodes of a real cluster lack: one message, nothing trained, and nothing left in the queue."""
 
 import pytest
 
 from cluster.slurm_daemons import until
-from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
-from scalevec.orchestrator.errors import MissingRequirementError
-from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.sweep.behind_checks import ExecutorBehindChecks
-from scalevec.orchestrator.sweep.machine_checks import Machine, preflight, send_checks
-from scalevec.results.run_directory import RunDirectory
+from cluster.test_slurm_training import PATIENCE_S, assert_whole, end_of, start, sweep, undisturbed  # noqa: F401
+from scalevec.results.run_directory import RunDirectory, trial_ids
 
-ASKED = ResourceRequest(memory_gb=1.5)
+PLAIN = "poll_s: 0.2, memory_gb: 1.5, time: 60"
+
+
+@pytest.fixture(autouse=True)
+def profiles(tmp_path, monkeypatch):
+    """The profile is the person's own."""
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
 
 
 @pytest.fixture
-def site(slurm_commands, tmp_path) -> Site:
-    return Site(tmp_path / "runs", "small", 1, Profile(poll_s=0.2))
+def refused(start, slurm, tmp_path):
+    """What a run says that has a profile with ``more``; no trial has been begun by then, and none waits."""
+
+    def run(more: str) -> str:
+        (tmp_path / "profiles.yaml").write_text(f"plain: {{{PLAIN}, {more}}}\n")
+        process = start("plain")
+        _, messages = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 3, messages
+        assert "lacks what trials of" in messages
+        assert "nothing more is sent" in messages
+        until(lambda: not slurm.run("squeue", "-h").strip(), "the queue is empty", slurm.logs)
+        trials = [RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs")]
+        assert len(trials) == 2
+        assert {(trial.state().state, trial.state().cause) for trial in trials} == {
+            ("pending", "not_started")
+        }
+        assert not [path for trial in trials for path in trial.path.glob("claims/*")]
+        return messages
+
+    return run
 
 
-def test_a_cluster_like_this_machine_is_ready(site):
-    executor = EXECUTORS["slurm"].build(site)
-    preflight(executor, site, [Machine("", ASKED)])
-    assert executor.free_slots == EXECUTORS["slurm"].build(site).free_slots
+def test_nodes_without_the_gpu_that_trials_ask_for_are_told(refused):
+    assert "- CUDA: torch " in (messages := refused("gpus: 1"))
+    assert "sees no GPU there" in messages
 
 
-def test_nodes_without_the_gpu_that_trials_need_and_without_the_corpus_are_told(site):
-    with pytest.raises(MissingRequirementError) as lacking:
-        preflight(
-            EXECUTORS["slurm"].build(site), site, [Machine("", replace(ASKED, gpus=1))], corpora=["f" * 64]
-        )
-    lines = str(lacking.value).splitlines()
-    assert lines[0] == "the machines of slurm are not ready for the trials:"
-    assert [line.split(":")[0] for line in lines[1:]] == ["- CUDA", "- corpus"]
+def test_a_line_of_setup_that_fails_is_told_and_once_it_is_mended_both_trials_are_trained(
+    refused, start, tmp_path, undisturbed
+):
+    assert "no_such_module: command not found" in refused("setup: [no_such_module]")
+    (tmp_path / "profiles.yaml").write_text(f"plain: {{{PLAIN}}}\n")
+    end_of(start("plain"))
+    assert_whole(tmp_path, undisturbed)
 
 
-def test_a_job_that_cannot_even_start_is_told_with_its_last_words(site):
-    broken = replace(
-        site, profile=site.profile.model_copy(update={"setup": ("echo no such module >&2; exit 3",)})
-    )
-    with pytest.raises(MissingRequirementError, match="no such module"):
-        preflight(EXECUTORS["slurm"].build(broken), broken, [Machine("", ASKED)])
+def test_a_launcher_that_cannot_start_anything_is_told_with_what_it_says(refused, tmp_path):
+    launcher = tmp_path / "launcher"
+    launcher.write_text("#!/bin/sh\necho 'FATAL: no such image' >&2\nexit 255\n")
+    launcher.chmod(0o755)
+    assert "FATAL: no such image" in refused(f"launcher: [{launcher}]")
 
 
-def behind(site) -> tuple[ExecutorBehindChecks, list]:
-    executor = EXECUTORS["slurm"].build(site)
-    checks = send_checks(executor, site, [Machine("a", ASKED)])
-    return ExecutorBehindChecks(executor, checks, {"a": "a"}), checks
-
-
-def a_trial(site) -> Job:
-    directory = RunDirectory.of(site.runs_dir, "a" * 64)
-    directory.path.mkdir(parents=True)
-    return Job(directory.trial_id, ("echo", "hello"), directory.path, rung="a", request=ASKED)
-
-
-def ends_of(executor) -> list:
-    ends = []
-    until(lambda: bool(ends.extend(executor.wait(0.5)) or ends), "the trial has ended")
-    return ends
-
-
-def test_a_trial_that_waits_behind_its_preflight_starts_when_that_found_the_machine_good(site, slurm):
-    other = slurm.run("sbatch", "--hold", "--output=/dev/null", "--wrap", "true").split()[-1]
-    site = replace(site, profile=site.profile.model_copy(update={"dependency": f"afterany:{other}"}))
-    executor, checks = behind(site)
-    job = a_trial(site)
-    (number,) = executor.submit([job])
-    preflight_job = checks[0].number.partition("/")[0]
-    shown = slurm.run("scontrol", "show", "job", number.partition("/")[0])
-    assert f"afterok:{preflight_job.partition('_')[0]}" in shown
-    assert f"afterany:{other}" in shown
-    slurm.run("scancel", other)
-    (end,) = ends_of(executor)
-    assert (end.number, end.exit_code) == (number, 0)
-
-
-def test_a_trial_never_starts_where_its_preflight_failed_and_leaves_the_queue(site, slurm):
-    site = replace(site, profile=site.profile.model_copy(update={"setup": ("no_such_module",)}))
-    executor, _ = behind(site)
-    job = a_trial(site)
-    executor.submit([job])
-    with pytest.raises(MissingRequirementError, match="no_such_module: command not found"):
-        ends_of(executor)
-    until(lambda: "small.a." not in slurm.run("squeue", "-h", "-o", "%j"), "the trial left the queue")
-    assert not job.log.exists()
-    assert RunDirectory(job.directory).events()[-1]["cause"] == "not_started"
-
-
-def test_a_second_run_waits_behind_the_preflight_that_a_first_has_in_the_queue(site, slurm):
-    site = replace(site, profile=site.profile.model_copy(update={"flags": {"begin": "now+1hour"}}))
-    first, (sent,) = behind(site)
-    second, (same,) = behind(site)
-    assert (same.number, same.is_shared) == (sent.number, True)
-    job = sent.number.partition("/")[0]
-    second.close()
-    assert slurm.run("squeue", "-h", "-o", "%T", "-j", job).strip() == "PENDING"
-    first.close()
-    until(lambda: "PENDING" not in slurm.run("squeue", "-h", "-o", "%T"), "it left the queue")
+def test_an_interpreter_without_torch_is_told(refused, tmp_path):
+    (tmp_path / "site" / "torch").mkdir(parents=True)
+    (tmp_path / "site" / "torch" / "__init__.py").write_text("raise ImportError('no torch in this image')\n")
+    launcher = f"launcher: [env, PYTHONPATH={tmp_path / 'site'}]"
+    assert "ImportError: no torch in this image" in refused(launcher)

@@ -153,9 +153,7 @@ def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, pr
     assert not causes(tmp_path)
 
 
-def test_preflight_and_trials_start_through_the_launcher_of_the_profile(
-    start, tmp_path, undisturbed, monkeypatch
-):
+def test_trials_start_through_the_launcher_of_the_profile(start, tmp_path, undisturbed, monkeypatch):
     monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
     launcher, launched = tmp_path / "launcher", tmp_path / "launched"
     launcher.write_text(f'#!/bin/sh\necho "$5" >> "{launched}"\nexec env "$@"\n')
@@ -165,7 +163,7 @@ def test_preflight_and_trials_start_through_the_launcher_of_the_profile(
     end_of(start("plain"))
     assert_whole(tmp_path, undisturbed)
     modules = [name.rpartition(".")[2] for name in launched.read_text().split()]
-    assert modules == ["preflight", "train", "train"]
+    assert modules == ["train", "train"]
 
 
 @pytest.mark.parametrize("profile", [at_night("plain"), "shared"])
@@ -284,7 +282,7 @@ def test_a_scheduler_that_was_killed_is_succeeded_without_a_second_job(
     end_of(start("plain"))
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 0
-    assert len(list(tmp_path.glob("runs/sweeps/small/slurm/*"))) == 2  # the preflight, and the trials once
+    assert len(list(tmp_path.glob("runs/sweeps/small/slurm/*"))) == 1
 
 
 def test_ctrl_c_leaves_the_jobs_to_a_later_run(start, start_held, tmp_path, undisturbed):

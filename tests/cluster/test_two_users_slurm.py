@@ -103,9 +103,9 @@ class Lab:
         words = ("run", f"{sweep}.yaml", *ON_SLURM, *options)
         return user.start(SCALEVEC, *words, "--runs", runs, **variables)
 
-    def until_sent(self, runs: Path, count: int) -> None:
-        """Wait until so many submissions of the sweep in ``runs`` are in the queue."""
-        until(lambda: len(list(runs.glob("sweeps/*/slurm/*/places.json"))) >= count, "all is sent")
+    def until_sent(self, runs: Path) -> None:
+        """Wait until the sweep in ``runs`` is in the queue."""
+        until(lambda: any(runs.glob("sweeps/*/slurm/*/places.json")), "all is sent")
 
     def assert_unharmed(self) -> None:
         """Nothing planted was run, by whomever, and the first user's files are what they were."""
@@ -195,23 +195,14 @@ def undisturbed(lab) -> Path:
     return runs
 
 
-def looked_at(user: GroupMember, runs: Path, undisturbed: Path) -> None:
-    """Make a runs folder of ``user`` for which the machines have been looked at."""
-    done = user.run("sh", "-c", 'mkdir "$0" && cp -r "$1" "$0"', runs, undisturbed / "preflight")
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
-def attacked(lab, undisturbed) -> dict[tuple[str, str], Attacked]:
+def attacked(lab) -> dict[tuple[str, str], Attacked]:
     """All attacks, while all jobs wait; then the jobs are released."""
     lab.hold_jobs()
     folders = {attack: lab.folder / "-".join(attack).replace(" ", "-") for attack in ATTACKS}
-    for (level, _), runs in folders.items():
-        if level != "the runs folder":  # where the job waits that looks at a machine, too
-            looked_at(lab.first, runs, undisturbed)
     started = {attack: lab.run(lab.first, attack[1], runs, *TRUSTED) for attack, runs in folders.items()}
     for (level, _), runs in folders.items():
-        lab.until_sent(runs, 2 if level == "the runs folder" else 1)
+        lab.until_sent(runs)
         done = lab.second.run(sys.executable, "-I", INTRUDER, runs, lab.canary, lab.first.home, level)
         assert done.returncode == 0, done.stderr
     lab.release_jobs()
@@ -259,12 +250,11 @@ def test_a_folder_that_was_repaired_is_trained_to_the_losses_of_an_undisturbed_o
     lab.assert_unharmed()
 
 
-def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab, undisturbed):
+def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab):
     user, runs = lab.first.at_home(lab.folder.with_name("third")), lab.folder / "open-home"
-    looked_at(user, runs, undisturbed)
     lab.hold_jobs()
     process = lab.run(user, "theirs", runs, *TRUSTED)
-    lab.until_sent(runs, 1)
+    lab.until_sent(runs)
     user.home.chmod(0o775)
     lab.release_jobs()
     code, messages = end_of(process)
@@ -347,7 +337,6 @@ def users(trial: RunDirectory) -> list[str]:
 
 DEADLY = """\
 #!/bin/sh
-grep -q preflight "$1" && exec {sbatch} "$@"
 {sbatch} "$@" > /dev/null
 kill -9 $PPID
 """
@@ -357,7 +346,6 @@ kill -9 $PPID
 def test_a_member_finishes_what_another_has_begun_with_the_same_losses(lab, undisturbed):
     """Of the first's two trials one trains and one waits, under numbers that their scheduler never heard."""
     runs, (first, second) = lab.folder / "common", (lab.first, lab.second)
-    looked_at(first, runs, undisturbed)
     commands, held = first.home / "commands", can_hold({"PATH": os.environ["PATH"]})
     commands.mkdir()
     (commands / "sbatch").write_text(DEADLY.format(sbatch=shutil.which("sbatch")))
@@ -389,7 +377,6 @@ def test_a_member_finishes_what_another_has_begun_with_the_same_losses(lab, undi
 
 def test_an_own_trainers_trial_of_another_starts_afresh(lab, undisturbed):
     runs, (first, second) = lab.folder / "afresh", (lab.first, lab.second)
-    looked_at(second, runs, undisturbed)
     hold(second.folder)
     begun = lab.run(second, "theirs", runs, *TRUSTED)
     until(lambda: bool(list(runs.glob("trials/*/*/out/ckpt.pkl"))), "it trains")

@@ -206,15 +206,6 @@ def test_a_record_that_does_not_say_where_it_was_made_is_not_reached(runs, made_
     assert (jobs_of(runs), unreached(runs)) == (["7"], ["9"])
 
 
-def test_jobs_of_a_preflight_are_those_of_its_runs_folder_too(runs):
-    directory = RunDirectory(runs / "preflight" / "kind" / "attempt")
-    directory.path.mkdir(parents=True)
-    directory.write_job("slurm", "12", "token")
-    (copy,) = copied(runs).glob("preflight/*/*")
-    assert [job["job"] for job in directory.open_jobs()] == ["12"]
-    assert RunDirectory(copy).open_jobs() == []
-
-
 def test_no_id_is_left_around_a_directory_that_lies_in_no_runs_folder(tmp_path):
     directory = RunDirectory(tmp_path / "a" / "b" / "c")
     directory.path.mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -70,13 +71,12 @@ def _looked(look: "Callable[[Path], Iterator[Finding]]", runs_dir: Path) -> list
 
 
 def _python(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.sweep.preflight import code_here
-    from scalevec.orchestrator.worker.provenance import foreign_package
+    from scalevec.orchestrator.worker.preflight import version_of
+    from scalevec.orchestrator.worker.provenance import code_state, foreign_package
 
-    here = code_here()
-    yield Finding("Python", "good", str(here["Python"]))
-    foreign = foreign_package()
-    yield Finding("scalevec", "problem" if foreign else "good", foreign or str(here["scalevec"]))
+    yield Finding("Python", "good", platform.python_version())
+    foreign, ours = foreign_package(), f"{version_of('scalevec')} ({code_state()['source']})"
+    yield Finding("scalevec", "problem" if foreign else "good", foreign or ours)
 
 
 def _torch(_: Path) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def _slurm(_: Path) -> Iterator[Finding]:
 
 
 def _extras(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.sweep.preflight import version_of
+    from scalevec.orchestrator.worker.preflight import version_of
     from scalevec.results.extras import REQUIREMENTS, install_command
 
     for extra, requirement in REQUIREMENTS.items():
@@ -171,11 +171,9 @@ def _there(runs_dir: Path) -> Path:
 
 
 def _writing(runs_dir: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.sweep.preflight import hard_links
-
     try:
         with tempfile.TemporaryDirectory(prefix=".scalevec-doctor-", dir=_there(runs_dir)) as folder:
-            problem = hard_links(Path(folder)).problem
+            problem = _problem_of_links(Path(folder))
             locks = _locks(Path(folder) / "lock")
     except OSError as error:
         problem, locks = explain(error)[0], None
@@ -183,6 +181,21 @@ def _writing(runs_dir: Path) -> Iterator[Finding]:
     yield _checked("writing", problem or "files, and links that never replace one", remedy, "problem")
     if locks is not None:
         yield locks
+
+
+def _problem_of_links(folder: Path) -> str:
+    """Results are linked into place: that needs the right to write, and hard links."""
+    from scalevec.results.files import AlreadyWrittenError, write_once
+
+    path = folder / "link"
+    try:
+        write_once(path, b"first\n")
+        write_once(path, b"second\n")
+    except AlreadyWrittenError:
+        return ""
+    except OSError as error:
+        return f"{folder} takes no files, or no hard links: {error}"
+    return f"{folder}: a link replaced a file that was there"
 
 
 def _locks(path: Path) -> Finding:

@@ -34,7 +34,6 @@ def cancel(
     from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
     from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs
-    from scalevec.orchestrator.sweep.machine_checks import checks_of
     from scalevec.orchestrator.sweep.others_jobs import refuse_others_jobs
     from scalevec.orchestrator.sweep.removed import removed_trials
 
@@ -45,7 +44,7 @@ def cancel(
         states = recorded_states(source, runs_dir)
     elsewhere = wanted_elsewhere(runs_dir, folder.name, _open(states))
     ours = [(directory, state) for directory, state in states if directory.trial_id not in elsewhere]
-    of_sweep = [] if removed else [directory_of(runs_dir, folder.name), *checks_of(folder.name, runs_dir)]
+    of_sweep = [] if removed else [directory_of(runs_dir, folder.name)]
     directories = [*of_sweep, *(directory for directory, _ in ours)]
     agreed = load_profile(profile, Path(source).parent, trust=Trust(trust))
     refuse_others_jobs(folder.name, runs_dir, directories, agreed)

@@ -1,14 +1,14 @@
 """Which machines a sweep runs on, and what is asked of them before anything is sent."""
 
+import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.cli.options import Placement
-from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.trust import NO_TRUST, Trust
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor, Site
     from scalevec.orchestrator.executors.profiles import Profile
     from scalevec.orchestrator.progress import Progress
-    from scalevec.orchestrator.sweep.machine_checks import SentCheck
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.sections.schema import Sweep
 
@@ -84,7 +83,7 @@ def rates_of(name: str, say: Callable[[str], None]) -> "Rates":
 def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> None:
     """Put the plugins of ``sweep`` into the code that workers run from, and nothing of another sweep.
 
-    With ``imports_here`` a process of this machine imports them first: elsewhere the preflight does.
+    With ``imports_here`` a process of this machine imports them first: elsewhere each worker does.
     Raises ``InvalidInputError``.
     """
     from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
@@ -121,7 +120,8 @@ def prepared_run(
 ) -> "SweepRun":
     """Return the run of a sweep on the executor ``name``; its corpus is prepared unless trials are simulated.
 
-    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow.
+    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow,
+    and ``MissingRequirementError`` where it needs more space than there is.
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
@@ -144,6 +144,8 @@ def prepared_run(
     if EXECUTORS[name].keeps_jobs:
         require_times(run)
     require_budget(run)
+    if EXECUTORS[name].sends_away:
+        require_space(run)
     require_room(planned(run))
     return run
 
@@ -184,57 +186,18 @@ def require_budget(run: "SweepRun") -> None:
         )
 
 
-@contextmanager
-def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Iterator["Executor"]:
-    """Yield an executor for the trials: a small job is sent to each kind of machine before any of them.
-
-    Where the executor keeps jobs, trials wait behind them in its queue; else they are awaited here. Trials
-    whose rate is still open count too: their machines are looked at before the tuning, not after it.
-    """
-    from scalevec.orchestrator.sweep.behind_checks import ExecutorBehindChecks
-    from scalevec.orchestrator.sweep.machine_checks import Machine, preflight, send_checks, settings_of
-    from scalevec.orchestrator.sweep.planning import bytes_to_come, named, not_done, planned
+def require_space(run: "SweepRun") -> None:
+    """Raise ``MissingRequirementError`` where RUNS_DIR has less space than what is left will take."""
+    from scalevec.orchestrator.sweep.planning import bytes_to_come, named, planned
 
     asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
-    rows = [row for row in planned(run) if row["rung"] in asked]
-    machines: dict[str, Machine] = {}
-    kinds: dict[str, str] = {}
-    for rung in dict.fromkeys(row["rung"] for row in not_done(rows)):
-        machine = Machine(rung, run.request(rung), run.arithmetic.device(rung))
-        kinds[rung] = machines.setdefault(settings_of(run.profile, machine), machine).rung
-    corpora = [run.corpus_facts.fingerprint] if run.sweep.trainer is None else []
-    needed: dict[str, Any] = {"corpora": corpora, "free_bytes": bytes_to_come(rows)}
-    if not EXECUTORS[executor.name].keeps_jobs:
-        preflight(executor, site, list(machines.values()), **needed)
-        yield executor
-        return
-    checks = _sent_patiently(
-        executor,
-        lambda: send_checks(executor, site, list(machines.values()), **needed),
-        run.progress.message,
-    )
-    behind = ExecutorBehindChecks(executor, checks, kinds)
-    try:
-        yield behind
-    finally:
-        behind.close()
-
-
-def _sent_patiently(
-    executor: "Executor", send: "Callable[[], list[SentCheck]]", say: Callable[[str], None]
-) -> "list[SentCheck]":
-    """Return what ``send`` returns, which is tried again after refusals that pass."""
-    from scalevec.orchestrator.scheduling.patience import Patience
-
-    patience = Patience(say)
-    while True:
-        try:
-            return send()
-        except TryLaterError as refusal:
-            if refusal.sent:
-                executor.cancel(list(refusal.sent.values()))
-            patience.refused(str(refusal))
-            time.sleep(patience.left_s)
+    needed = bytes_to_come([row for row in planned(run) if row["rung"] in asked])
+    free = shutil.disk_usage(run.runs_dir).free
+    if free < needed:
+        raise MissingRequirementError(
+            f"{run.runs_dir}: {free / 1e9:.3g} GB are free, what is left takes about {needed / 1e9:.3g} GB. "
+            "Nothing was sent; free some space, or keep fewer checkpoints"
+        )
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """``scalevec run``: what is missing of a sweep, until it is done."""
 
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,18 +26,16 @@ from scalevec.orchestrator.cli.options import (
 )
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.machines import (
-    checked_executor,
     opened_executor,
     prepared_run,
     send_along,
     site_of,
 )
 from scalevec.orchestrator.commands.run.observed import observed
-from scalevec.orchestrator.errors import CheckInterruptedError, ClusterLostError, Exit, TryLaterError
+from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted, note, states_text
 from scalevec.orchestrator.scheduling.ownership import owned
-from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, writers_agreed_to
@@ -75,25 +72,16 @@ def run(
         "json": as_json,
     }
     again = command("run", source, runs_dir, **options)
-    patience = Patience(note)
-    by_hand = True
-    while True:
-        try:
-            return run_sweep(
-                source,
-                runs_dir,
-                placement,
-                again=again,
-                retune=retune,
-                where=where,
-                by_hand=by_hand,
-                trust=Trust(trust),
-                logs=log or (),
-            )
-        except CheckInterruptedError as problem:
-            patience.refused(str(problem))
-        by_hand = False  # what is cancelled meanwhile stays so
-        time.sleep(patience.left_s)
+    return run_sweep(
+        source,
+        runs_dir,
+        placement,
+        again=again,
+        retune=retune,
+        where=where,
+        trust=Trust(trust),
+        logs=log or (),
+    )
 
 
 def run_sweep(
@@ -134,11 +122,7 @@ def run_sweep(
             run.writers_agreed_to = writers_agreed_to(source, writers_of_checkpoints(run), trust)
             if by_hand:
                 run.ask_again()
-            if EXECUTORS[name].sends_away:
-                with checked_executor(executor, site, run) as checked:
-                    _run_stages(run, checked)
-            else:
-                _run_stages(run, executor)
+            _run_stages(run, executor)
     except StageIncompleteError as incomplete:
         return _incomplete(sweep.name, incomplete.outcome, source, site.runs_dir, again)
     except ClusterLostError as lost:

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.attempts.jobs import Job, on_machine
+from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, on_machine
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
@@ -185,8 +185,8 @@ class RayExecutor:
             return Ended(number, None, "cancelled" if called_off else "preempted", node)
         except exceptions.OutOfMemoryError as error:
             return Ended(number, None, "out_of_memory", node, _first_line(error))
-        except exceptions.RayTaskError as error:
-            return Ended(number, None, "error", node, _first_line(error.cause))
+        except exceptions.RayTaskError as error:  # the task's own, before there was a worker
+            return Ended(number, WorkerExit.MACHINE_LACKS, None, node, _first_line(error.cause))
         except exceptions.RayError as error:
             gone = node_id and is_there and self._connection.ask(partial(is_gone, node_id))
             cause = "node_failure" if gone else "killed"

@@ -93,9 +93,9 @@ def limits_of_user(profile: Profile, kept: Path) -> list[SubmitLimit]:
     ]
 
 
-def kept_in(runs_dir: Path, cluster: str) -> Path:
-    """Where the limits of this user on ``cluster`` are kept."""
-    return runs_dir.resolve() / "preflight" / f"limits.{getpass.getuser()}.{cluster}.json"
+def kept_in(private: Path, cluster: str) -> Path:
+    """Where the limits of this user on ``cluster`` are kept, in the private folder."""
+    return private / f"limits.{cluster}.json"
 
 
 def _accounting(kept: Path) -> tuple[_Rows, _Rows]:

@@ -82,7 +82,7 @@ class SlurmExecutor:
 
     @cached_property
     def _limits_of_user(self) -> list[slurm_limits.SubmitLimit]:
-        kept = slurm_limits.kept_in(self.site.runs_dir, self.cluster)
+        kept = slurm_limits.kept_in(self.site.private, self.cluster)
         return slurm_limits.limits_of_user(self.site.profile, kept)
 
     @cached_property
@@ -290,6 +290,9 @@ class SlurmExecutor:
         if record is not None and exit_code != WorkerExit.NO_SPACE:  # which left none for the record either
             cause = cause or "killed"  # the trial had begun, and nobody was left to say how it ended
             exit_code = None
+        elif record is None and exit_code is not None and exit_code != WorkerExit.NO_SPACE:
+            # What comes before the first trial: a line of the profile's setup, the private folder.
+            exit_code = WorkerExit.MACHINE_LACKS
         return Ended(trial.number, exit_code, cause, node, "; ".join(filter(None, (state, printed[-200:]))))
 
     def _last_words(self, trial: QueuedTrial) -> str:

@@ -192,7 +192,7 @@ class Submitter:
         raise problem from None
 
     def _name(self, job: Job, token: str) -> str:
-        return job_name(self.site.sweep, job.role or job.rung or "trials", token)
+        return job_name(self.site.sweep, job.rung or "trials", token)
 
     @staticmethod
     def _entry(job: Job, code: Snapshot) -> Entry:
@@ -220,7 +220,8 @@ class Submitter:
         minutes = max(minutes_of(profile, bundle) for bundle in bundles)
         further: dict[str, Any] = {name: value for name, value in profile.flags.items() if value is not False}
         further["requeue" if profile.preempt == "requeue" else "no-requeue"] = True
-        further |= _dependency(profile, job)
+        if profile.dependency:  # a job for which it can never happen is to end
+            further |= {"dependency": profile.dependency, "kill-on-invalid-dep": "yes"}
         named = {
             "partition": profile.partition,
             "account": profile.account,
@@ -268,7 +269,7 @@ def _groups(jobs: Iterable[Job]) -> Iterable[list[Job]]:
     """``jobs`` by what they ask for."""
     groups: defaultdict[Any, list[Job]] = defaultdict(list)
     for job in jobs:
-        groups[job.role, job.rung, job.request, job.avoid_nodes, job.after].append(job)
+        groups[job.rung, job.request, job.avoid_nodes].append(job)
     return groups.values()
 
 
@@ -291,14 +292,6 @@ def _excluded(profile: Profile, avoid_nodes: Sequence[str]) -> list[str]:
 def minutes_of(profile: Profile, bundle: Sequence[Job]) -> int:
     """The time limit of one job in whole minutes: the profile's, else what its trials need one by one."""
     return profile.limit_minutes(bundle[0].request.time_s, [job.estimate_s for job in bundle])
-
-
-def _dependency(profile: Profile, job: Job) -> dict[str, str]:
-    """What has to happen first, and that a job ends for which it never can."""
-    conditions = [profile.dependency] if profile.dependency else []
-    if job.after:
-        conditions.append(":".join(("afterok", *(number.partition("/")[0] for number in job.after))))
-    return {"dependency": ",".join(conditions), "kill-on-invalid-dep": "yes"} if conditions else {}
 
 
 def _srun_arguments(cpus: int, nodes: int) -> list[str]:

@@ -24,9 +24,7 @@ UNANSWERED = re.compile(rf"\?\d+/\d+@{_TOKEN}")
 ANSWERED = re.compile(rf"\d+(_\d+)?/\d+@{_TOKEN}")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _JOB = re.compile(r"\d+(_\d+)?")
-_PLACE = re.compile(
-    r"trials/[0-9a-f]{2}/[0-9a-f]{64}|sweeps/[A-Za-z0-9][A-Za-z0-9._-]*/controller|preflight/[0-9a-f]+/[0-9a-f]+"
-)
+_PLACE = re.compile(r"trials/[0-9a-f]{2}/[0-9a-f]{64}|sweeps/[A-Za-z0-9][A-Za-z0-9._-]*/controller")
 
 Directories = list[list[Path]]
 """The run directories of each job of a submission."""

@@ -125,11 +125,12 @@ def test_where_compiled_blocks_are_asked_for_or_kept_a_missing_compiler_ends_the
         run_of(resources=GPU).arithmetic.keep()
 
 
-def test_other_machines_are_asked_by_their_preflight(run_of, monkeypatch):
+def test_other_machines_are_not_judged_by_what_this_one_lacks(run_of, monkeypatch):
     monkeypatch.setattr(compiled_cells, "missing_compiler", lambda device: "a compiler")
     run = run_of(resources={"default": {"gpus": 1}, "tiny-55k": {"compile": "never"}})
     run.arithmetic.sent_away = True
-    assert [run.arithmetic.device(rung) for rung in ("tiny-25k", "tiny-55k")] == ["cuda", ""]
+    assert compiled(run) == {"tiny-25k": True, "tiny-55k": False}
+    run.arithmetic.keep()
 
 
 def test_a_plan_names_what_is_compiled_and_each_trial_has_it(run_of):

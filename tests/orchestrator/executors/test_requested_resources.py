@@ -1,7 +1,8 @@
-"""What trials ask for where the profile speaks: one answer for worker, plan, budget and preflight."""
+"""What trials ask for where the profile speaks: one answer for worker, plan and budget."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ from scalevec import sweeps
 from scalevec.orchestrator.attempts.jobs import job_of
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.cli.output import json_text
-from scalevec.orchestrator.commands.run.machines import checked_executor, require_budget, site_of
+from scalevec.orchestrator.commands.run import machines
+from scalevec.orchestrator.commands.run.machines import require_budget, require_space, site_of
 from scalevec.orchestrator.commands.run.plan import plan
-from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sweep.plan_text import plan_text
@@ -81,118 +82,42 @@ def test_a_budget_of_just_what_is_left_is_enough(run_with):
         require_budget(run_with(Profile(gpus=1, max_gpu_hours=0.999 * hours)))
 
 
-class Recording:
-    """An executor that keeps the jobs it is given; they end at once."""
-
-    name = "slurm"
-
-    def __init__(self) -> None:
-        self.jobs = []
-        self.cancelled = []
-
-    def submit(self, jobs):
-        self.jobs += jobs
-        return [str(len(self.jobs) - len(jobs) + position) for position, _ in enumerate(jobs)]
-
-    def cancel(self, numbers):
-        self.cancelled += numbers
-
-    def wait(self, timeout_s):
-        return [Ended(str(len(self.jobs)), 1)]
-
-
-def test_preflight_looks_for_the_gpus_that_the_profile_asks_for(run_with):
-    run, executor = run_with(Profile(gpus=1)), Recording()
-    with checked_executor(executor, Site(run.runs_dir, "simulated", 1, run.profile), run):
-        command = executor.jobs[0].command
-    assert json.loads(command[command.index("--expect") + 1])["gpus"] is True
-
-
-def test_trials_wait_in_the_queue_behind_the_preflight_of_their_machines(run_with):
-    run, executor = run_with(GPU_LONG), Recording()
-    with checked_executor(executor, Site(run.runs_dir, "simulated", 1, run.profile), run) as checked:
-        assert [(job.role, job.rung) for job in executor.jobs] == [
-            ("preflight", "small"),
-            ("preflight", "large"),
-        ]
-        jobs = [job_of(run.task(member), run.runs_dir, "token") for member in run.members()]
-        checked.submit(jobs)
-    sent = executor.jobs[2:]
-    assert {(job.rung, job.after) for job in sent} == {("small", ("0",)), ("large", ("1",))}
-
-
-def test_preflight_jobs_leave_the_queue_where_a_run_is_stopped_before_it_sent_a_trial(run_with):
-    run, executor = run_with(GPU_LONG), Recording()
-    site = Site(run.runs_dir, "simulated", 1, run.profile)
-    with pytest.raises(KeyboardInterrupt), checked_executor(executor, site, run):
-        raise KeyboardInterrupt
-    assert executor.cancelled == ["0", "1"]
-
-
-def test_a_full_queue_is_waited_out_before_the_preflight(run_with, monkeypatch):
-    class Full(Recording):
-        refusals = 2
-
-        def submit(self, jobs):
-            if self.refusals:
-                self.refusals -= 1
-                raise TryLaterError("the queue takes no more jobs")
-            return super().submit(jobs)
-
-    waited: list[float] = []
-    monkeypatch.setattr("scalevec.orchestrator.commands.run.machines.time.sleep", waited.append)
-    run, executor = run_with(Profile()), Full()
-    with checked_executor(executor, Site(run.runs_dir, "simulated", 1, run.profile), run):
-        assert [job.role for job in executor.jobs] == ["preflight"]
-    assert len(waited) == 2
-
-
-@pytest.fixture
-def looked_at(run_with, monkeypatch):
-    """The rungs whose machines are looked at on a site with these settings, and the space looked for."""
-
-    def look(profile: Profile, **sections: Any) -> tuple[list[str], set[int]]:
-        run = run_with(profile, **sections)
-        executor = Recording()
-        with checked_executor(executor, Site(run.runs_dir, "simulated", 1, profile), run):
-            commands = [job.command for job in executor.jobs]
-        expected = [json.loads(command[command.index("--expect") + 1]) for command in commands]
-        return [job.rung for job in executor.jobs], {asked["free_bytes"] for asked in expected}
-
-    return look
-
-
-GPU_LONG = Profile(partition="cpu", rungs={"large": RungProfile(partition="gpu-long")})
 TUNED_SMALL = {"learning_rate": [0.005, 0.01, 0.02], "rungs": ["small"]}
 
 
-def test_rungs_of_one_kind_of_machine_are_looked_at_once(looked_at):
-    assert looked_at(Profile())[0] == ["small"]
-    resources = {"small": {"time": 10, "checkpoint_s": 5}, "large": {"time": 90}}
-    assert looked_at(Profile(), resources=resources)[0] == ["small"]
+@pytest.fixture
+def free(monkeypatch):
+    """Makes the disk of RUNS_DIR have so many bytes free."""
+
+    def have(n_bytes: int) -> None:
+        monkeypatch.setattr(machines.shutil, "disk_usage", lambda _: SimpleNamespace(free=n_bytes))
+
+    return have
 
 
-def test_rungs_that_the_profile_sends_elsewhere_are_looked_at_too(looked_at):
-    assert looked_at(GPU_LONG)[0] == ["small", "large"]
+@pytest.mark.parametrize("sections", [{}, {"tune": TUNED_SMALL}])
+def test_space_for_all_that_the_plan_counts_is_looked_for(run_with, free, sections):
+    run = run_with(Profile(), **sections)
+    needed = sum(row["disk_bytes"] for row in planned(run))
+    free(needed)
+    require_space(run)
+    free(needed - 1)
+    with pytest.raises(
+        MissingRequirementError, match=r"GB are free, what is left takes about .* GB\. Nothing"
+    ):
+        require_space(run)
 
 
-def test_rungs_whose_rate_is_still_open_are_looked_at_before_the_tuning(looked_at):
-    assert looked_at(GPU_LONG, tune=TUNED_SMALL)[0] == ["small", "large"]
+def test_rungs_that_where_leaves_out_need_no_space(run_with, free):
+    needed = sum(row["disk_bytes"] for row in planned(run_with(Profile())) if row["rung"] == "small")
+    free(needed)
+    require_space(run_with(Profile(), where="rung == 'small'"))
 
 
-def test_the_space_that_the_plan_counts_is_looked_for(looked_at, run_with):
-    _, space = looked_at(GPU_LONG, tune=TUNED_SMALL)
-    rows = planned(run_with(GPU_LONG, tune=TUNED_SMALL))
-    assert space == {sum(row["disk_bytes"] for row in rows)}
-
-
-def test_rungs_that_where_leaves_out_are_not_looked_at(looked_at):
-    assert looked_at(GPU_LONG, tune=TUNED_SMALL, where="rung == 'small'")[0] == ["small"]
-
-
-def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
+def test_what_is_done_needs_no_space(run_with, free, tmp_path):
     simulated(tmp_path / "runs")
-    assert looked_at(GPU_LONG) == ([], set())
+    free(0)
+    require_space(run_with(Profile()))
 
 
 def test_the_plan_says_what_the_profile_asks_for(run_with):

@@ -1,15 +1,21 @@
 """What the scheduler asks of its executor."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from scalevec.model.train import checkpoint_path
-from scalevec.orchestrator.errors import TryLaterError
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
+from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.orchestrator.scheduling import scheduler as scheduling
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.results.run_directory import RunDirectory, trial_ids
 from simulations import simulated
 
 
@@ -125,3 +131,117 @@ def test_a_refusal_that_passes_is_waited_out_and_what_was_taken_goes_on(tmp_path
     monkeypatch.setattr("simulations.SimulateExecutor", Full)
     monkeypatch.setattr(scheduling, "Patience", partial(Patience, first_s=0.01))
     assert len(simulated(tmp_path).results()) == 8
+
+
+class Elsewhere(SimulateExecutor):
+    """Of its jobs, in order, the ``unready`` come to a machine that is not ready, and end as ``end``."""
+
+    unready: Collection[int] = range(8)
+    end = Ended("", WorkerExit.MACHINE_LACKS, node="n1")
+    says: tuple[str, ...] = ("CUDA: sees no GPU", "corpus: gone")
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.n_sent, self.refused, self.cancelled = 0, [], set()
+
+    def submit(self, jobs):
+        return [self._send(job) for job in jobs]
+
+    def _send(self, job):
+        self.n_sent += 1
+        if self.n_sent - 1 not in self.unready:
+            return super().submit([job])[0]
+        if self.says:
+            directory = RunDirectory(job.directory)
+            directory.append_event("pending", "not_started", job=job.token, lacks=list(self.says))
+        self.refused.append(job.token)
+        return job.token
+
+    def wait(self, timeout_s):
+        ends = [replace(self.end, number=number) for number in self.refused]
+        self.refused = []
+        return ends or super().wait(timeout_s)
+
+    def cancel(self, numbers):
+        self.cancelled |= set(numbers)
+
+    def stop(self, *, hard=False):
+        """Nothing runs."""
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """An executor of which the given is changed; those that were built."""
+    built = []
+
+    def change(**given):
+        kind = type("Changed", (Elsewhere,), given)
+
+        def make(site):
+            built.append(kind(site))
+            return built[-1]
+
+        monkeypatch.setattr("simulations.SimulateExecutor", make)
+        return built
+
+    return change
+
+
+def last_events(runs: Path) -> list[tuple[str, str | None]]:
+    events = [RunDirectory.of(runs, name).events()[-1] for name in trial_ids(runs)]
+    return [(event["state"], event.get("cause")) for event in events]
+
+
+def test_the_first_machine_that_lacks_something_ends_the_run_and_what_waits_leaves_the_queue(
+    elsewhere, tmp_path
+):
+    built = elsewhere()
+    with pytest.raises(MissingRequirementError) as lacks:
+        simulated(tmp_path / "runs")
+    (executor,) = built
+    assert str(lacks.value).splitlines() == [
+        "the machine n1 lacks what trials of large need; nothing more is sent:",
+        "- CUDA: sees no GPU",
+        "- corpus: gone",
+    ]
+    assert len(executor.cancelled) == 7
+    assert last_events(tmp_path / "runs") == [("pending", "not_started")] * 8
+
+
+def test_what_was_never_begun_is_sent_again_once_the_machine_is_ready(elsewhere, tmp_path, monkeypatch):
+    elsewhere()
+    with pytest.raises(MissingRequirementError):
+        simulated(tmp_path / "runs")
+    monkeypatch.setattr("simulations.SimulateExecutor", SimulateExecutor)
+    assert len(simulated(tmp_path / "runs").results()) == 8
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "words"),
+    [
+        (255, "FATAL: no image", "FATAL: no image"),  # as a launcher ends whose image is not there
+        (126, "", "python: No such file"),
+        (WorkerExit.MACHINE_LACKS, "SLURM: FAILED; no_such_module", "no_such_module"),
+    ],
+)
+def test_a_job_that_never_came_to_a_worker_is_told_with_its_last_words(
+    elsewhere, tmp_path, monkeypatch, code, says, words
+):
+    monkeypatch.setattr(RunDirectory, "last_log_line", lambda _: "python: No such file")
+    elsewhere(says=(), end=Ended("", code, message=says))
+    with pytest.raises(MissingRequirementError, match=f"lacks what trials of large need(.|\n)*{words}"):
+        simulated(tmp_path / "runs")
+
+
+def test_after_a_trial_of_its_rung_has_begun_it_is_the_fault_of_one_machine(elsewhere, tmp_path):
+    elsewhere(unready=[1])
+    actual = simulated(tmp_path / "runs", slots=1)
+    assert len(actual.results()) == 8
+    causes = [event.get("cause") for directory in actual.directories() for event in directory.events()]
+    assert causes.count("node_failure") == 1
+
+
+def test_a_machine_that_lacks_it_again_and_again_fails_the_trial(elsewhere, tmp_path):
+    elsewhere(unready=[1, 2, 3])
+    (reason,) = simulated(tmp_path / "runs", slots=1).outcome.failed.values()
+    assert "3 attempts without a new checkpoint" in reason

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.jobs import WORKER, WorkerExit
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.snapshots import snapshot as module
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, code_name, taken
-from scalevec.orchestrator.snapshots.start import NOT_AS_SENT, PARTS
+from scalevec.orchestrator.snapshots.start import MACHINE_LACKS, NOT_AS_SENT, PARTS
 from scalevec.orchestrator.worker.provenance import INSTALLED, OUR_PACKAGES, code_state
 from support import CHECKOUT, two_arms
 
@@ -104,6 +104,15 @@ def test_a_snapshot_that_has_changed_starts_nothing(snapshot, change):
     assert done.returncode == NOT_AS_SENT == Exit.MISSING_REQUIREMENT == WorkerExit.FOREIGN_CODE
     assert f"{snapshot.root} has changed since it was taken" in done.stderr
     assert "scalevec run takes a new snapshot" in done.stderr
+
+
+def test_a_python_without_what_we_build_on_is_told_with_its_path(snapshot, tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('numpy is damaged')")
+    done = start(snapshot, *WORKER[-2:], PYTHONPATH=str(tmp_path))
+    assert done.returncode == MACHINE_LACKS == WorkerExit.MACHINE_LACKS
+    (told,) = done.stderr.splitlines()
+    assert "lacks what scalevec.orchestrator.worker.train needs: ImportError: numpy is damaged" in told
+    assert told.endswith(f"; it was started with {sys.executable}")
 
 
 def test_what_python_and_editors_leave_in_a_snapshot_is_no_change(snapshot):

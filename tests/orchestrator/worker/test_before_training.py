@@ -15,7 +15,7 @@ from scalevec.model.fields import PlainValues
 from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
-from scalevec.results.claims import ClaimObserver
+from scalevec.results.claims import ClaimObserver, newest_attempt
 from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Trainer
@@ -35,8 +35,9 @@ def directory(tmp_path) -> RunDirectory:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, directory: RunDirectory):
-    """Runs one attempt in this process, whose signals are left as they were."""
+def attempt(tmp_path: Path, directory: RunDirectory, monkeypatch):
+    """Runs one attempt in this process, whose signals are left as they were; it looks at no machine."""
+    monkeypatch.setattr(worker, "lacking", lambda *_: [])
     before = {number: signal.getsignal(number) for number in worker.STOP_SIGNALS}
     yield lambda: worker.run_attempt(worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions()), "token")
     for number, handler in before.items():
@@ -120,9 +121,53 @@ def test_an_error_that_passes_counts_as_an_interruption(directory, capsys):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_no_space_for_the_claim_is_said_as_such(directory, attempt, monkeypatch, number):
-    def full(*_):
-        raise OSError(number, "full", "claims/0001.json")
-
-    monkeypatch.setattr(worker, "acquire", full)
+    refuse_claims(monkeypatch, OSError(number, "full", "claims/0001.json"))
     assert attempt() is WorkerExit.NO_SPACE
+    assert states(directory) == ["queued"]
+
+
+def refuse_claims(monkeypatch, problem: OSError) -> None:
+    def refuse(*_):
+        raise problem
+
+    monkeypatch.setattr(worker, "acquire", refuse)
+
+
+def test_a_machine_that_lacks_something_leaves_the_trial_unclaimed_and_says_all_of_it(
+    directory, attempt, monkeypatch, capsys
+):
+    monkeypatch.setattr(worker, "lacking", lambda *_: ["CUDA: none", "corpus: gone"])
+    assert attempt() is WorkerExit.MACHINE_LACKS
+    last = directory.events()[-1]
+    assert (last["state"], last["cause"], last["job"]) == ("pending", "not_started", "token")
+    assert last["lacks"] == ["CUDA: none", "corpus: gone"]
+    assert "the machine lacks what the trial needs: corpus: gone" in capsys.readouterr().out
+    assert not newest_attempt(directory)
+
+
+def test_the_versions_that_the_job_was_sent_with_are_looked_for(directory, attempt, monkeypatch):
+    directory.append_event("queued", executor="slurm", job="token", versions={"torch": "9"})
+    directory.append_event("queued", executor="slurm", job="another", versions={"torch": "8"})
+    monkeypatch.setattr(worker, "lacking", lambda *given: [str(given[-1])])
+    assert attempt() is WorkerExit.MACHINE_LACKS
+    assert directory.events()[-1]["lacks"] == ["{'torch': '9'}"]
+
+
+def test_a_runs_folder_without_the_trial_is_another_one(attempt, directory, capsys):
+    directory.path.rename(directory.path.with_name("elsewhere"))
+    assert attempt() is WorkerExit.MACHINE_LACKS
+    assert "runs directory: " in (printed := capsys.readouterr().out)
+    assert "is another folder there" in printed
+
+
+def test_a_file_system_without_hard_links_is_what_the_machine_lacks(directory, attempt, monkeypatch):
+    refuse_claims(monkeypatch, PermissionError(errno.EPERM, "Operation not permitted"))
+    assert attempt() is WorkerExit.MACHINE_LACKS
+    assert "takes no files, or no hard links: " in directory.events()[-1]["lacks"][0]
+
+
+def test_a_file_server_that_is_away_is_no_lack(directory, attempt, monkeypatch):
+    refuse_claims(monkeypatch, OSError(errno.ESTALE, "Stale file handle"))
+    with pytest.raises(OSError, match="Stale"):
+        attempt()
     assert states(directory) == ["queued"]

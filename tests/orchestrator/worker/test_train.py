@@ -122,6 +122,10 @@ def checkpoints(directory: RunDirectory) -> list[Path]:
     return sorted(directory.checkpoints_path.iterdir())
 
 
+THEIRS = {"trainer": {"command": ["true"]}}
+"""Of a trial that needs no corpus of ours."""
+
+
 @pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1), (None, 2)])
 def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
     keep, left, recorder, monkeypatch, tmp_path
@@ -131,6 +135,7 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
     directory.write_result({"status": "completed", "keep": keep})
     recorder.claim.release()
     monkeypatch.setattr(worker.TrialAttempt, "trainer", lambda _: None)
+    monkeypatch.setattr(worker.TrialAttempt, "fields", lambda _: THEIRS)
     exit_code = worker.run_attempt(
         worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions(keep="none")), ""
     )

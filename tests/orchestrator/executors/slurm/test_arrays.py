@@ -207,8 +207,8 @@ def test_a_job_looks_who_could_have_changed_what_it_runs_before_anything_else(tm
 
 def test_jobs_are_named_by_sweep_and_what_they_are_for_and_found_by_the_token(tmp_path):
     submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile()))
-    for fields, role in (({"rung": "a"}, "a"), ({"rung": "a", "role": "preflight"}, "preflight")):
-        job = Job("a" * 64, ("run",), tmp_path, **fields)
+    for rung, role in (("a", "a"), ("", "trials")):
+        job = Job("a" * 64, ("run",), tmp_path, rung=rung)
         assert submitter.parameters(TOKEN, [[job]])["job_name"] == f"small.{role}.{TOKEN}"
 
 
@@ -222,9 +222,9 @@ def test_a_line_of_setup_that_fails_ends_the_job_with_its_own_words(tmp_path):
     assert done.stderr.endswith("scalevec: this line of setup failed: no_such 'thing'\n")
 
 
-def test_a_job_waits_for_the_users_own_dependency_and_for_the_jobs_before_it(tmp_path):
+def test_a_job_waits_for_the_users_own_dependency(tmp_path):
     submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile(dependency="afterany:3")))
-    job = Job("a" * 64, ("run",), tmp_path, after=("7_0/0@t", "8_0/0@t"))
+    job = Job("a" * 64, ("run",), tmp_path)
     further = submitter.parameters(TOKEN, [[job]])["additional_parameters"]
-    assert further["dependency"] == "afterany:3,afterok:7_0:8_0"
+    assert further["dependency"] == "afterany:3"
     assert further["kill-on-invalid-dep"] == "yes"
