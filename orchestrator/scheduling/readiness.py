@@ -21,7 +21,7 @@ class Readiness:
         self._good_rungs: set[str] = set()
 
     def learn(self, job: WatchedJob, attempt: int) -> None:
-        """Take in that ``job`` has ended; ``attempt`` is the number of its claim of the trial, 0 without one."""
+        """Take in that ``job`` has ended; ``attempt`` numbers its claim of the trial, 0 without one."""
         if attempt:
             self._good_rungs.add(job.task.rung)
 
