@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from scalevec.analysis.comparison.compare import Comparisons as Comparisons
     from scalevec.analysis.comparison.compare import compare as compare
     from scalevec.analysis.comparison.law_comparison import compare_arms as compare_arms
-    from scalevec.analysis.comparison.law_comparison import compare_by_laws as compare_by_laws
     from scalevec.analysis.data.tidy import read_table as read_table
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
@@ -87,7 +86,7 @@ if TYPE_CHECKING:
     from scalevec.analysis.tables.render import render as render
 
 _NAMES_BY_MODULE = {
-    "comparison.law_comparison": "compare_arms compare_by_laws",
+    "comparison.law_comparison": "compare_arms",
     "comparison.compare": "Comparison Comparisons compare",
     "data.tidy": "read_table",
     "data.where": "select",

@@ -19,14 +19,10 @@ def unit_of(y: str, unit: Unit) -> str:
     return UNITS[unit] if is_loss(y) else ""
 
 
-def loss_words(y: str, unit: Unit) -> list[str]:
-    """What the column ``y`` is called, and its unit where it is known."""
-    return list(filter(None, [loss_name(y, unit), unit_of(y, unit)]))
-
-
 def named_with_unit(y: str, unit: Unit) -> str:
     """What the column ``y`` is called with its unit in parentheses, ``test loss (nats/token)``."""
-    return " ".join([loss_name(y, unit), *(f"({name})" for name in [unit_of(y, unit)] if name)])
+    name = unit_of(y, unit)
+    return f"{loss_name(y, unit)} ({name})" if name else loss_name(y, unit)
 
 
 def criterion(loss: Loss, delta: float, residual: Residual) -> str:

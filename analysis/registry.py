@@ -120,11 +120,7 @@ FIGURES: dict[str, RegistryEntry] = {
     name: RegistryEntry(description, f"scalevec.analysis.figures.{code}")
     for name, code, description in (
         ("loss", "law_curves:draw_loss", "test loss against compute (or N, or D) with the fitted laws"),
-        (
-            "differences",
-            "forest:draw_differences",
-            "loss difference to the reference per rung, with intervals",
-        ),
+        ("differences", "forest:draw_differences", "difference to the reference per rung, with intervals"),
         ("multipliers", "multipliers:draw_multipliers", "compute multiplier against compute"),
         ("predictions", "law_curves:draw_predictions", "the laws to ten times the largest compute"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),

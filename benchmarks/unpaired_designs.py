@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from law_designs import CHINCHILLA, NOISE, Covered, Simulate, covers
 
-from scalevec.analysis.comparison.law_comparison import LawsOnLine, arms_on_line, law_verdict
+from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.law_comparison import compare_arms
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.paired import holm
 
 GAIN = 1.22
 """The compute multiplier of the last arm; all others equal the reference."""
@@ -25,12 +25,11 @@ def unpaired(n_runs: int, n_points: int, correlation: float) -> Simulate:
         parts = [_arm(rng, name, gain, n_runs, n_points, correlation) for name, gain in gains.items()]
         table = pd.concat(parts, ignore_index=True)
         options = replace(settings, cluster="run", n_convention="as-given")
-        family = arms_on_line(table, "arm 0", options)
-        corrected = holm([sides.difference(sides.compute)[0].p_value() for sides in family])
+        _, compared = compare_arms(table, reference="arm 0", options=options, by="laws")
         shares: dict[str, list[float]] = {}
-        for sides, p_holm in zip(family, corrected, strict=True):
-            gain = gains[sides.names[1]]
-            for name, value in _seen(sides, p_holm, gain).items():
+        for comparison in compared:
+            gain = gains[comparison.arm]
+            for name, value in _seen(comparison, gain).items():
                 shares.setdefault(f"{name}, multiplier {gain:.2f}", []).append(value)
         equal = "called better or worse, multiplier 1.00"
         return {name: float(np.mean(values)) for name, values in shares.items()} | {
@@ -60,18 +59,17 @@ def _truth(n: FloatArray, d: FloatArray, gain: float) -> FloatArray:
     return law_named("chinchilla").predict(CHINCHILLA, {"N": n * gain**0.5, "D": d * gain**0.5})
 
 
-def _seen(sides: LawsOnLine, p_holm: float | None, gain: float) -> dict[str, float]:
+def _seen(comparison: Comparison, gain: float) -> dict[str, float]:
     """What is covered of one arm, and what is said of it."""
-    mean, _ = sides.difference(sides.compute)
-    at = sides.variables(sides.compute)
-    difference = float(np.mean(_truth(at["N"], at["D"], gain) - _truth(at["N"], at["D"], 1.0)))
-    largest = sides.multipliers()[0]
-    alone = mean.p_value() or 1.0
-    verdict = law_verdict(mean, p_holm, sides.options, N_ARMS - 1)
+    line = comparison.by_rung
+    n, d = np.array([at.n_params for at in line]), np.array([at.n_tokens for at in line])
+    difference = float(np.mean(_truth(n, d, gain) - _truth(n, d, 1.0)))
+    mean, verdict = comparison.loss_difference, comparison.verdict
+    alone = 1.0 if mean.p_value is None else mean.p_value
     return {
-        "mean difference": covers(mean.interval(sides.options.level), difference),
-        "multiplier at the largest C": covers(largest.interval, gain),
+        "mean difference": covers(mean.interval, difference),
+        "multiplier at the largest C": covers(comparison.compute_multipliers[0].interval, gain),
         "called better": float(verdict == "better"),
         "called better or worse": float(verdict in ("better", "worse")),
-        "called better without Holm": float(alone < 1 - sides.options.level and mean.value < 0),
+        "called better without Holm": float(alone < 1 - comparison.options.level and (mean.mean or 0.0) < 0),
     }

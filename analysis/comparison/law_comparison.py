@@ -24,8 +24,8 @@ from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
 from scalevec.analysis.comparison.words import opening
 from scalevec.analysis.data.pairs import pooled_settings
-from scalevec.analysis.data.tidy import FloatArray, parameters_of, require_column
-from scalevec.analysis.errors import DataError, nearest
+from scalevec.analysis.data.tidy import FloatArray, parameters_of
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
 from scalevec.analysis.fits.fit import fit_warnings
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, residuals_left_out, shifted
@@ -181,25 +181,6 @@ class LawsOnLine(TwoLaws):
         return of_compute, self.multiplier("largest", tokens, compute, at_the_size, span)
 
 
-def arms_on_line(
-    results: pd.DataFrame, reference: str, options: AnalysisOptions, ratio: float | None = None
-) -> list[LawsOnLine]:
-    """Return every other arm with the reference on the line of ``ratio`` tokens per parameter.
-
-    Raises :class:`DataError` as :func:`compare_by_laws` does.
-    """
-    for column in ("arm", "n_params", "n_tokens"):
-        require_column(results, column, "a comparison by laws")
-    arms = data_of_arms(results, options)
-    names = [data.arm for data in arms]
-    if reference not in names or len(names) == 1:
-        raise DataError(f"reference is {reference!r}; {nearest(reference, names)}; another arm is needed too")
-    _require_line(arms)
-    laws = laws_of(arms)
-    chosen = ratio or float(pd.concat([_ends(data) for data in arms]).median())
-    return [LawsOnLine(laws[reference], laws[name], chosen) for name in names if name != reference]
-
-
 def _require_line(arms: Sequence[ArmData]) -> None:
     """Refuse a law that says nothing along a line of sizes, or that lies across several."""
     options, law = arms[0].options, law_named(arms[0].options.law)
@@ -220,39 +201,24 @@ def _require_line(arms: Sequence[ArmData]) -> None:
             )
 
 
-def _ends(data: ArmData) -> "pd.Series[float]":
-    """The tokens per parameter at which each run of an arm ends [runs]."""
-    ratio = data.rows["n_tokens"] / parameters_of(data.rows, data.options.n_convention)
-    return ratio.groupby(data.rows[data.options.cluster]).max()
-
-
-def compare_by_laws(
-    results: pd.DataFrame,
-    *,
-    reference: str,
-    options: AnalysisOptions | None = None,
-    tokens_per_parameter: float | None = None,
-    **changes: Unpack[OptionChanges],
+def _by_laws(
+    results: pd.DataFrame, reference: str, options: AnalysisOptions, ratio: float | None
 ) -> list[Comparison]:
-    """Compare every other arm with ``reference`` by the laws fitted to each, without pairs.
+    """Every other arm against ``reference`` by the laws fitted to each; p-values by Holm.
 
-    Args:
-        results: Tidy rows as for :func:`fit`; the cluster column says which rows are one run.
-        reference: The arm that the others are compared with.
-        options: How to fit; a law in which arms share exponents (``chinchilla-shared``) is fitted to all.
-        tokens_per_parameter: That of the line; by default the median at which runs end.
-        **changes: Fields of the options that stand over ``options``.
-
-    Returns:
-        One :class:`Comparison` per other arm, whose ``by_rung`` are points of the line; p-values by Holm.
-
-    Raises:
-        DataError: Bad values, points that leave a parameter free, or a law that has no line here.
+    Raises :class:`DataError` for points that leave a parameter free, or a law that has no line here.
     """
-    family = arms_on_line(results, reference, chosen_options(options, changes), tokens_per_parameter)
-    p_values = [laws.difference(laws.compute)[0].p_value() for laws in family]
+    arms = data_of_arms(results, options)
+    _require_line(arms)
+    laws, ends = laws_of(arms), []
+    for data in arms if ratio is None else ():
+        of_rows = data.rows["n_tokens"] / parameters_of(data.rows, data.options.n_convention)
+        ends.append(of_rows.groupby(data.rows[data.options.cluster]).max())
+    chosen = ratio or float(pd.concat(ends).median())
+    family = [LawsOnLine(laws[reference], law, chosen) for name, law in laws.items() if name != reference]
+    p_values = [sides.difference(sides.compute)[0].p_value() for sides in family]
     both = zip(p_values, holm(p_values), strict=True)
-    return [_compared(laws, of_arm, len(family)) for laws, of_arm in zip(family, both, strict=True)]
+    return [_compared(sides, of_arm, len(family)) for sides, of_arm in zip(family, both, strict=True)]
 
 
 def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_arms: int) -> Comparison:
@@ -344,18 +310,21 @@ def compare_arms(
     results: pd.DataFrame,
     *,
     reference: str,
-    options: AnalysisOptions,
+    options: AnalysisOptions | None = None,
     by: Basis | None = None,
     tokens_per_parameter: float | None = None,
+    **changes: Unpack[OptionChanges],
 ) -> tuple[list[Comparison], list[Comparison]]:
     """Compare each arm by its pairs with the reference; those that have none by their laws.
 
     Args:
         results: Tidy rows, one per trial, as for ``compare``.
         reference: The arm that the others are compared with.
-        options: How to compare.
+        options: How to compare. A law in which arms share exponents (``chinchilla-shared``) is fitted to all.
         by: ``pairs`` or ``laws`` for all arms; None for pairs where there are any.
-        tokens_per_parameter: Of the line along which laws are compared.
+        tokens_per_parameter: Of the line along which laws are compared; by default the median at which runs
+            end.
+        **changes: Fields of the options that stand over ``options``.
 
     Returns:
         The comparisons by pairs, then those by laws; Holm's correction is over each kind alone.
@@ -363,7 +332,8 @@ def compare_arms(
     Raises:
         DataError: What neither way can be compared, and why.
     """
-    return pairs_or_laws(compared_trials(results, reference, options), by, tokens_per_parameter)
+    trials = compared_trials(results, reference, chosen_options(options, changes))
+    return pairs_or_laws(trials, by, tokens_per_parameter)
 
 
 def pairs_or_laws(
@@ -377,7 +347,7 @@ def pairs_or_laws(
     results, reference, options = trials.source, trials.reference, trials.options
     rows = results[results["arm"].isin([reference, *chosen])]
     try:
-        laws = compare_by_laws(rows, reference=reference, options=options, tokens_per_parameter=ratio)
+        laws = _by_laws(rows, reference, options, ratio)
     except DataError as error:
         if by:
             raise

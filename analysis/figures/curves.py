@@ -1,6 +1,6 @@
 """Curves along the runs: training loss against the reference, and what was recorded of vectors and theory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +58,7 @@ def draw_curves(data: FigureInput) -> Drawing:
         }
     reference = data.trials.reference
     return Drawing(
-        {key: _panel(curves, data, _zero) for key, curves in panels.items()},
+        {key: _panel(curves, data) for key, curves in panels.items()},
         ("share of the run (%)", f"training loss difference to {reference} (nats/token)"),
         f"Training loss less that of {reference} at the same step, mean over seeds (running mean over "
         f"{100 * WINDOW:g} % of the run, the first fifth left out); bands: range over seeds. Below zero is "
@@ -68,15 +68,17 @@ def draw_curves(data: FigureInput) -> Drawing:
     )
 
 
-def _zero(axis: "Axes", _curves: _Curves) -> None:
-    axis.axhline(0, color=ink(), linewidth=0.8)
-
-
-def _panel(curves: _Curves, data: FigureInput, more: Callable[["Axes", _Curves], None]) -> Panel:
-    """Return a panel of a curve for each arm, with some markers."""
+def _panel(curves: _Curves, data: FigureInput, *, along_tokens: bool = False) -> Panel:
+    """Return a panel of a curve for each arm, with some markers; differences have a line at zero."""
+    values = pd.concat([curve["value"] for curve in curves.values()])
 
     def draw(axis: "Axes") -> None:
-        more(axis, curves)
+        if along_tokens:
+            axis.xaxis.set_major_formatter(lambda value, _: count(value))
+        else:
+            axis.axhline(0, color=ink(), linewidth=0.8)
+        if along_tokens and 0 < values.min() < values.max() / WIDE:
+            axis.set_yscale("log")
         for arm, curve in curves.items():
             x, style = curve.index.to_numpy(float), data.styles[arm]
             y, low, high = (curve[name].to_numpy(float) for name in ("value", "low", "high"))
@@ -139,15 +141,7 @@ def draw_statistics(data: FigureInput) -> Drawing:
             if (name, setting) in {key[:2] for key in means.index}:
                 here = means.loc[name, setting]
                 curves = {arm: here.loc[arm] for arm in data.trials.arms if arm in here.index}
-                panels[shown, setting] = _panel(curves, data, _token_axes)
+                panels[shown, setting] = _panel(curves, data, along_tokens=True)
     caption = "Recorded at the largest rung: mean over seeds, kinds of matrices or vectors, and layers."
     caption += " Band: range over kinds." if is_alone else ""
     return Drawing(panels, ("tokens", ""), caption, data.legend(rows["arm"]), share=("all", "none"))
-
-
-def _token_axes(axis: "Axes", curves: _Curves) -> None:
-    """Count tokens along a panel, whose values stand on a logarithmic axis where they span much."""
-    values = pd.concat([curve["value"] for curve in curves.values()])
-    if 0 < values.min() < values.max() / WIDE:
-        axis.set_yscale("log")
-    axis.xaxis.set_major_formatter(lambda value, _: count(value))

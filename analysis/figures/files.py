@@ -83,12 +83,9 @@ def _stable_svg(text: str, name: str) -> str:
     ids = dict.fromkeys(found_id for found_id in re.findall(r'\bid="([^"]+)"', text) if found_id in referred)
     numbered = {old: f"{name}-{number}" for number, old in enumerate(ids, start=1)}
     text = re.sub(r'((?:href="|url\()#)([^")]+)', lambda link: link[1] + numbered[link[2]], text)
-    return re.sub(r'\s+id="([^"]+)"', lambda attribute: _id(numbered.get(attribute[1])), text)
-
-
-def _id(name: str | None) -> str:
-    """Return the attribute of an element that something refers to; the others need none."""
-    return f' id="{name}"' if name else ""
+    # An element to which nothing refers needs none.
+    new = {old: f' id="{name}"' for old, name in numbered.items()}
+    return re.sub(r'\s+id="([^"]+)"', lambda attribute: new.get(attribute[1], ""), text)
 
 
 def _rounded(number: re.Match[str]) -> str:

@@ -85,7 +85,6 @@ def _drawing(
     """Return the figure of ``parts`` with their ``laws`` to ``farthest`` times the largest compute."""
     options, reference = data.trials.options, data.trials.reference
     label = named_with_unit(options.y, options.unit)
-    residual = "residual (%)"
     curves = {
         name: {arm: _curves(law, farthest) for arm, law in of_part.items()} for name, of_part in laws.items()
     }
@@ -93,7 +92,7 @@ def _drawing(
         (label, name): _panel(data, part, laws[name], curves[name]) for name, part in parts.items()
     }
     below: dict[Key, Panel] = {
-        (residual, name): _panel(data, part, laws[name], curves[name], laws[name][reference])
+        ("residual (%)", name): _panel(data, part, laws[name], curves[name], laws[name][reference])
         for name, part in parts.items()
         if reference in laws[name]
     }
@@ -145,17 +144,18 @@ def _panel(
 ) -> Panel:
     """Return the panel of a part: its losses, or their residuals ``over`` another law in percent."""
     options = replace(data.trials.options, where=None)
+    columns = {name: options.x if name == "x" else name for name in law_named(options.law).variables}
 
     def draw(axis: "Axes") -> None:
         for arm in part.arms:
             rows = part.of_arm(arm, "completed")
             style, law = data.styles[arm], laws.get(arm)
-            values = _variables(rows, options) if laws else {}
+            values = {name: variable_of(rows, of, options) for name, of in columns.items()} if laws else {}
             x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
             names = None if over else trial_names(rows, data.trials.varying_settings)
             draw_points(axis, x, y, style, names)
             for curve in curves.get(arm, ()):
-                at = {name: curve[options.x if name == "x" else name].to_numpy(float) for name in values}
+                at = {name: curve[columns[name]].to_numpy(float) for name in values}
                 y, *ends = (_over(over, at, curve[name].to_numpy(float)) for name in ("value", "low", "high"))
                 draw_curve(
                     axis, curve["drawn at"].to_numpy(float), y, ends, style, curve["decades"].to_numpy() > 0
@@ -169,12 +169,6 @@ def _panel(
         axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
 
     return draw
-
-
-def _variables(rows: pd.DataFrame, options: AnalysisOptions) -> dict[str, FloatArray]:
-    """Return the law's variables by name [rows]."""
-    columns = {name: options.x if name == "x" else name for name in law_named(options.law).variables}
-    return {name: variable_of(rows, column, options) for name, column in columns.items()}
 
 
 def _over(other: FittedArm | None, at: Mapping[str, FloatArray], loss: FloatArray) -> FloatArray:

@@ -59,13 +59,12 @@ def draw_tuning(data: FigureInput) -> Drawing:
     seeds = sorted({seed for choice in tuned for seed in choice["seeds"]})
     shared = set(data.trials.rows["seed"]) & set(seeds)
     used = "some are compared too" if shared else "no comparison trial uses them"
-    scales = joined([_in_words(field, tuned) for field in fields])
     return Drawing(
         {key: _panel(choices, data.styles) for key, choices in panels.items()},
         ("", "validation loss (nats/token)"),
         f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Thick curve: "
-        f"the parabola through the lowest point and its neighbours, in {scales}. Ring: "
-        "chosen; open diamond: censored at the edge; cross at the top: diverged.",
+        "the parabola through the lowest point and its neighbours, on its axis. Ring: chosen; open "
+        "diamond: censored at the edge; cross at the top: diverged.",
         data.legend(choice["arm"] for choice in tuned),
         height=2.5,
         share=("none", "none"),
@@ -85,13 +84,6 @@ def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[
 
 def _words(field: str) -> str:
     return field.replace("_", " ")
-
-
-def _in_words(field: str, choices: _Choices) -> str:
-    """Return what the parabolas of ``field`` are quadratic in."""
-    name = "rate" if field == "learning_rate" else _words(field)
-    of_scale = {"log": f"the log of the {name}", "log(1-x)": f"the log of 1 - {name}"}
-    return of_scale.get(_scale([each for each in choices if each["field"] == field]), f"the {name}")
 
 
 def _panel(choices: _Choices, styles: Mapping[str, ArmStyle]) -> Panel:

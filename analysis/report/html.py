@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -28,7 +29,7 @@ from scalevec.analysis.options import (
 from scalevec.analysis.report import sections
 from scalevec.analysis.report.text import details, lines_of
 from scalevec.analysis.tables import scaling
-from scalevec.analysis.tables.render import Table, render
+from scalevec.analysis.tables.render import render
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,9 +86,7 @@ def write_report(
 
 def _deviations(options: AnalysisOptions, declared: AnalysisOptions | None) -> list[str]:
     """Return each option beside the chosen rows that is not the sweep file's, with both values."""
-    if declared is None:
-        return []
-    shown, planned = dataclasses.asdict(options), dataclasses.asdict(declared)
+    shown, planned = dataclasses.asdict(options), dataclasses.asdict(declared or options)
     return [
         f"{name.replace('_', ' ')}: {value} (sweep file: {planned[name]})"
         for name, value in shown.items()
@@ -147,13 +146,9 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(powers=markup.powers, formula=markup.formula, csv=_csv)
+    environment.filters.update(powers=markup.powers, formula=markup.formula, csv=partial(render, form="csv"))
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     # What a page's policy calls a script by, so that no other one runs.
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals.update(script=script, script_hash=script_hash)
     return environment
-
-
-def _csv(table: Table) -> str:
-    return render(table, "csv")

@@ -25,9 +25,7 @@ def plan_state(
     if not comparisons:
         without = "No pairs: the arms are compared by the laws fitted to them."
         return [without if by_laws else "One arm: nothing is compared with it."]
-    told = (
-        [f"Interim: {'; '.join(interim)} have a result; no verdict before every one has."] if interim else []
-    )
+    told = []
     for plan, arm in ((comparison.plan, comparison.arm) for comparison in comparisons):
         if plan["look"]:
             told.append(f"{arm}: look at {plan['look']} seeds of {', '.join(map(str, plan['looks']))}.")
@@ -35,10 +33,9 @@ def plan_state(
             told.append(f"{arm}: next look at {plan['next_look']} seeds.")
         if plan["exploratory"]:
             told.append(f"{arm}: pairs were added after its verdict; their mean is exploratory.")
-    return [
-        *told,
-        *([f"Compared by laws, without pairs: {few([c.arm for c in by_laws])}."] if by_laws else []),
-    ]
+    waits = f"Interim: {'; '.join(interim)} have a result; no verdict before every one has."
+    without = f"Compared by laws, without pairs: {few([c.arm for c in by_laws])}."
+    return [*[waits] * bool(interim), *told, *[without] * bool(by_laws)]
 
 
 def answers(comparisons: Sequence[Comparison]) -> Table:
@@ -111,14 +108,8 @@ def trials_table(table: pd.DataFrame, trials: ComparedTrials) -> Table:
         tuple(column.heading for column in shown.values()),
         tuple(zip(*cells, strict=True)),
         tuple(column.is_number for column in shown.values()),
-        records=tuple(_records(chosen)),
+        records=tuple(chosen.where(chosen.notna(), None).to_dict("records")),
     )
-
-
-def _records(rows: pd.DataFrame) -> list[Mapping[str, Any]]:
-    """The rows as plain values, None where there is none."""
-    names, values = list(rows.columns), rows.where(rows.notna(), None).to_numpy(object)
-    return [dict(zip(names, row, strict=True)) for row in values]
 
 
 def costs(table: pd.DataFrame) -> Table | None:
@@ -166,9 +157,7 @@ def tuning_rows(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {name: choice[name] for name in ("arm", "rung", "status", "extensions")}
         | {
-            "setting": ", ".join(
-                filter(None, [choice["field"] if several else "", setting_text(choice, choices)])
-            ),
+            "setting": ", ".join(filter(None, [several * choice["field"], setting_text(choice, choices)])),
             "grid": [
                 (f"{value:g}", "diverged" if loss is None else f"{loss:.4f}")
                 for value, loss in zip(choice["grid"], choice["losses"], strict=True)

@@ -68,17 +68,10 @@ def _carried_on(
     at: FloatArray, density: FloatArray, edge: float, step: float
 ) -> tuple[FloatArray, FloatArray]:
     """The paths that are still between ``-edge`` and ``edge`` one look later: places, weighted density."""
-    nodes, weights = _nodes()
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     places = edge * nodes
     kernel = np.exp(-0.5 * ((places[:, None] - at) / step) ** 2) / (step * np.sqrt(2 * np.pi))
     return places, edge * weights * (kernel @ density)
-
-
-@cache
-def _nodes() -> tuple[FloatArray, FloatArray]:
-    """Nodes on (-1, 1) and their weights."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    return nodes, weights
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,8 @@ def marks(fields: Fields) -> tuple[str, ...]:
 
 def by_choices(fields: Mapping[str, Fields], arms: Sequence[str]) -> list[str]:
     """The ``arms`` by the number of their design choices and by name; one without vectors comes first."""
-    numbers = {
-        arm: sum(map(bool, choices)) + (decay == "input")
-        for arm, (*choices, decay) in ((arm, marks(of)) for arm, of in fields.items())
-    }
+    texts = {arm: marks(of) for arm, of in fields.items()}
+    numbers = {arm: sum(map(bool, of[:-1])) + (of[-1] == "input") for arm, of in texts.items()}
     return sorted(arms, key=lambda arm: (numbers.get(arm, 0), arm))
 
 

@@ -9,7 +9,7 @@ from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import PairKind, differs
 from scalevec.analysis.data.tidy import simulation_warnings
-from scalevec.analysis.formatting import few, joined, loss_words, percent, plural, signed
+from scalevec.analysis.formatting import few, joined, named_with_unit, percent, plural, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
 CENSORED, EXTRAPOLATED = "†", "‡"
@@ -66,7 +66,7 @@ def loss_notes(trials: ComparedTrials, n_arms: int) -> list[str]:
     """How differences, their mean and its p-value are to be read; ``n_arms`` are those of Holm's family."""
     options, reference = trials.options, trials.reference
     notes = [
-        f"Difference: {', '.join(loss_words(options.y, options.unit))}, arm minus {reference}, paired by "
+        f"Difference: {named_with_unit(options.y, options.unit)}, arm minus {reference}, paired by "
         f"seed; negative is better. ±: half the {percent(options.level)} interval; none where no seed "
         "repeats. Mean: every cell has the same weight, rungs of one run are left out. p: two-sided t test, "
         f"by Holm over {plural(n_arms, 'arm')}."

@@ -1,6 +1,5 @@
 """The overhead table: what an arm costs beside the reference in time, memory and parameters."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,30 +17,22 @@ from scalevec.analysis.tables.scaling import multipliers_of_cells
 COUNTS = ("n_params_total", "n_params_scale_vectors")
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
-
-
-def _mebibytes(size: float) -> str:
-    return f"{size / 2**20:.4g} MiB"
-
-
 TIME = "step time"
-MEASURES: dict[str, tuple[tuple[str, ...], Callable[[float], str]]] = {
-    TIME: (("wall_s", "steps"), _milliseconds),
-    "allocated memory": (("allocated_bytes",), _mebibytes),
-    "peak memory": (("peak_memory_bytes",), _mebibytes),
+MEASURES: dict[str, tuple[tuple[str, ...], float, str]] = {
+    TIME: (("wall_s", "steps"), 1e-3, "{:.3g} ms"),
+    "allocated memory": (("allocated_bytes",), 2**20, "{:.4g} MiB"),
+    "peak memory": (("peak_memory_bytes",), 2**20, "{:.4g} MiB"),
 }
-"""The columns of a figure of one trial, the second of which divides the first, and its text."""
+"""The columns of a figure of one trial, the second of which divides the first, its unit and its text."""
 
 
 def build(trials: ComparedTrials) -> Table:
     """A row for each cell and arm. Raises :class:`DataError` for a source with neither time nor memory."""
-    measures = [name for name, (columns, _) in MEASURES.items() if all(map(trials.has, columns))]
+    measures = [name for name, (columns, *_) in MEASURES.items() if all(map(trials.has, columns))]
     if "allocated memory" in measures and "peak memory" in measures:
         measures.remove("peak memory")  # on the CPU it holds the interpreter and its libraries
     if not measures:
-        wanted = "; or ".join(" and ".join(columns) for columns, _ in MEASURES.values())
+        wanted = "; or ".join(" and ".join(columns) for columns, *_ in MEASURES.values())
         raise DataError(f"table 'overhead' needs {wanted}, which this source does not hold")
     counts = COUNTS if all(map(trials.has, COUNTS)) else ()
     alike = {arm: _alike(trials, arm) for arm in trials.others}
@@ -109,7 +100,8 @@ def _line(
         median = float(values.median())
         ratios = values / values if is_reference else values / _values(rows, name, "_reference")
         ratio, low, high = (float(value) for value in ratios.quantile([0.5, 0.0, 1.0]))
-        shown = MEASURES[name][1](median) if is_reference else f"{ratio:.2f}× [{low:.2f}, {high:.2f}]"
+        _, unit, form = MEASURES[name]
+        shown = form.format(median / unit) if is_reference else f"{ratio:.2f}× [{low:.2f}, {high:.2f}]"
         texts.append("" if np.isnan(ratio) else shown)
         key = name.replace(" ", "_")
         record |= {f"{key}_median": median, f"{key}_ratio": ratio}

@@ -56,7 +56,7 @@ class Table:
     notes: tuple[str, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
     breaks: frozenset[int] = frozenset()
-    records: tuple[Mapping[str, Any], ...] = ()
+    records: tuple[Mapping[Any, Any], ...] = ()
 
     def with_columns(self, columns: Sequence[str]) -> "Table":
         """The same with these columns in this order. Raises :class:`DataError` for one it does not have."""

@@ -16,7 +16,6 @@ from scalevec.analysis.tables.render import Table
 
 _OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_agreeing", "n_starts")
 _Point = TypeVar("_Point")
-_Multipliers = Mapping[str, Multiplier]
 
 
 def build(trials: ComparedTrials) -> Table:
@@ -31,13 +30,17 @@ def build(trials: ComparedTrials) -> Table:
         laws, reasons = part.laws
         problems += reasons
         for fitted in map(fit_of, laws.values()):
+            arm, largest, remark = fitted.arm, None, ""
+            if arm in part.others:
+                complete = part.pairs(arm).complete
+                at = {} if complete.empty else {"largest": common_range(complete)[1]}
+                multipliers, remark = multipliers_at(part, arm, at)
+                largest = multipliers.get("largest")
             fits.append(fitted)
-            at, remark = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
-            rows.append({**setting, "arm": fitted.arm, **_texts(fitted, at)})
-            records.append({**setting, "arm": fitted.arm, **_record(fitted, at)})
             settings.append(setting)
-            name = notes.arm_at(setting, fitted.arm)
-            remarks += [(text, name) for text in (remark, *fitted.warnings) if text]
+            rows.append({**setting, "arm": arm, **_texts(fitted, largest)})
+            records.append({**setting, "arm": arm, **_record(fitted, largest)})
+            remarks += [(text, notes.arm_at(setting, arm)) for text in (remark, *fitted.warnings) if text]
     if not fits:
         raise DataError(f"table 'scaling' has no law to show: {'; '.join(dict.fromkeys(problems))}")
     labels = (*settings[0], "arm")
@@ -50,11 +53,7 @@ def build(trials: ComparedTrials) -> Table:
         numeric=tuple(name not in labels for name in columns),
         notes=(
             _law_note(trials, fits),
-            *(
-                [notes.multiplier_note(trials, "at that C of the range")]
-                if "at the largest C" in columns
-                else ()
-            ),
+            *[notes.multiplier_note(trials, "at that C")] * ("at the largest C" in columns),
             *notes.remark_notes(remarks),
             *(f"Not fitted, or without a hold-out: {why}." for why in dict.fromkeys(problems)),
             *notes.convention_notes(trials),
@@ -65,7 +64,7 @@ def build(trials: ComparedTrials) -> Table:
     )
 
 
-def _texts(fitted: Fit, multipliers: _Multipliers) -> dict[str, str]:
+def _texts(fitted: Fit, largest: Multiplier | None) -> dict[str, str]:
     """The cells beside setting and arm, by the names of their columns."""
     shown = {}
     for name, value in fitted.parameters.items():
@@ -76,18 +75,18 @@ def _texts(fitted: Fit, multipliers: _Multipliers) -> dict[str, str]:
         **shown,
         "points": str(fitted.n_points),
         "hold-out": "" if error is None else f"{100 * error:+.2f} %".replace("-", "−"),
-        "at the largest C": notes.multiplier(multipliers.get("largest")),
+        "at the largest C": notes.multiplier(largest),
     }
 
 
-def _record(fitted: Fit, multipliers: _Multipliers) -> dict[str, Any]:
+def _record(fitted: Fit, largest: Multiplier | None) -> dict[str, Any]:
     """The same with every digit."""
     record: dict[str, Any] = {"law": fitted.options.law, "formula": fitted.formula}
     for name, value in fitted.parameters.items():
         record |= notes.bounds(name, value, fitted.intervals.get(name))
     record |= {name: getattr(fitted, name) for name in _OPTIMUM}
     record["hold_out_relative_error"] = fitted.hold_out.get("relative_error")
-    record |= notes.of_multiplier("multiplier", multipliers.get("largest"))
+    record |= notes.of_multiplier("multiplier", largest)
     return record | {name: getattr(fitted.options, name) for name in ("n_convention", "c_convention")}
 
 
@@ -100,14 +99,6 @@ def _law_note(trials: ComparedTrials, fits: list[Fit]) -> str:
         f"intervals ({methods}), which do not cover a law of the wrong form. Hold-out: the law of the other "
         "rungs at the largest one, predicted over seen less one."
     )
-
-
-def _multipliers(part: ComparedTrials, arm: str) -> tuple[_Multipliers, str]:
-    """The multipliers of ``arm`` by the point of the range, and what is to be said of them."""
-    points = {}
-    if not part.pairs(arm).complete.empty:
-        points = {"largest": common_range(part.pairs(arm).complete)[1]}
-    return multipliers_at(part, arm, points)
 
 
 def multipliers_at(

@@ -45,7 +45,7 @@ def written(path: Path, write: Callable[[Path], Any]) -> bytes:
 
 
 def by_laws(table: pd.DataFrame) -> list[analysis.Comparison]:
-    return analysis.compare_by_laws(table, reference="baseline", cluster="run", **BOOTSTRAP)
+    return analysis.compare_arms(table, reference="baseline", by="laws", cluster="run", **BOOTSTRAP)[1]
 
 
 def drawn(table: pd.DataFrame, path: Path) -> None:
@@ -59,8 +59,10 @@ def drawn(table: pd.DataFrame, path: Path) -> None:
 
 CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "compare": lambda t, _: analysis.compare(t, reference="baseline", **BOOTSTRAP),
-    "compare_arms": lambda t, _: analysis.compare_arms(t, reference="baseline", options=OPTIONS),
-    "compare_by_laws": lambda t, _: by_laws(t),
+    "compare_arms": lambda t, _: (
+        analysis.compare_arms(t, reference="baseline", options=OPTIONS),
+        by_laws(t),
+    ),
     "comparison_text": lambda t, _: analysis.comparison_text(
         analysis.compare(t, "baseline", cluster="run", **BOOTSTRAP).values()
     ),

@@ -33,7 +33,7 @@ def table(*arms: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(rows: pd.DataFrame, **changes) -> list[analysis.Comparison]:
-    return analysis.compare_by_laws(rows, reference="base", options=OPTIONS, **changes)
+    return analysis.compare_arms(rows, reference="base", options=OPTIONS, by="laws", **changes)[1]
 
 
 @pytest.mark.parametrize("law", ["chinchilla", "chinchilla-shared", "chinchilla; fix E = 1.69"])
@@ -133,7 +133,7 @@ def test_a_few_runs_or_checkpoints_without_a_run_give_no_interval_and_say_why():
         (table(arm("base"), arm("o")), {"law": "power"}, "lie on no line in C: take a law in N and D"),
         (table(arm("base"), arm("o")).assign(w=WIDTHS), {"law": "E + A/w^a"}, "has no line"),
         (table(arm("base"), arm("o").eval("n_params = n_params * 1e4")), {}, "have no size in common"),
-        (table(arm("base")), {}, "another arm is needed"),
+        (table(arm("base")), {}, "a comparison needs another one"),
         (table(arm("base"), arm("o")), {"law": "isoflop"}, "two budgets|no line"),
     ],
 )
