@@ -11,8 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.formula.expressions import names_in
-from scalevec.analysis.formula.formula import MOST_PARAMETERS, Formula, Range, parsed
+from scalevec.analysis.formula.formula import MOST_PARAMETERS, Formula, Range, names_in, parsed
 from scalevec.analysis.formula.jets import Jet, constant, evaluate, parameter
 from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
 from scalevec.analysis.registry import LawEntry, Method, base_of, law_text

@@ -20,9 +20,8 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import nominal
-from scalevec.analysis.statistics.noise import t_quantile
+from scalevec.analysis.statistics.noise import RungNoise, t_quantile
 from scalevec.analysis.statistics.paired import Estimate
-from scalevec.analysis.statistics.rung_noise import RungNoise
 from scalevec.analysis.statistics.sample import PairedSample, SplitLosses, over_whole_seeds
 
 LENGTH = "length"

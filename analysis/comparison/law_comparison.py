@@ -34,9 +34,8 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.solver.best_fit import FittedLaw
 from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, Component, Error, satterthwaite
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm, level_of_holm
-from scalevec.analysis.statistics.rung_noise import Component, Error, satterthwaite
 
 POINTS_ON_THE_LINE = 5
 ONE_LINE = 1.5

@@ -23,7 +23,7 @@ from scalevec.analysis.fits.hold_out import held_rows, lack_of_fit
 from scalevec.analysis.formatting import joined, signed, span
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.rung_noise import Component, RungNoise, longer, satterthwaite, with_split
+from scalevec.analysis.statistics.noise import Component, RungNoise, longer, satterthwaite, with_split
 from scalevec.analysis.statistics.sample import sample_of
 
 BATCHES = 1.1

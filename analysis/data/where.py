@@ -11,7 +11,7 @@ import pandas as pd
 from scalevec.analysis.data.runs import HAS_RESULT, refuse_twins
 from scalevec.analysis.data.values import number
 from scalevec.analysis.errors import DataError, FormulaError, nearest
-from scalevec.analysis.formula.expressions import names_in, read
+from scalevec.analysis.formula.formula import names_in, read
 
 LONGEST_EXPRESSION = 2_000
 ALLOWED = (

@@ -1,4 +1,4 @@
-"""The columns of a table that a law reads, under the chosen conventions, and the law where none is named."""
+"""The columns that a law reads, and the law where none is named: with a floor where the points tell one."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,36 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import VARIABLES, AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points, joint_fit
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.statistics.noise import FEWEST_SIZES, floor_profile, pooled_noise, t_quantile
+from scalevec.analysis.statistics.noise import pooled_noise, t_quantile
+
+FEWEST_SIZES = 4
+"""A law with a floor has three parameters: fewer sizes cannot tell whether it is needed."""
+HIGH_FLOOR = 0.9
+"""The high irreducible loss that is tried, as a share of the lowest loss seen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FloorProfile:
+    """The fit with E = 0 and with E = 0.9 of the lowest loss, each in standard errors worse than the best."""
+
+    zero: float
+    high: float
+    critical: float
+    identified: bool
+
+    @property
+    def warning(self) -> str:
+        """One sentence for people who would quote the exponent."""
+        if not np.isfinite(self.critical):
+            return (
+                "fewer than four sizes or no noise figure: the irreducible loss cannot be identified; "
+                "compare levels, not exponents"
+            )
+        return (
+            f"the irreducible loss is not identified: E = 0 fits within {self.zero:.1f} and "
+            f"E = {HIGH_FLOOR:g} min(loss) within {self.high:.1f} SE of the best fit "
+            f"({self.critical:.1f} would exclude it); compare levels, not exponents"
+        )
 
 
 def needed_columns(options: AnalysisOptions) -> list[str]:
@@ -90,3 +119,38 @@ def _has_shared_floor(arms: Sequence[tuple[FloatArray, FloatArray]]) -> bool:
     variance, df = max([each for each in candidates if each[1] > 0], default=(np.inf, 1))
     errors = np.sqrt(max(2 * (without - shared.objective), 0.0) / max(variance, 1e-30))
     return bool(errors > t_quantile(0.95, df))
+
+
+def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
+    """How much worse E = 0 and a high E fit the points x [points], loss [points] than the best E.
+
+    Least squares on log loss of ``E + A/x^alpha``; the noise is the larger of the seeds' and the residuals'
+    of the best fit, since a wrong form of the law is no evidence for a floor.
+    """
+    best = _squares(x, loss, None)
+    distinct = len(np.unique(x))
+    seeds = pooled_noise(np.log(loss), x)
+    # Three are fitted: E, A and alpha.
+    residual_df = len(x) - 3
+    candidates = [(seeds.sd**2, seeds.df)] if seeds.df else []
+    if residual_df > 0:
+        candidates.append((best / residual_df, residual_df))
+    if distinct < FEWEST_SIZES or not candidates:
+        return FloorProfile(0.0, 0.0, float("inf"), False)
+    variance, df = max(candidates)
+    # Data that lie on the law exactly leave no variance to divide by.
+    variance = max(variance, 1e-30)
+    critical = t_quantile(0.95, df)
+    zero, high = (
+        float(np.sqrt(max(_squares(x, loss, floor) - best, 0.0) / variance))
+        for floor in (0.0, HIGH_FLOOR * float(loss.min()))
+    )
+    return FloorProfile(zero, high, critical, min(zero, high) > critical)
+
+
+def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
+    """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
+    law = law_named("power-floor" if floor is None else f"power-floor; fix E = {floor!r}")
+    # The solver's objective is half the sum of squares.
+    least = 2.0 * fit_points(points_of(law, {"x": x}), loss, AnalysisOptions(loss="l2")).objective
+    return least if floor is not None else min(least, _squares(x, loss, 0.0))

@@ -11,6 +11,7 @@ from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
+from scalevec.analysis.fits.columns import floor_profile
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs
 from scalevec.analysis.fits.intervals import Replicates, no_interval
 from scalevec.analysis.fits.isoflop import vertex_replicates
@@ -20,7 +21,6 @@ from scalevec.analysis.formatting import equal_optima_warning, joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.solver.best_fit import FittedLaw
-from scalevec.analysis.statistics.noise import floor_profile
 
 OPTIMA_NOTE = (
     "how the optima were found (a parabola's form, the steps between curves) is not in it, and N* beyond the "

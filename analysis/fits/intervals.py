@@ -20,8 +20,14 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.options import AnalysisOptions, Interval
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
 from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
-from scalevec.analysis.statistics.rung_noise import Blocks, blocks_of
+from scalevec.analysis.statistics.noise import (
+    FEWEST_CLUSTERS,
+    Blocks,
+    are_copies,
+    blocks_of,
+    pooled_noise,
+    t_quantile,
+)
 
 FEWEST_RESIDUAL_FREEDOM = 3
 MOST_FAILED = 0.05

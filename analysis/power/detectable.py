@@ -19,9 +19,8 @@ from scalevec.analysis.data.tidy import FloatArray, compute_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
-from scalevec.analysis.statistics.noise import pooled_noise
+from scalevec.analysis.statistics.noise import COMPARED_AT, Component, pooled_noise
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
-from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
 
 POWER = 0.8
 LEVEL = 0.95

@@ -13,9 +13,8 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import joined, plural
-from scalevec.analysis.statistics.noise import pooled_noise
+from scalevec.analysis.statistics.noise import Component, pooled_noise, satterthwaite
 from scalevec.analysis.statistics.paired import MANY_BLOCKS
-from scalevec.analysis.statistics.rung_noise import Component, satterthwaite
 from scalevec.analysis.statistics.sample import PairedSample
 
 _NAMED = 4

@@ -5,7 +5,7 @@ import re
 
 from markupsafe import Markup, escape
 
-from scalevec.analysis.formula.expressions import read
+from scalevec.analysis.formula.formula import read
 from scalevec.analysis.tables.render import POWER_OF_TEN
 
 _GREEK = dict(zip(("alpha", "beta", "gamma", "delta", "eta", "lambda"), "αβγδηλ", strict=True))

@@ -17,13 +17,13 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
 from scalevec.analysis.solver.newton import (
     DECREMENT_TOLERANCE,
+    Problem,
     Solution,
     flat_directions,
     newton,
     objective,
     rounding,
 )
-from scalevec.analysis.solver.objective import Problem
 
 PointsOfArm = tuple[Mapping[str, FloatArray], FloatArray]
 """One arm's variables (name -> [points]) and losses [points]."""

@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formula.expressions import names_in, written
-from scalevec.analysis.formula.formula import Range
+from scalevec.analysis.formula.formula import Range, names_in, written
 from scalevec.analysis.formula.jets import Jet, add, constant, evaluate, exp, minus, parameter, sigmoid, times
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.objective import Problem, Rows
+from scalevec.analysis.solver.newton import Problem, Rows
 
 NEAR_BOUND = 1e-3
 """How near to a bound a search begins, as a share of the bound or of what lies between two."""

@@ -1,22 +1,27 @@
-"""Seed noise, pooled within cells of equal N and tokens, and whether points can tell an irreducible loss."""
+"""Seed noise of each rung on its own: variances of contrasts by rung, their degrees of freedom, and draws.
+
+Noise between seeds differs from rung to rung, so each rung has its own variance, pooled over its settings,
+and a contrast over rungs gets the degrees of freedom of Satterthwaite (1946). With few seeds the variance of
+a noisy rung is underestimated by chance more often than not, so no interval is shorter than the one with
+noise pooled over all rungs: ``benchmarks/calibration.py`` simulates both. What varies are whole clusters
+(single pairs, where all are independent); a rung that repeats none takes the noise of the others. Points of
+one cluster (the token budgets of a trunk) are not independent, but clusters of a block are in the same cells
+and differ by their seed alone: whole clusters are the repetitions.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
+from scalevec.analysis.data.runs import joined_labels
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.law_points import points_of
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
-FEWEST_SIZES = 4
-"""A law with a floor has three parameters: fewer sizes cannot tell whether it is needed."""
-HIGH_FLOOR = 0.9
-"""The high irreducible loss that is tried, as a share of the lowest loss seen."""
 NO_NOISE = 1e-12
 """A spread below this share of the values is a rounding error: the repeats are copies of each other."""
 
@@ -27,30 +32,6 @@ class Pooled:
 
     sd: float
     df: int
-
-
-@dataclass(frozen=True)
-class FloorProfile:
-    """The fit with E = 0 and with E = 0.9 of the lowest loss, each in standard errors worse than the best."""
-
-    zero: float
-    high: float
-    critical: float
-    identified: bool
-
-    @property
-    def warning(self) -> str:
-        """One sentence for people who would quote the exponent."""
-        if not np.isfinite(self.critical):
-            return (
-                "fewer than four sizes or no noise figure: the irreducible loss cannot be identified; "
-                "compare levels, not exponents"
-            )
-        return (
-            f"the irreducible loss is not identified: E = 0 fits within {self.zero:.1f} and "
-            f"E = {HIGH_FLOOR:g} min(loss) within {self.high:.1f} SE of the best fit "
-            f"({self.critical:.1f} would exclude it); compare levels, not exponents"
-        )
 
 
 def t_quantile(level: float, df: float) -> float:
@@ -111,36 +92,266 @@ def replicates_of(bases: list[FloatArray], covariance: FloatArray, draws: int, s
     return [base * np.exp(noise[..., side]) for side, base in enumerate(bases)]
 
 
-def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
-    """How much worse E = 0 and a high E fit the points x [points], loss [points] than the best E.
+IntArray = npt.NDArray[np.intp]
+COMPARED_AT = 0.95
+"""The level at which the longer of two intervals is the one that counts."""
 
-    Least squares on log loss of ``E + A/x^alpha``; the noise is the larger of the seeds' and the residuals'
-    of the best fit, since a wrong form of the law is no evidence for a floor.
+
+@dataclass(frozen=True)
+class Blocks:
+    """``cluster`` and ``position`` of each point [points], ``block`` of each cluster [clusters].
+
+    A block is all cells that clusters have in common; a position is the order of a cell in its block (the
+    smallest token budget, the next), and what blocks have alike. ``whole`` [clusters] are those of which the
+    noise is measured: in every cell of a block of the largest size.
     """
-    best = _squares(x, loss, None)
-    distinct = len(np.unique(x))
-    seeds = pooled_noise(np.log(loss), x)
-    # Three are fitted: E, A and alpha.
-    residual_df = len(x) - 3
-    candidates = [(seeds.sd**2, seeds.df)] if seeds.df else []
-    if residual_df > 0:
-        candidates.append((best / residual_df, residual_df))
-    if distinct < FEWEST_SIZES or not candidates:
-        return FloorProfile(0.0, 0.0, float("inf"), False)
-    variance, df = max(candidates)
-    # Data that lie on the law exactly leave no variance to divide by.
-    variance = max(variance, 1e-30)
-    critical = t_quantile(0.95, df)
-    zero, high = (
-        float(np.sqrt(max(_squares(x, loss, floor) - best, 0.0) / variance))
-        for floor in (0.0, HIGH_FLOOR * float(loss.min()))
-    )
-    return FloorProfile(zero, high, critical, min(zero, high) > critical)
+
+    cluster: IntArray
+    position: IntArray
+    block: IntArray
+    whole: npt.NDArray[np.bool_]
+
+    def table(self, values: FloatArray) -> FloatArray:
+        """``values`` [..., points] by cluster and position [..., clusters, positions]; zero without one."""
+        table = np.zeros((*values.shape[:-1], len(self.block), int(self.position.max()) + 1))
+        table[..., self.cluster, self.position] = values
+        return table
+
+    def part(self, points: IntArray) -> "Blocks":
+        """The blocks of some ``points``, with the positions that they have among all."""
+        cluster = np.unique(self.cluster[points], return_inverse=True)
+        return Blocks(
+            cluster[1].ravel(), self.position[points], self.block[cluster[0]], self.whole[cluster[0]]
+        )
+
+    def covariance(self, values: FloatArray) -> tuple[FloatArray, int]:
+        """Of ``values`` [points] between positions, [positions, positions], pooled within blocks; its df."""
+        return within_cells(self.table(values)[self.whole].T, self.block[self.whole].astype(float))
+
+    def noise(self, values: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Normal noise [draws, points] with the covariance of ``values`` [points]."""
+        covariance, _ = self.covariance(values)
+        shape = (draws, len(self.block))
+        # svd: the covariance of few clusters is singular, which Cholesky refuses.
+        drawn = rng.multivariate_normal(np.zeros(len(covariance)), covariance, shape, method="svd")
+        return np.asarray(drawn[:, self.cluster, self.position])
 
 
-def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
-    """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
-    law = law_named("power-floor" if floor is None else f"power-floor; fix E = {floor!r}")
-    # The solver's objective is half the sum of squares.
-    least = 2.0 * fit_points(points_of(law, {"x": x}), loss, AnalysisOptions(loss="l2")).objective
-    return least if floor is not None else min(least, _squares(x, loss, 0.0))
+def blocks_of(cells: FloatArray, clusters: npt.NDArray[np.generic]) -> Blocks | None:
+    """The blocks of points with these ``cells`` and ``clusters`` (both [points]).
+
+    None where a cluster has two points in one cell, and where no two whole clusters are of one block.
+    """
+    cell = np.unique(cells, return_inverse=True)[1].ravel()
+    cluster = np.unique(clusters, return_inverse=True)[1].ravel()
+    if cluster.max() + 1 == len(cell):
+        # Independent points, by far the most common: each cell is a block.
+        repeated = cell.max() + 1 < len(cell)
+        alone = np.argsort(cluster)
+        return (
+            Blocks(cluster, np.zeros_like(cell), cell[alone], np.ones(len(cell), bool)) if repeated else None
+        )
+    if len(np.unique(np.stack([cell, cluster]), axis=1).T) < len(cell):
+        return None
+    block_of_cluster, block_of_cell = connected(cluster, cell)
+    sizes = np.bincount(block_of_cell)
+    in_order = np.lexsort((np.arange(len(block_of_cell)), block_of_cell))
+    position_of_cell = np.empty_like(in_order)
+    position_of_cell[in_order] = np.arange(len(in_order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    whole = np.bincount(cluster) == sizes.max()
+    if np.sum(whole) == len(np.unique(block_of_cluster[whole])):
+        return None
+    return Blocks(cluster, position_of_cell[cell], block_of_cluster, whole)
+
+
+def connected(cluster: IntArray, cell: IntArray) -> tuple[IntArray, IntArray]:
+    """A number for each cluster and for each cell, equal where points [points] join them."""
+    # Clusters and cells are the two sides of a graph, points its edges; a block is connected.
+    of_point = joined_labels([pd.Series(cluster), pd.Series(-1 - cell)])
+    of_cluster, of_cell = (of_point[np.unique(codes, return_index=True)[1]] for codes in (cluster, cell))
+    return of_cluster, of_cell
+
+
+class Component(NamedTuple):
+    """A part of a variance that is known with ``df`` degrees of freedom."""
+
+    variance: float
+    df: float
+
+
+class Error(NamedTuple):
+    """A standard error and its degrees of freedom."""
+
+    standard_error: float
+    df: float
+
+    def half(self, level: float) -> float:
+        """Half the width of the two-sided t interval."""
+        return t_quantile(level, self.df) * self.standard_error
+
+
+def satterthwaite(components: Sequence[Component]) -> Error:
+    """The error of a sum of independent parts (Satterthwaite 1946, equation 17)."""
+    if len(components) == 1:
+        return Error(float(np.sqrt(components[0].variance)), components[0].df)
+    total = sum(part.variance for part in components)
+    spread = sum(part.variance**2 / part.df for part in components)
+    if not spread:
+        return Error(0.0, max((part.df for part in components), default=0.0))
+    return Error(float(np.sqrt(total)), float(total**2 / spread))
+
+
+def longer(errors: Sequence[Error]) -> Error:
+    """The error that makes the longer interval, the first of equal ones."""
+    return max(errors, key=lambda error: error.half(COMPARED_AT))
+
+
+def with_split(errors: Sequence[Error], split: Sequence[Component]) -> tuple[Error, float]:
+    """The :func:`longer` of ``errors`` with the test split's part added, and the standard error from seeds.
+
+    A part that is known well raises the degrees of freedom of the sum, so that Satterthwaite's interval may
+    be shorter with it than without: then the degrees of freedom are those at which it is as long.
+    """
+    sums = [satterthwaite([Component(error.standard_error**2, error.df), *split]) for error in errors]
+    chosen, least = longer(sums), longer(errors)
+    from_seeds = errors[sums.index(chosen)].standard_error
+    if chosen.half(COMPARED_AT) < least.half(COMPARED_AT):
+        return _as_long_as(chosen, least), from_seeds
+    return chosen, from_seeds
+
+
+def _as_long_as(error: Error, other: Error) -> Error:
+    from scipy.optimize import brentq
+
+    wanted = other.half(COMPARED_AT)
+
+    def away(df: float) -> float:
+        return Error(error.standard_error, df).half(COMPARED_AT) - wanted
+
+    low = min(other.df, error.df)
+    # With the other's degrees of freedom the larger error is at least as long: the root lies between.
+    return Error(error.standard_error, float(brentq(away, low, error.df)) if away(low) > 0 else low)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rung:
+    """One rung: its ``points`` [p], with cluster and position of each, and its noise.
+
+    ``residuals`` [whole clusters, sides x positions] are around the means of their blocks; of ``df`` 0 the
+    rung has no noise figure of its own.
+    """
+
+    points: IntArray
+    blocks: Blocks
+    residuals: FloatArray
+    df: int
+
+    @property
+    def width(self) -> int:
+        """Positions of a block."""
+        return int(self.blocks.position.max()) + 1
+
+    def tabled(self, weights: FloatArray) -> FloatArray:
+        """``weights`` [sides, all points] by cluster [clusters, sides x positions]."""
+        return _tabled(self.blocks, weights[:, self.points])
+
+
+class RungNoise:
+    """The noise of ``values`` [sides, points] between whole clusters, rung by rung.
+
+    ``df`` is the sum over rungs; 0 where there is no noise figure at all.
+    """
+
+    def __init__(
+        self, values: FloatArray, cells: npt.NDArray[Any], clusters: npt.NDArray[Any], rungs: npt.NDArray[Any]
+    ) -> None:
+        self.shape = values.shape
+        self.rungs: list[_Rung] = []
+        whole = blocks_of(cells, clusters)
+        if whole is not None:
+            smallest = NO_NOISE * float(np.max(np.abs(values)))
+            groups = _groups(_codes(rungs), whole.block[whole.cluster])
+            for group in np.unique(groups):
+                points = np.flatnonzero(groups == group)
+                self.rungs.append(_rung(values, cells, clusters, points, whole, smallest))
+        widest = max((rung.width for rung in self.rungs), default=0)
+        # Rungs with fewer budgets than others have a noise figure of their own, which others cannot use.
+        self._lenders = [rung for rung in self.rungs if rung.df and rung.width == widest]
+        self.df = sum(rung.df for rung in self._lenders)
+
+    def components(self, weights: FloatArray) -> list[Component]:
+        """The variance of the sum of values with ``weights`` [sides, points], by rung."""
+        variances = {id(rung): 0.0 for rung in self.rungs if rung.df}
+        for rung in self.rungs:
+            table = rung.tabled(weights)
+            sources = [rung] if rung.df else self._lenders
+            df = sum(source.df for source in sources)
+            for source in sources:
+                variances[id(source)] += _through(table, source.residuals, self.shape[0]) / df
+        return [Component(variances[id(rung)], rung.df) for rung in self.rungs if rung.df]
+
+    def pooled(self, weights: FloatArray) -> Component:
+        """The same with one noise for all rungs."""
+        residuals = np.concatenate([source.residuals for source in self._lenders])
+        variance = sum(_through(rung.tabled(weights), residuals, self.shape[0]) for rung in self.rungs)
+        return Component(variance / self.df, self.df)
+
+    def errors(self, weights: FloatArray) -> list[Error]:
+        """By rung and pooled; the interval is the :func:`longer` one."""
+        return [satterthwaite(self.components(weights)), satterthwaite([self.pooled(weights)])]
+
+    def draws(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
+        """Normal noise [draws, sides, points] with the covariance of each rung's whole clusters."""
+        noise = np.empty((n_draws, *self.shape))
+        for rung in self.rungs:
+            sources = [rung] if rung.df else self._lenders
+            residuals = np.concatenate([source.residuals for source in sources])
+            residuals = residuals / np.sqrt(sum(source.df for source in sources))
+            mixed = rng.standard_normal((n_draws, len(rung.blocks.block), len(residuals))) @ residuals
+            by_side = mixed.reshape(*mixed.shape[:2], self.shape[0], -1)
+            noise[:, :, rung.points] = np.moveaxis(
+                by_side[:, rung.blocks.cluster, :, rung.blocks.position], 0, -1
+            )
+        return noise
+
+
+def _groups(rungs: IntArray, blocks: IntArray) -> IntArray:
+    """A number for each point: its rung, joined with others that a block spans."""
+    pairs = len(np.unique(rungs * (int(blocks.max()) + 1) + blocks))
+    return rungs if pairs == len(np.unique(blocks)) else connected(rungs, blocks)[0][rungs]
+
+
+def _codes(labels: npt.NDArray[Any]) -> IntArray:
+    return np.unique(labels, return_inverse=True)[1].ravel()
+
+
+def _tabled(blocks: Blocks, values: FloatArray) -> FloatArray:
+    return np.moveaxis(blocks.table(values), 0, 1).reshape(len(blocks.block), -1)
+
+
+def _rung(
+    values: FloatArray,
+    cells: npt.NDArray[Any],
+    clusters: npt.NDArray[Any],
+    points: IntArray,
+    whole: Blocks,
+    smallest: float,
+) -> _Rung:
+    blocks = blocks_of(cells[points], clusters[points])
+    if blocks is None:
+        return _Rung(points, whole.part(points), np.empty((0, 0)), 0)
+    table, block = _tabled(blocks, values[:, points])[blocks.whole], blocks.block[blocks.whole]
+    code, counts = np.unique(block, return_inverse=True, return_counts=True)[1:]
+    sums = np.zeros((len(counts), table.shape[1]))
+    np.add.at(sums, code, table)
+    residuals = table - (sums / counts[:, None])[code]
+    # Copies of one result carry no noise.
+    df = len(table) - len(counts) if np.max(np.abs(residuals)) > smallest else 0
+    return _Rung(points, blocks, residuals, df)
+
+
+def _through(table: FloatArray, residuals: FloatArray, n_sides: int) -> float:
+    """``sum_c w_c' R'R w_c`` of the rows w_c of ``table``, which may have fewer positions per side."""
+    width = table.shape[1] // n_sides
+    shared = residuals.reshape(len(residuals), n_sides, -1)[..., :width].reshape(len(residuals), -1)
+    return float(np.sum((shared @ table.T) ** 2))

@@ -15,8 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, NO_NOISE, are_copies, t_quantile
-from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component, Error, RungNoise, with_split
+from scalevec.analysis.statistics.noise import (
+    COMPARED_AT,
+    FEWEST_CLUSTERS,
+    NO_NOISE,
+    Component,
+    Error,
+    RungNoise,
+    are_copies,
+    t_quantile,
+    with_split,
+)
 from scalevec.analysis.statistics.sample import PairedSample
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8

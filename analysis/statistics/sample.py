@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.values import losses_by_block
-from scalevec.analysis.statistics.rung_noise import IntArray
+from scalevec.analysis.statistics.noise import IntArray
 
 WHOLE_SEEDS = "whole seeds"
 FEWEST_BLOCKS = 16

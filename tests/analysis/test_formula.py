@@ -11,7 +11,7 @@ from scalevec.analysis.formula.formula import LONGEST_FORMULA
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.solver.objective import evaluate, newton_system
+from scalevec.analysis.solver.newton import evaluate, newton_system
 
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(17, 22, 24)), np.exp(RNG.uniform(21, 26, 24))

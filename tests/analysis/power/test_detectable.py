@@ -5,7 +5,7 @@ import pytest
 from scalevec.analysis import DataError
 from scalevec.analysis.power.detectable import NoiseFigure, PlannedRung, detectable, detected, pilot_noise
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.rung_noise import Component
+from scalevec.analysis.statistics.noise import Component
 from scalevec.analysis.statistics.sample import PairedSample
 
 NOISE = NoiseFigure(0.01, 0.35, "given")

@@ -8,7 +8,7 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import LAWS
 from scalevec.analysis.solver.best_fit import fit_points
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.solver.objective import evaluate, majorised_system, newton_system
+from scalevec.analysis.solver.newton import evaluate, majorised_system, newton_system
 
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(12, 20, 40)), np.exp(RNG.uniform(16, 24, 40))
