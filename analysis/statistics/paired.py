@@ -1,7 +1,7 @@
 """Intervals and tests of paired differences, with the degrees of freedom they have.
 
 A cell is a rung and setting; its pairs differ by seed. What varies between seeds has a variance of its own at
-each rung (``analysis.statistics.rung_noise``), so a contrast of cell means has the degrees of freedom of
+each rung (``analysis.statistics.noise``), so a contrast of cell means has the degrees of freedom of
 Satterthwaite. The interval is about these very rungs under new seeds, not about rungs that were not run.
 Where pairs are not independent, whole clusters are what varies: those that repeat each other (token budgets
 that share a trunk, settings that share seeds) like seeds, others (checkpoints of one run, variants of one
