@@ -183,12 +183,10 @@ def test_the_parabola_is_drawn_on_the_axis_on_which_it_was_fitted(axis):
     assert parabola.deriv().roots() == pytest.approx([0.4])
 
 
-def test_trials_of_one_compute_stand_arm_by_arm_and_not_along_compute(sweep):
+def test_trials_of_one_size_are_refused_with_the_figure_that_shows_them(sweep):
     table = sweep()
-    (figure,), *_ = drawn_pages(draw_loss, table[table["rung"] == "25k"])
-    (axis,) = figure.axes
-    assert axis.get_xlabel() == "loss"
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["baseline", "unified"]
+    with pytest.raises(DataError, match="one size: the figure differences shows them"):
+        drawn_pages(draw_loss, table[table["rung"] == "25k"])
 
 
 def test_markers_of_multipliers_stand_where_runs_are_and_nowhere_else(sweep):

@@ -63,10 +63,10 @@ def test_fit_compare_table_figures_and_report_take_the_same_options_but_those_th
     without = {
         "fit": {*comparison, "--repeated-seeds"},
         "predict": {*comparison, "--repeated-seeds"},
-        "compare": {*comparison, "--interval", "--weights"},
-        "table": {*comparison, "--weights"},
-        "figures": {*comparison, "--interval", "--weights"},
-        "report": {*comparison, "--interval", "--weights"},
+        "compare": {*comparison, "--interval"},
+        "table": comparison,
+        "figures": {*comparison, "--interval"},
+        "report": {*comparison, "--interval"},
     }
     for name, missing in without.items():
         taken = {opt for parameter in commands[name].params for opt in parameter.opts}
