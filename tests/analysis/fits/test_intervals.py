@@ -170,10 +170,10 @@ def test_default_intervals_cover_about_what_they_say(design: str):
 def test_intervals_that_are_too_narrow_are_told_by_their_coverage(monkeypatch: pytest.MonkeyPatch):
     """With a quarter of t's width the data sets fall below the bound of the test above."""
     from scalevec.analysis.fits import intervals
+    from scalevec.analysis.statistics import noise
     from scalevec.analysis.statistics import paired as inference
-    from scalevec.analysis.statistics import rung_noise
 
-    for module in (inference, intervals, rung_noise):
+    for module in (inference, intervals, noise):
         true = module.t_quantile
         monkeypatch.setattr(module, "t_quantile", lambda level, df, true=true: 0.25 * true(level, df))
     coverage = calibration().coverage("5 rungs x 2 seeds", 40)

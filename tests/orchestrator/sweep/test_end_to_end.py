@@ -259,7 +259,7 @@ def a_gpu_that_is_none(gpus_of_torch):
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
-def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(
+def test_a_run_on_a_machine_without_the_gpu_of_its_trials_ends_with_3_and_then_goes_on(
     a_gpu_that_is_none, sweep, scalevec
 ):
     name = next(iter(results_in(sweep)))
@@ -267,15 +267,47 @@ def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chanc
     path = sweep / "small.yaml"
     healthy = path.read_text()
     path.write_text(healthy + "resources: {default: {gpus: 1}}\n")
-    failed = scalevec("run", "small.yaml")
+    refused = scalevec("run", "small.yaml")
+    assert refused.returncode == 3, refused.stderr
+    assert "sees no GPU there" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    path.write_text(healthy)
+    assert scalevec("run", "small.yaml").returncode == 0
+
+
+SCRIPT = """
+import json, pathlib, sys
+
+out, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+if not pathlib.Path("data.txt").exists():
+    raise SystemExit("no data here")
+(out / "log.jsonl").write_text(json.dumps({"step": steps, "test": 2.0}))
+"""
+FAILING = """
+name: failing
+trainer: {command: ["{python}", train.py, "{out}", "{steps}", "{seed}"], metrics: log.jsonl, loss: test}
+n_params: 12 * width ** 2
+trial: {batch_tokens: 64}
+ladder: [{name: s, width: 16}]
+arms: {plain: {}}
+seeds: [0]
+compare: {reference: plain}
+"""
+
+
+def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(tmp_path, scalevec):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "failing.yaml").write_text(FAILING)
+    failed = scalevec("run", "failing.yaml", "--trust")
     assert failed.returncode == 1, failed.stderr
     assert "the same error twice" in failed.stderr
-    assert str(Path("runs/trials") / name[:2] / name / "log.txt") in failed.stderr
+    assert "no data here" in failed.stderr
+    assert re.search(r"runs/trials/\w\w/\w+/log\.txt", failed.stderr)
     assert "Traceback" not in failed.stderr
-    path.write_text(healthy)
-    assert scalevec("run", "small.yaml").returncode == 1
-    assert "1 failed trial will run again" in scalevec("retry", "small").stdout
-    assert scalevec("run", "small.yaml").returncode == 0
+    (tmp_path / "data.txt").write_text("data")
+    assert scalevec("run", "failing.yaml").returncode == 1
+    assert "1 failed trial will run again" in scalevec("retry", "failing").stdout
+    assert scalevec("run", "failing.yaml").returncode == 0
 
 
 def test_a_full_disk_ends_the_run_with_3_and_nothing_is_lost(sweep, scalevec, small_device):
