@@ -170,7 +170,7 @@ def lab(text_files) -> Iterator[Lab]:
 ATTACKS = [*((level, "theirs") for level in LEVELS), ("the runs folder", "small")]
 REFUSED = {
     "links": (1, "events.jsonl: is a link, where a file is expected"),
-    "folders that are links": (1, "is a link, where a folder is expected"),
+    "folders that are links": (3, "is a link, where a folder is expected"),
     "commands": (1, "trial.json: holds other fields than those of the trial with this id"),
 }
 """How the run of the first user ends where its trials are not trained, and what it says."""
