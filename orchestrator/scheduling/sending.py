@@ -47,10 +47,13 @@ def send(
     _keep_sources(tasks, runs_dir, private_dir, sends_away=sends_away)
     by_token = {secrets.token_hex(8): task for task in tasks}
     jobs = [job_of(task, runs_dir, token, avoid) for token, task in by_token.items()]
+    # Once for each interpreter: to ask for versions for each of thousands of trials takes seconds.
+    interpreters = {task.interpreter for task in tasks} if sends_away else set()
+    known = {each: {"versions": versions_to_send(each)} for each in interpreters}
     # On record before the job exists: its worker may write "running" before submit() returns.
     for token, task in by_token.items():
-        known: dict[str, Any] = {"versions": versions_to_send(task.interpreter)} if sends_away else {}
-        _directory(runs_dir, task).append_event("queued", executor=executor.name, job=token, **known)
+        more: dict[str, Any] = known.get(task.interpreter, {})
+        _directory(runs_dir, task).append_event("queued", executor=executor.name, job=token, **more)
     numbers: dict[str, str] = {}
     refusal = None
     try:

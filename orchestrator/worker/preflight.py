@@ -71,7 +71,7 @@ def _versions_here() -> dict[str, str | None]:
 
 
 def _unlike(versions: Mapping[str, str | None]) -> Iterator[str]:
-    here = _versions_here()
+    here = _versions_here() if versions else {}
     for name, sent in versions.items():
         if here.get(name) != sent:
             yield f"{name}: {here.get(name)} there, {sent} where it was sent from"

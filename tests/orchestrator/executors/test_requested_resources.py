@@ -110,13 +110,19 @@ def test_space_for_all_that_the_plan_counts_is_looked_for(run_with, free, sectio
 
 def test_rungs_that_where_leaves_out_need_no_space(run_with, free):
     needed = sum(row["disk_bytes"] for row in planned(run_with(Profile())) if row["rung"] == "small")
+    run = run_with(Profile(), where="rung == 'small'")
     free(needed)
-    require_space(run_with(Profile(), where="rung == 'small'"))
+    require_space(run)
+    free(needed - 1)
+    with pytest.raises(MissingRequirementError):
+        require_space(run)
 
 
 def test_what_is_done_needs_no_space(run_with, free, tmp_path):
-    simulated(tmp_path / "runs")
     free(0)
+    with pytest.raises(MissingRequirementError):
+        require_space(run_with(Profile()))
+    simulated(tmp_path / "runs")
     require_space(run_with(Profile()))
 
 
