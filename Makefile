@@ -117,7 +117,7 @@ clean:
 # constraints.txt pins every version.
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train]'
 	touch $@
 
 $(VENV)/%.stamp: $(VENV)/run.stamp

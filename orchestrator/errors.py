@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from scalevec.analysis.errors import shortened_text
 from scalevec.orchestrator.progress import note
+from scalevec.results.extras import extra_of, install_command
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk, or of a quota that is used up."""
@@ -56,6 +57,8 @@ def explain(error: Exception) -> tuple[str, Exit]:
     if isinstance(error, MemoryError):
         advice = "a smaller table or fewer bootstrap replicates need less"
         return f"not enough memory ({error}): {advice}", Exit.MISSING_REQUIREMENT
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
+        return f"{error.name} is not installed: {install_command(extra)}", Exit.MISSING_REQUIREMENT
     where = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error} ({where.name} in {where.filename}:{where.lineno})"
     return f"internal error; please report it: {what}; --debug shows the traceback", Exit.SOME_FAILED

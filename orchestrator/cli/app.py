@@ -20,8 +20,9 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.cli import completion
 from scalevec.orchestrator.cli.options import AsJson, Join, Maps
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.errors import Exit, MissingRequirementError
 from scalevec.orchestrator.sources.foreign import TableReading
+from scalevec.results.extras import install_command, missing_package
 
 PANELS = {
     "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry", "next"),
@@ -36,6 +37,8 @@ GROUPS = {
     "store": ("Rebuild the index over the run directories.", ("rebuild",)),
 }
 """Modules with several commands: a line of help, and the functions."""
+_TRAINING = ("demo", "benchmark", "run", "submit", "export", "generate", "evaluate", "prepare")
+"""Functions of commands that need the extra ``train``, and say so before they begin."""
 _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""
 _ALSO = {"law": ("formula",)}
@@ -154,6 +157,9 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     takes_json = "as_json" in signature.parameters
 
     def command(**values: Any) -> None:
+        if function.__name__ in _TRAINING and (package := missing_package("train")):
+            need = f"{function.__name__} needs {package}, which is not installed"
+            raise MissingRequirementError(f"{need}: {install_command('train')}")
         if "given" in signature.parameters:
             values["given"] = _given({name: values.pop(name) for name in of_analysis})
         if "reading" in signature.parameters:

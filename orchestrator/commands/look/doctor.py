@@ -3,7 +3,6 @@
 import fcntl
 import os
 import platform
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -83,7 +82,9 @@ def _torch(_: Path) -> Iterator[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        yield Finding("torch", "problem", f"cannot be imported: {error}", "pip install 'torch>=2.9,<3'")
+        from scalevec.results.extras import install_command
+
+        yield Finding("torch", "problem", f"cannot be imported: {error}", install_command("train"))
         return
     from scalevec.model.train.devices import devices_here
     from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
@@ -150,13 +151,17 @@ def _slurm(_: Path) -> Iterator[Finding]:
 
 def _extras(_: Path) -> Iterator[Finding]:
     from scalevec.orchestrator.worker.preflight import version_of
-    from scalevec.results.extras import REQUIREMENTS, install_command
+    from scalevec.results.extras import REQUIREMENTS, install_command, missing_package, packages_of
 
-    for extra, requirement in REQUIREMENTS.items():
-        [package] = re.findall(r"^[\w-]+", requirement)
-        version = version_of(package)
-        remedy = "" if version else install_command(extra)
-        yield _checked(extra, version or "not installed", remedy)
+    for extra in REQUIREMENTS:
+        missing = missing_package(extra)
+        remedy = install_command(extra) if missing else ""
+        told = (
+            f"no {missing}"
+            if missing
+            else ", ".join(f"{name} {version_of(name)}" for name in packages_of(extra))
+        )
+        yield _checked(extra, told, remedy)
 
 
 def _disk(runs_dir: Path) -> Iterator[Finding]:

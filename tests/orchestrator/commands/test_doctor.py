@@ -1,6 +1,5 @@
 """scalevec doctor: what it reports of machines that lack something, and what it says fixes that."""
 
-import importlib.metadata
 import json
 import shutil
 import sys
@@ -50,14 +49,7 @@ def test_what_the_executor_needs_is_a_problem(examined):
 
 
 def test_without_ray_the_line_that_installs_it_is_there(examined, monkeypatch):
-    version = importlib.metadata.version
-
-    def installed(package: str) -> str:
-        if package == "ray":
-            raise importlib.metadata.PackageNotFoundError(package)
-        return version(package)
-
-    monkeypatch.setattr(importlib.metadata, "version", installed)
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     findings, code = examined()
     assert (findings["ray"]["state"], findings["ray"]["remedy"], code) == (
         "absent",
