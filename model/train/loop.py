@@ -47,6 +47,8 @@ from scalevec.model.train.step import (
     steps_between_readings,
 )
 
+LOG_S = 10.0
+"""Seconds between two lines of the log that say how far the training is."""
 LOSSES = ("loss", "loss_validation", "loss_blocks", "block_tokens")
 _WITHOUT_BLOCKS = (
     "the losses of blocks are not kept: the test split has {} sequences, 16 or more are needed; "
@@ -92,6 +94,7 @@ class TrainingRun:
         self.pending = PendingMetrics(trial.batch_tokens)
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress(compiled=options.compiled)
+        self.logged = -math.inf
         self.writer = BackgroundWriter(checkpoints)
         self.allocated = AllocatedMemory(self.device)
 
@@ -179,9 +182,19 @@ class TrainingRun:
         for row in rows:
             self.progress.take(row["step"], row["loss"])
             self.recorder.record(row)
+            self._log(row)
             if has_diverged(self.trial, self.progress, row["loss"]):
                 return True
         return False
+
+    def _log(self, row: Row) -> None:
+        """Print the first ``row``, the last, and one every few seconds between them."""
+        now, steps = time.monotonic(), self.trial.steps
+        if not self.world.leads or (now - self.logged < LOG_S and row["step"] < steps):
+            return
+        self.logged = now
+        speed = f"  {row['tokens_per_s']:,.0f} tokens/s" if row["tokens_per_s"] else ""
+        print(f"step {row['step']:,}/{steps:,}  loss {row['loss']:.4f}{speed}", flush=True)
 
     def _step(self, step: int) -> None:
         """One optimizer step; its row of metrics (step counts from 1) is left unread."""

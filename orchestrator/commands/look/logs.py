@@ -32,7 +32,7 @@ def logs(
         str,
         typer.Argument(
             metavar="TRIAL",
-            help="The first digits of a trial's id; or a sweep's name, for its controller.",
+            help="The first digits of a trial's id; or a sweep (file or name), for its controller.",
             autocompletion=completion.trials,
         ),
     ],
@@ -42,7 +42,9 @@ def logs(
     """Print the log of a trial, or of a sweep's controller."""
     directory, is_over = _logged(trial, runs_dir)
     if not follow and not directory.log_path.exists():
-        raise InvalidInputError(f"{directory.log_path}: nothing was printed yet")
+        raise InvalidInputError(
+            f"{directory.log_path}: nothing was printed yet; scalevec status names the trials that run"
+        )
     for text in _texts(directory.log_path, is_over if follow else lambda: True):
         sys.stdout.write(printable(masked(text)))  # what wrote past Python's streams is in it too
         sys.stdout.flush()
@@ -53,9 +55,12 @@ def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]
     """Return where the log is, and what says that no more will come."""
     from scalevec.orchestrator.scheduling.ownership import is_owned
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+    from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
     from scalevec.orchestrator.sweep.controller import directory_of
 
     observer = ClaimObserver()
+    if name.endswith(SWEEP_FILES):
+        name = sweep_folder(name, runs_dir).path.name
     if name in sweep_names(runs_dir):
         return directory_of(runs_dir, name), lambda: not is_owned(runs_dir, name, observer)
     directory = RunsFolder(runs_dir).trial(name)

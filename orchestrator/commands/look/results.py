@@ -2,20 +2,46 @@
 
 import io
 import sys
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from scalevec.orchestrator.cli.options import RUNS, Join, Output, Runs, SourceName
+from scalevec.orchestrator.cli.output import write_text
 from scalevec.orchestrator.errors import Exit, InvalidInputError
-from scalevec.orchestrator.progress import note, printable
+from scalevec.orchestrator.progress import aligned, note, printable
 from scalevec.results.files import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = {
+    "trial_id": "trial",
+    "stage": "stage",
+    "rung": "rung",
+    "tokens_per_parameter": "D/N",
+    "optimizer": "optimizer",
+    "schedule": "schedule",
+    "arm": "arm",
+    "seed": "seed",
+    "learning_rate": "rate",
+    "loss": "test",
+    "loss_validation": "validation",
+    "status": "status",
+}
+"""The columns at a terminal, with their titles."""
+_TEXT = ("trial_id", "stage", "rung", "optimizer", "schedule", "arm", "status")
+_IF_SEVERAL = ("stage", "tokens_per_parameter", "optimizer", "schedule")
+"""Those that are left out where all trials have the same."""
 
 
 def results(
     source: SourceName,
     runs_dir: Runs = RUNS,
-    form: Annotated[Literal["csv", "parquet", "json"], typer.Option("--format", help="File format.")] = "csv",
+    form: Annotated[
+        Literal["csv", "parquet", "json"] | None,
+        typer.Option("--format", help="File format: CSV without it, and at a terminal a short table."),
+    ] = None,
     vector_norms: Annotated[
         bool, typer.Option("--vector-norms", help="Add the final size of the scale vectors, by kind.")
     ] = False,
@@ -28,17 +54,26 @@ def results(
     join: Join = None,
     output: Output = None,
 ) -> Exit:
-    """Print the tidy table, one row per trial."""
+    """Print the tidy table, one row per trial; at a terminal its main columns."""
     from scalevec.orchestrator.sources.foreign import TableReading
     from scalevec.orchestrator.sources.measured import with_vector_norms
     from scalevec.orchestrator.sources.sources import open_source
     from scalevec.results.tidy import write_table
 
+    is_shown = form is None and output is None and sys.stdout.isatty()
+    form = form or "csv"
     if for_spreadsheets and form != "csv":
         raise InvalidInputError(f"--for-spreadsheets is given with --format {form}; it is for csv alone")
     table = open_source(source, runs_dir, TableReading(join=join))
     if vector_norms:
         table = with_vector_norms(table, runs_dir)
+    if is_shown and not (vector_norms or for_spreadsheets):
+        write_text(_shown(table.rows))
+        note(
+            "test, validation: nats/token over these splits; "
+            f"all {len(table.rows.columns)} columns: scalevec results {source} > results.csv"
+        )
+        return Exit.DONE
     stream = io.BytesIO()
     write_table(table.rows, form, stream, for_spreadsheets=for_spreadsheets)
     if output is None:
@@ -49,3 +84,22 @@ def results(
         write_atomic(output.parent.resolve() / output.name, stream.getvalue())
         note(f"wrote {output}")
     return Exit.DONE
+
+
+def _shown(rows: "pd.DataFrame") -> str:
+    """The columns of ``rows`` that a person looks at, a line per trial."""
+    same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
+    names = [name for name in _SHOWN if name in rows and name not in same]
+    lines = [[_SHOWN[name] for name in names]]
+    lines += [[_cell(name, row[name]) for name in names] for row in rows.to_dict("records")]
+    return "\n".join(aligned(lines, {at for at, name in enumerate(names) if name in _TEXT}))
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None or value != value:
+        return "-"
+    if name == "trial_id":
+        return str(value)[:8]
+    if isinstance(value, float):
+        return f"{value:.4f}" if name.startswith("loss") else f"{value:.4g}"
+    return printable(str(value))

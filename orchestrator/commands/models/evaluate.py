@@ -15,13 +15,13 @@ BATCH_TOKENS = 4096
 
 def evaluate(
     trial: TrialName,
-    corpus: Annotated[list[Path], typer.Option(metavar="FILE", help="A text file; may be given again.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Text files; each is a document.")],
     runs_dir: Runs = RUNS,
     trust: Trusted = False,
 ) -> Result:
     """Measure the loss of the model of a trial on text files.
 
-    Each file is a document; windows are those of the training's length and do not overlap.
+    Windows are those of the training's length and do not overlap.
     """
     import math
 
@@ -32,12 +32,10 @@ def evaluate(
 
     directory = RunsFolder(runs_dir).trial(trial)
     model, tokenizer = directory.model(trust=trust), directory.tokenizer()
-    texts = [_text(path) for path in corpus]
+    texts = [_text(path) for path in files]
     ids = [number for text in texts for number in (*tokenizer.encode(text), tokenizer.separator)]
     if len(ids) < 2:
-        raise InvalidInputError(
-            f"{', '.join(map(str, corpus))}: has no token to predict; more text is needed"
-        )
+        raise InvalidInputError(f"{', '.join(map(str, files))}: has no token to predict; more text is needed")
     length = directory.specification.sequence_length
     result = losses_of(model, np.asarray(ids, np.uint32), length, max(1, BATCH_TOKENS // length), note)
     n_tokens, n_bytes = len(ids) - 1, sum(len(text.encode()) for text in texts)

@@ -1,6 +1,7 @@
 """Training: what is recorded, when it stops, and that a resume changes no bit."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,22 @@ def test_a_trial_is_evaluated_on_the_beginning_of_each_split(trial, corpus, tmp_
         True,
         True,
     )
+
+
+def test_the_log_has_the_first_and_the_last_step_and_at_most_one_every_few_seconds(
+    trial, corpus, tmp_path, capsys, monkeypatch
+):
+    run(trial, corpus, tmp_path / "seldom")
+    assert [line.split()[1] for line in step_lines(capsys)] == [f"1/{STEPS}", f"{STEPS}/{STEPS}"]
+    monkeypatch.setattr(loop, "LOG_S", 0.0)
+    run(trial, corpus, tmp_path / "always")
+    lines = step_lines(capsys)
+    assert len(lines) == STEPS
+    assert re.fullmatch(rf"step 2/{STEPS}  loss \d+\.\d{{4}}  [\d,]+ tokens/s", lines[1])
+
+
+def step_lines(capsys) -> list[str]:
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
 
 
 def test_a_diverged_trial_has_no_blocks(trial, corpus, tmp_path):

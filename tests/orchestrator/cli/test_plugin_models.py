@@ -62,7 +62,7 @@ def test_it_is_asked_for_trust_and_then_writes_is_measured_and_exported(folder, 
     written = command("generate", trial, "--prompt", "def", "--tokens", 3, "--trust")
     assert (written.code, written.out[:3]) == (0, "def"), written.err
     (folder / "text.txt").write_text("def main():\n    return 1\n")
-    assert command("evaluate", trial, "--corpus", "text.txt").code == 0
+    assert command("evaluate", trial, "text.txt").code == 0
     exported = command("export", trial, "-o", "out")
     assert "LlamaForCausalLM" in exported.out, exported.err
 

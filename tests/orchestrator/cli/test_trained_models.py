@@ -109,7 +109,7 @@ def test_a_model_is_exported_as_it_was_trained(runs, trials, command, tmp_path):
 
 def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
     (tmp_path / "text.txt").write_text("def main():\n    return 1\n" * 20)
-    answer = command("evaluate", trials[0][:8], "--corpus", tmp_path / "text.txt", "--json")
+    answer = command("evaluate", trials[0][:8], tmp_path / "text.txt", "--json")
     assert answer.code == 0, answer.err
     record = json.loads(answer.out)
     assert record["bits_per_byte"] == pytest.approx(
@@ -220,4 +220,4 @@ def test_an_export_whose_folder_another_process_makes_meanwhile_is_refused(
 def test_an_empty_prompt_or_text_is_refused(trials, command, tmp_path):
     (tmp_path / "empty.txt").touch()
     assert command("generate", trials[0][:8], "--prompt", "").code == 2
-    assert command("evaluate", trials[0][:8], "--corpus", tmp_path / "empty.txt").code == 2
+    assert command("evaluate", trials[0][:8], tmp_path / "empty.txt").code == 2

@@ -11,6 +11,7 @@ from scalevec.orchestrator.commands.look import logs as logging
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.sweep.controller import directory_of as controller_of
 from scalevec.results.files import CorruptRecordError
+from support import CHECKOUT
 
 
 @pytest.fixture
@@ -58,6 +59,18 @@ def test_a_sweeps_name_stands_for_its_controller(runs_dir, capsys):
     controller.path.mkdir(parents=True)
     controller.log_path.write_text("tuning: 3 trials\n")
     logging.logs("small", runs_dir)
+    assert capsys.readouterr().out == "tuning: 3 trials\n"
+
+
+def test_a_sweep_file_stands_for_the_sweep_of_its_name(runs_dir, tmp_path, capsys):
+    controller = controller_of(runs_dir, "small")
+    controller.path.mkdir(parents=True)
+    controller.log_path.write_text("tuning: 3 trials\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        (CHECKOUT / "sweeps" / "quickstart.yaml").read_text().replace("name: quickstart", "name: small")
+    )
+    logging.logs(str(path), runs_dir)
     assert capsys.readouterr().out == "tuning: 3 trials\n"
 
 
