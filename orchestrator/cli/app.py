@@ -26,7 +26,7 @@ from scalevec.results.extras import install_command, missing_package
 
 PANELS = {
     "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry", "next"),
-    "Look": ("status", "collect", "results", "explain", "logs", "doctor"),
+    "Look": ("status", "dashboard", "collect", "results", "explain", "logs", "doctor"),
     "Analyse": ("fit", "predict", "compare", "table", "figures", "theory", "report"),
     "Models": ("export", "generate", "evaluate"),
     "Data": ("corpus", "store", "import", "schema"),
