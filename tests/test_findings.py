@@ -1,6 +1,7 @@
 """The page of findings: what its words follow from, and that kept results alone give all of it."""
 
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -8,12 +9,22 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from kept_text import difference_beyond_rounding
 from support import CHECKOUT
 
 KEPT = CHECKOUT / "benchmarks" / "reference" / "small"
 SWEEPS = sorted(path.parent.name for path in KEPT.glob("*/results.csv"))
+PAGE = (CHECKOUT / "docs" / "findings.md").read_text()
+CLAIMS = [
+    claim
+    for claim in yaml.safe_load((CHECKOUT / "tools" / "claims.yaml").read_text())
+    if claim.get("reads", "difference") in ("difference", "time", "memory")
+]
+SETTINGS = ("tokens_per_parameter", "optimizer", "schedule", "embedding_scale", "norm_gain", "weight_decay")
+DIGITS = {"difference": 4, "time": 2, "memory": 2}
+"""After the point, as the page writes them."""
 EVERY_TIME = ("removal-tuned", "overhead")
 """Sweeps of which all is remade in every test run."""
 
@@ -175,3 +186,37 @@ def test_kept_tables_have_five_significant_digits_and_whole_counts(findings):
 
 def difference(kept: Path, remade: Path) -> str:
     return difference_beyond_rounding(kept.read_text("utf-8"), remade.read_text("utf-8"))
+
+
+def numbers_of(claim: dict[str, Any]) -> list[float]:
+    """What the kept rows say of a difference, a time or a memory, by pandas alone."""
+    rows = pd.read_csv(KEPT / claim["sweep"] / "results.csv", low_memory=False)
+    sweep = yaml.safe_load((CHECKOUT / "sweeps" / "small" / f"{claim['sweep']}.yaml").read_text())
+    rows = rows[(rows["stage"] == "comparison") & (rows["status"] == "completed")]
+    rows = rows.query(claim["where"]) if "where" in claim else rows
+    column = {"time": "wall_s", "memory": "allocated_bytes"}.get(claim.get("reads", ""), "loss")
+    varied = [name for name in SETTINGS if name in rows]
+    arms = rows.pivot_table(index=["rung", *varied, "seed"], columns="arm", values=column)
+    arm, reference = (
+        arms[claim.get("arm", "unified")],
+        arms[claim.get("reference", sweep["compare"]["reference"])],
+    )
+    if column == "loss":
+        cells = (arm - reference).dropna().groupby(level=["rung", *varied]).mean()
+        return [cells.mean()]
+    ratios = arm / reference
+    return [ratios.median(), ratios.min(), ratios.max()]
+
+
+@pytest.mark.kept
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim['sweep']}-{claim['claim'][:40]}")
+def test_numbers_of_the_page_follow_from_the_kept_rows_by_pandas_alone(claim):
+    begin, sweep = f"| {claim['claim']} | ", f" | `{claim['sweep']}`, "
+    [row] = [line.split(" | ") for line in PAGE.splitlines() if line.startswith(begin) and sweep in line]
+    seen = [float(number.replace("−", "-")) for number in re.findall(r"[+−]?\d+\.\d+", row[3])]
+    if not seen:
+        assert "**not run yet**" in row[6]
+        return
+    expected = numbers_of(claim)
+    for said, number in zip(seen, expected, strict=False):
+        assert said == pytest.approx(number, abs=0.51 * 10.0 ** -DIGITS[claim.get("reads", "difference")])
