@@ -144,8 +144,13 @@ def short_names(names: Iterable[object]) -> dict[str, str]:
     return shown
 
 
-def shortened_in(value: Any, names: Mapping[str, str]) -> Any:
-    """``value``, text or what holds text, with the short one for each of ``names`` within it."""
+def shortened_in(value: Any, names: Mapping[str, str], *, whole: bool = False) -> Any:
+    """``value``, text or what holds text, with the short one for each of ``names`` within it.
+
+    With ``whole`` only a text that is a name is replaced.
+    """
+    if isinstance(value, str) and whole:
+        return names.get(value, value)
     if isinstance(value, str):
         for name in sorted(names, key=len, reverse=True):
             value = value.replace(name, names[name])
@@ -154,12 +159,12 @@ def shortened_in(value: Any, names: Mapping[str, str]) -> Any:
 
     if isinstance(value, pd.DataFrame):
         frame = value.replace({name: dict(names) for name in ("arm", "rung") if name in value})
-        frame.attrs = shortened_in(value.attrs, names)
+        frame.attrs = shortened_in(value.attrs, names, whole=whole)
         return frame
     if isinstance(value, Mapping):
-        return {key: shortened_in(inner, names) for key, inner in value.items()}
+        return {key: shortened_in(inner, names, whole=whole) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(shortened_in(inner, names) for inner in value)
+        return type(value)(shortened_in(inner, names, whole=whole) for inner in value)
     return value
 
 

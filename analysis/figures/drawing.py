@@ -11,12 +11,12 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import FORMATS, file_bytes, page_svg, require_formats, write_atomically
 from scalevec.analysis.figures.panels import Drawing, draw_on, layout, page
-from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, Medium, font_points, wrapped
+from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, TEXT, Medium, font_points, wrapped
 from scalevec.analysis.formatting import footnotes
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES, load
 
-WIDTHS = {"page": PAPER, "column": COLUMN}
+WIDTHS = {"page": PAPER, "text": TEXT, "column": COLUMN}
 """How wide figures in files are."""
 MOST_PAGES = 4
 """Of a figure in a report: what thousands of trials have no room for is left to files."""
@@ -51,6 +51,9 @@ def write_figures(
     only: Sequence[str] = (),
     width: str = "page",
     palette: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
+    style: Path | str | None = None,
     options: AnalysisOptions | None = None,
     **changes: Unpack[OptionChanges],
 ) -> Written:
@@ -70,7 +73,12 @@ def write_figures(
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
         statistics: What runs recorded: trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
             ``theory/...``), value, low, high.
+        width: One of :data:`WIDTHS`: ``page`` for a paper of two columns, 3.25 inches for a single panel and
+            6.75 for several; ``text`` 5.5; ``column`` 3.25.
         palette: Colours of arms, by their names; the others have theirs by their order.
+        rename: What arms are called in figures, by their names.
+        order: Arms that come first, in this order, after the reference.
+        style: A style sheet of matplotlib, over ours.
         options: How the arms are compared; ``x`` is the horizontal axis of the figure ``loss``.
         **changes: Fields of :class:`AnalysisOptions` that replace those of ``options``.
 
@@ -89,8 +97,9 @@ def write_figures(
     require_choice("width", width, WIDTHS)
     chosen = chosen_options(options, changes)
     recorded = (choices, curves, statistics)
-    data = figure_input(results, reference, chosen, *recorded, palette=palette)
-    files, captions, left_out = _drawn_files(data, only, formats, WIDTHS[width])
+    data = figure_input(results, reference, chosen, *recorded, palette=palette, rename=rename, order=order)
+    medium = WIDTHS[width] if style is None else WIDTHS[width].over(Path(style))
+    files, captions, left_out = _drawn_files(data, only, formats, medium)
     for name, content in files.items():
         write_atomically(Path(folder, name), content)
     return Written(tuple(Path(folder, name) for name in files), captions, left_out)

@@ -11,8 +11,8 @@ from scalevec.analysis.comparison.compare import Comparison, require_common_cell
 from scalevec.analysis.comparison.law_comparison import pairs_or_laws
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
 from scalevec.analysis.data.tidy import require_column
-from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.style import ArmStyle, arm_styles
+from scalevec.analysis.errors import DataError, require_choice
+from scalevec.analysis.figures.style import ArmStyle, arm_styles, is_colour
 from scalevec.analysis.formatting import shortened_in
 from scalevec.analysis.options import AnalysisOptions
 
@@ -54,9 +54,8 @@ class FigureInput:
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
         """The style of each arm, the reference first."""
-        styles = arm_styles(self.trials.arms, self.trials.reference)
         chosen = {self.names.get(arm, arm): colour for arm, colour in self.palette.items()}
-        return {arm: replace(style, colour=chosen.get(arm, style.colour)) for arm, style in styles.items()}
+        return arm_styles(self.trials.arms, self.trials.reference, chosen)
 
     def legend(self, arms: Iterable[str]) -> dict[str, ArmStyle]:
         """Return the styles of those ``arms`` that are compared, in their order."""
@@ -116,6 +115,8 @@ def figure_input(
     statistics: pd.DataFrame | None = None,
     *,
     palette: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
 ) -> FigureInput:
     """Return what figures of ``results`` (tidy rows) are drawn from. Raises :class:`DataError`."""
     recorded = (("the training curves", curves, _OF_CURVES), ("the statistics", statistics, _OF_STATISTICS))
@@ -124,14 +125,32 @@ def figure_input(
             for column in columns:
                 require_column(rows, column, what)
     trials = compared_losses(results, reference, options, may_be_alone=True)
-    if not (names := trials.long_names):
-        return FigureInput(trials, choices, curves, statistics, {}, palette or {})
-    options = replace(trials.options, where=shortened_in(options.where, names))
+    for what, arms in (("renamed", rename or {}), ("ordered", order), ("coloured", palette or {})):
+        for arm in arms:
+            require_choice(f"arm to be {what}", arm, trials.arms)
+    for arm, colour in (palette or {}).items():
+        if not is_colour(colour):
+            raise DataError(f"colour of {arm} is {colour!r}; a name or #RRGGBB, as #D55E00")
+    places = {arm: place for place, arm in enumerate(order)}
+    others = sorted(trials.others, key=lambda arm: places.get(arm, len(places)))
+    data = FigureInput(replace(trials, others=tuple(others)), choices, curves, statistics, {}, palette or {})
+    if rename:
+        colours = {rename.get(arm, arm): colour for arm, colour in data.palette.items()}
+        data = replace(_with_names(data, rename, whole=True), palette=colours)
+    names = data.trials.long_names
+    return replace(_with_names(data, names), names=names) if names else data
+
+
+def _with_names(data: FigureInput, names: Mapping[str, str], *, whole: bool = False) -> FigureInput:
+    """``data`` with other names of arms and rungs, in texts too unless only the ``whole`` is replaced."""
+    trials = data.trials
     fields = ("rows", "reference", "others", "source", "checkpoints")
-    shorter = {name: shortened_in(getattr(trials, name), names) for name in fields}
-    shown = replace(trials, options=options, **shorter)
-    choices, curves, statistics = shortened_in([choices, curves, statistics], names)
-    return FigureInput(shown, choices, curves, statistics, names, palette or {})
+    changed = {name: shortened_in(getattr(trials, name), names, whole=whole) for name in fields}
+    options = replace(trials.options, where=shortened_in(trials.options.where, names, whole=whole))
+    recorded = [data.choices, data.curves, data.statistics]
+    choices, curves, statistics = shortened_in(recorded, names, whole=whole)
+    shown = replace(trials, options=options, **changed)
+    return replace(data, trials=shown, choices=choices, curves=curves, statistics=statistics)
 
 
 def named_setting(setting: Mapping[str, str]) -> str:

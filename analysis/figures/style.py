@@ -5,7 +5,7 @@ apart; marker and dash say the same again, so that a figure stays legible in gre
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,13 +65,27 @@ class Medium:
         # From the defaults: no matplotlibrc may change a byte of a figure, or ask for LaTeX.
         return style.context([SHEETS / name for name in self.sheets], after_reset=True)
 
+    def over(self, sheet: Path) -> "Medium":
+        """Return the same with a style sheet of one's own over ours. Raises :class:`DataError`."""
+        from matplotlib import rc_params_from_file
+
+        try:
+            settings = rc_params_from_file(sheet, fail_on_error=True, use_default_template=False)
+        except (OSError, KeyError, ValueError) as problem:
+            raise DataError(f"style {sheet} is no style sheet of matplotlib: {problem}") from problem
+        if not settings:
+            raise DataError(f"style {sheet} has no setting of matplotlib, as font.size: 9")
+        return replace(self, sheets=(*self.sheets, str(sheet.absolute())))
+
 
 PAGE = Medium(("scalevec.mplstyle",), (7.6, 7.6), 1.0, 3)
 """The report: a browser's page, light or dark."""
-PAPER = Medium(("scalevec.mplstyle", "paper.mplstyle"), (3.3, 6.9), 0.68, 3)
-"""A two-column paper."""
-COLUMN = replace(PAPER, widths=(3.3, 3.3), most_columns=2)
+PAPER = Medium(("scalevec.mplstyle", "paper.mplstyle"), (3.25, 6.75), 0.68, 3)
+"""A paper of two columns: a single panel is as wide as one, several as both."""
+COLUMN = replace(PAPER, widths=(3.25, 3.25), most_columns=2)
 """The same, every figure as wide as one column."""
+TEXT = replace(PAPER, widths=(5.5, 5.5))
+"""A paper of one column."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,13 @@ class ArmStyle:
         return self.colour or ink()
 
 
+def is_colour(text: str) -> bool:
+    """Whether matplotlib knows the colour."""
+    from matplotlib.colors import is_color_like
+
+    return is_color_like(text)
+
+
 def ink() -> str:
     """Return the colour of text in the style that is in force."""
     from matplotlib import rcParams
@@ -94,10 +116,24 @@ def ink() -> str:
     return str(rcParams["text.color"])
 
 
-def arm_styles(arms: Sequence[str], reference: str) -> dict[str, ArmStyle]:
-    """Return the style of each arm: the reference ink, round and solid, the others by their order."""
-    others = [arm for arm in arms if arm != reference]
-    return {reference: ArmStyle(), **{arm: nth_style(number) for number, arm in enumerate(others)}}
+def arm_styles(
+    arms: Sequence[str], reference: str, palette: Mapping[str, str] | None = None
+) -> dict[str, ArmStyle]:
+    """Return the style of each arm: the reference ink, round and solid, the others by their order.
+
+    Those in ``palette`` have that colour, and no other arm has it while there are others.
+    """
+    palette = palette or {}
+    taken = {colour.upper() for colour in palette.values()}
+    free = [colour for colour in OKABE_ITO if colour.upper() not in taken] or OKABE_ITO
+    styles = {reference: ArmStyle(palette.get(reference, ""))}
+    for number, arm in enumerate(arm for arm in arms if arm != reference):
+        styles[arm] = nth_style(number)
+        if palette:
+            uncoloured = sum(other not in palette for other in [*styles][1:-1])
+            colour = palette.get(arm, free[uncoloured % len(free)])
+            styles[arm] = replace(styles[arm], colour=colour)
+    return styles
 
 
 def nth_style(number: int) -> ArmStyle:
@@ -116,8 +152,10 @@ def title(text: str, inches: float) -> str:
 
     ``adamw(learning_rate=0.016)`` becomes ``adamw, learning rate 0.016``.
     """
-    for written, shown in (("_", " "), (" (", "("), ("(", ", "), (")", ""), ("=", " "), (",", ", ")):
-        text = text.replace(written, shown)
+    if "=" in text:
+        for written, shown in ((" (", "("), ("(", ", "), (")", ""), ("=", " "), (",", ", ")):
+            text = text.replace(written, shown)
+    text = text.replace("_", " ")
     return wrapped(" ".join(text.split()), inches, BOLD_LETTER * font_points("axes.titlesize"))
 
 

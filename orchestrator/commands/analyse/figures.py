@@ -1,5 +1,6 @@
 """``scalevec figures``: the figures of a paper as files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from scalevec.analysis.registry import FIGURES
 from scalevec.orchestrator.cli.options import RUNS, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import choices_of
@@ -32,9 +34,28 @@ def figures(
         ),
     ] = None,
     width: Annotated[
-        Literal["page", "column"],
-        typer.Option(help="page: several panels are 6.9 inches wide; column: every figure is 3.3."),
+        Literal["page", "text", "column"],
+        typer.Option(help="page: 3.25 inches for one panel, 6.75 for several; text: 5.5; column: 3.25."),
     ] = "page",
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM=NAME", help="What an arm is called in figures; may be given again."),
+    ] = None,
+    colour: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--colour",
+            "--color",
+            metavar="ARM=COLOUR",
+            help="Its colour, as #D55E00; may be given again.",
+        ),
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(metavar="ARMS", help="Arms that come first, with commas.")
+    ] = None,
+    style: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A style sheet of matplotlib, over ours.")
+    ] = None,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
     reading: TableReading = AS_IT_IS,
@@ -46,9 +67,13 @@ def figures(
     written = analysis.write_figures(
         data.rows,
         output,
-        formats=[name.strip() for name in form.split(",") if name.strip()],
+        formats=_listed(form),
         only=only or [],
         width=width,
+        rename=_by_arm("--rename", rename),
+        palette=_by_arm("--colour", colour),
+        order=_listed(order or ""),
+        style=style,
         choices=choices_of(data),
         curves=training_curves(data, runs_dir),
         statistics=run_statistics(data, runs_dir) if data.folder else None,
@@ -60,3 +85,15 @@ def figures(
     paths = [str(path) for path in written.paths]
     shown = {"paths": paths, "captions": written.captions, "left_out": dict(written.left_out)}
     return Result(shown, "\n".join(paths))
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _by_arm(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """What stands behind each ARM= of an option."""
+    for text in given or ():
+        if "=" not in text:
+            raise InvalidInputError(f"{option} is {text!r}; write ARM=..., as in unified=...")
+    return dict(text.split("=", 1) for text in given or ())

@@ -131,7 +131,7 @@ def test_the_gallery_has_an_example_of_every_figure_most_of_them_in_one_column(m
 
 
 def test_every_drawing_is_as_wide_as_a_column_or_a_page_of_a_paper_and_not_higher():
-    assert {round(inches(path)[0], 1) for path in [*DRAWINGS, *KEPT]} <= {3.3, 6.9}
+    assert {round(inches(path)[0], 2) for path in [*DRAWINGS, *KEPT]} <= {3.25, 6.75}
     assert [path.name for path in [*DRAWINGS, *KEPT] if inches(path)[1] > MOST_INCHES] == []
 
 

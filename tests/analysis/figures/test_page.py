@@ -218,6 +218,7 @@ def test_multipliers_of_laws_that_the_runs_refute_are_not_drawn(sweep):
     [
         ("adamw(learning_rate=0.016,weight_decay=0.1)", "adamw, learning rate 0.016, weight decay 0.1"),
         ("25k, tokens_per_parameter 8", "25k, tokens per parameter 8"),
+        ("Unified (ours)", "Unified (ours)"),
     ],
 )
 def test_a_title_is_in_words(text: str, shown: str):

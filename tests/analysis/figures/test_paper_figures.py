@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -138,7 +139,7 @@ def test_figures_have_the_widths_of_a_paper_and_its_fonts(results, everything, t
     for path in tmp_path.iterdir():
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
         widths.add(round(float(root.get("width").removesuffix("pt")) / 72, 1))
-    assert widths == {3.3, 6.9}
+    assert widths == {3.25, 6.75}
     with PAPER.style():
         import matplotlib as mpl
 
@@ -297,10 +298,9 @@ def test_two_rungs_make_no_line_of_multipliers(sweep, tmp_path):
 
 def test_statistics_show_what_was_recorded_and_not_how_it_was_computed(results, everything, tmp_path):
     draw(results, tmp_path, formats=["svg"], only=["statistics"], **everything)
-    # Text is drawn as paths; the comment before each says what it is.
     text = (tmp_path / "statistics.svg").read_text(encoding="utf-8")
-    assert "<!-- sharpness -->" in text
-    assert "<!-- share of entries near zero -->" in text
+    assert ">sharpness</text>" in text
+    assert ">share of entries near zero</text>" in text
     assert "residual" not in text
 
 
@@ -317,6 +317,48 @@ def test_a_figure_is_drawn_on_axes_of_ones_own_in_ones_own_colours(results, ever
     assert caption
     colours = {to_hex(artist.get_color()) for artist in axes[0].lines}
     assert "#123456" in colours
+
+
+def test_arms_are_called_ordered_and_coloured_as_one_asks(results, tmp_path):
+    draw(
+        results,
+        tmp_path,
+        formats=["svg"],
+        only=["differences"],
+        rename={"unified": "Unified (ours)", "none": "unified"},
+        order=["unified"],
+        palette={"unified": "#D55E00"},
+        style=sheet(tmp_path, "font.size: 9"),
+    )
+    text = (tmp_path / "differences.svg").read_text(encoding="utf-8")
+    assert text.index(">Unified (ours)</text>") < text.index(">unified</text>")
+    assert ">none</text>" not in text
+    assert {"#d55e00", "#0072b2"} <= set(re.findall("#[0-9a-f]{6}", text))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rename": {"unfied": "x"}}, "arm to be renamed is 'unfied'; nearest: 'unified'"),
+        ({"order": ["unfied"]}, "arm to be ordered is 'unfied'"),
+        ({"palette": {"unified": "reddish"}}, "colour of unified is 'reddish'; a name or #RRGGBB"),
+        ({"style": "nowhere.mplstyle"}, "style nowhere.mplstyle is no style sheet of matplotlib"),
+    ],
+)
+def test_names_colours_and_styles_that_there_are_not_are_refused(changes, message, results, tmp_path):
+    with pytest.raises(DataError, match=re.escape(message)):
+        draw(results, tmp_path, **changes)
+
+
+@pytest.mark.parametrize("text", ["font.size: large words", "root:x:0:0"])
+def test_a_style_that_matplotlib_does_not_take_is_refused(text, results, tmp_path):
+    with pytest.raises(DataError, match=r"style .*mine.mplstyle"):
+        draw(results, tmp_path, style=sheet(tmp_path, text))
+
+
+def sheet(folder: Path, text: str) -> Path:
+    (folder / "mine.mplstyle").write_text(text)
+    return folder / "mine.mplstyle"
 
 
 def test_too_few_axes_are_refused_with_the_number_of_panels(results, everything):

@@ -75,7 +75,7 @@ def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():
     ]
 
 
-@pytest.mark.parametrize(("width", "inches"), [("page", 6.9), ("column", 3.3)])
+@pytest.mark.parametrize(("width", "inches"), [("page", 6.75), ("text", 5.5), ("column", 3.25)])
 def test_several_panels_are_as_wide_as_was_asked(sweep, width, inches):
     two = [sweep(noise=1e-3).assign(optimizer=name) for name in ("adamw", "muon")]
     for figure in drawn(draw_loss, pd.concat(two, ignore_index=True), WIDTHS[width]):
