@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.imported_sweeps import read_imported
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.sources import Source
 from scalevec.results.columns import COLUMNS, OWN_FIELD
@@ -72,13 +71,7 @@ def training_curves(source: Source, runs_dir: Path) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from scalevec.analysis.data.tidy import comparison_rows
-
     columns = ["trial_id", "arm", "rung", "seed", "tokens", "loss"]
-    if source.imported is not None:
-        points = read_imported(source.imported.curves_path)
-        compared = comparison_rows(source.rows.assign(stage=source.rows.get("stage", "comparison")))
-        return points.merge(compared.reindex(columns=columns[:4]), on="trial_id")[columns]
     if source.folder is None:
         return pd.DataFrame(columns=columns)
     frames = [

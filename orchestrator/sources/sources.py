@@ -15,10 +15,9 @@ from scalevec.orchestrator.sources.foreign import (
     is_table,
     rows_as_read,
 )
-from scalevec.orchestrator.sources.imported_sweeps import read_imported
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import compare_section, members_of, tuning_choices
-from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -41,17 +40,13 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class Source:
-    """Tidy rows and the questions that their sweep asks.
-
-    ``folder`` is None for a table from elsewhere and for imported runs, whose folder is ``imported``.
-    """
+    """Tidy rows and the questions that their sweep asks; ``folder`` is None for a table from elsewhere."""
 
     name: str
     rows: "pd.DataFrame"
     folder: SweepFolder | None = None
     compare: Mapping[str, Any] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
-    imported: SweepFolder | None = None
 
 
 def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -> Source:
@@ -82,8 +77,6 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     from scalevec.results.tidy import tidy_table
 
     folder = sweep_folder(source, runs_dir)
-    if folder.is_imported():
-        return Source(folder.name, read_imported(folder.rows_path), imported=folder)
     members = members_of(folder)
     if members is None:
         run = f"scalevec run {source} --runs {runs_dir}"
@@ -189,7 +182,6 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
 def recorded_states(source: str, runs_dir: Path) -> list[tuple[RunDirectory, str]]:
     """Return the trials of a sweep that have a run directory, each with its state."""
     folder = sweep_folder(source, runs_dir)
-    refuse_imported(folder.name, runs_dir)
     members = members_of(folder) or []
     ids = sorted({member["trial_id"] for member in members})
     directories = [RunDirectory.of(runs_dir, trial_id) for trial_id in ids]
@@ -221,5 +213,4 @@ def _warn(problems: Mapping[str, str]) -> None:
 
 def choices_of(source: Source) -> list[dict[str, Any]]:
     """Return the frozen choices of a sweep as plain values; a table has none."""
-    folder = source.folder or source.imported
-    return tuning_choices(folder) if folder else []
+    return tuning_choices(source.folder) if source.folder else []

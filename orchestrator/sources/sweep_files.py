@@ -28,10 +28,7 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
 
     if _is_file(source):
         require_sweep_file(source)
-        sweep = read(read_file(Path(source)), look_for_files=look_for_files)
-        refuse_imported(sweep.name, runs_dir)
-        return sweep
-    refuse_imported(source, runs_dir)
+        return read(read_file(Path(source)), look_for_files=look_for_files)
     folder = SweepFolder.of(runs_dir, source) if source in sweep_names(runs_dir) else None
     content = folder.sweep() if folder else None
     if folder is not None and content is not None:
@@ -69,15 +66,6 @@ def _code_of_trainer(sweep: "Sweep") -> dict[str, bytes]:
     words = section.function or " ".join(section.words)
     files = {name: (folder / name).read_bytes() for name in code_files(expand(sweep, NO_CORPUS))}
     return {f"{'command' if section.command else 'function'}: {words}": words.encode(), **files}
-
-
-def refuse_imported(name: str, runs_dir: Path) -> None:
-    """Raise ``InvalidInputError`` where the sweep ``name`` holds imported runs: nothing of it can be run."""
-    if name in sweep_names(runs_dir) and SweepFolder.of(runs_dir, name).is_imported():
-        raise InvalidInputError(
-            f"sweep {name} in {runs_dir} holds imported runs, which cannot be planned, run, sent, watched or "
-            f"cancelled; scalevec results, fit, compare, figures and report {name} read them"
-        )
 
 
 def _text(path: Path, content: bytes) -> str:
@@ -132,7 +120,7 @@ def _shipped(source: str, runs_dir: Path) -> Path:
     if source not in names:
         if Path(source).is_dir():
             require_table(source)
-            how = "scalevec import --sweep NAME makes a sweep of runs of MLflow or TensorBoard in it"
+            how = "scalevec import makes a table of runs of MLflow or TensorBoard in it"
             raise InvalidInputError(f"{source} is a folder, and no sweep file\n{how}")
         known = ", ".join(sweep_names(runs_dir)) or "none"
         raise InvalidInputError(

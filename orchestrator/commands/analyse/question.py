@@ -47,7 +47,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     from scalevec.sweeps.options import analysis_options
 
     planned = analysis_options(source.compare)
-    declared = AnalysisOptions(**meanings_of(source), **planned)
+    declared = AnalysisOptions(**planned)
     options = with_given(source, declared, given)
     changed = [
         f"{name} {getattr(options, name)} (sweep file: {getattr(declared, name)})"
@@ -75,13 +75,6 @@ def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -
         for problem in register_installed_laws():
             note(f"warning: {problem}; its laws are not known")
     return replace(options, **given)
-
-
-def meanings_of(source: Source) -> OptionChanges:
-    """Return what N and the loss of an import mean; of another ``source`` its columns say that."""
-    if source.imported is None:
-        return {}
-    return {"n_convention": "as-given", "unit": (source.imported.imported() or {}).get("unit", "loss")}
 
 
 def reference_of(source: Source, reference: str | None) -> str:

@@ -15,7 +15,7 @@ from scalevec.orchestrator.scheduling.ownership import is_owned, owner_directory
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
-from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
@@ -112,12 +112,8 @@ def place_of(rung: str, setting: Mapping[str, str]) -> str:
 
 
 def names_of(source: str | None, runs_dir: Path) -> list[str]:
-    """Return the name of the sweep ``source``, or of all in ``runs_dir`` that are run here."""
-    if source:
-        name = sweep_folder(source, runs_dir).name
-        refuse_imported(name, runs_dir)
-        return [name]
-    return [name for name in sweep_names(runs_dir) if not SweepFolder.of(runs_dir, name).is_imported()]
+    """Return the name of the sweep ``source``, or of all in ``runs_dir``."""
+    return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
 
 
 def entries_of(names: Sequence[str], runs_dir: Path) -> dict[str, list[Record]]:

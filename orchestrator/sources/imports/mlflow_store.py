@@ -29,7 +29,7 @@ WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"""
 
 def runs_in_folder(folder: Path) -> Iterator[Run]:
     """Every run below ``folder`` that was not deleted. Raises :class:`DataError`."""
-    for path in _descriptions(folder):
+    for path in (path for path in files_below(folder) if path.name == "meta.yaml"):
         about = _yaml(path)
         name = about.get("run_id") or about.get("run_uuid")
         if ("run_id" in about or "run_uuid" in about) and about.get("lifecycle_stage", "active") == "active":
@@ -41,10 +41,6 @@ def runs_in_folder(folder: Path) -> Iterator[Run]:
             times = about.get("start_time"), about.get("end_time")
             values = {metric: value for metric, (_, _, value) in last.items()}
             yield _record((name, about.get("run_name"), status, *times), step, params, values)
-
-
-def _descriptions(folder: Path) -> Iterator[Path]:
-    return (path for path in files_below(folder) if path.name == "meta.yaml")
 
 
 def _record(
@@ -62,14 +58,6 @@ def _record(
         **{f"params.{key}": value for key, value in params.items()},
         **{f"metrics.{key}": value for key, value in metrics.items()},
     }
-
-
-def history_in_folder(folder: Path) -> Iterator[Run]:
-    """What every run below ``folder`` measured, a record per value. Raises :class:`DataError`."""
-    for path in _descriptions(folder):
-        for name, metric in _entries(path.parent / "metrics"):
-            for step, _, value in _points(metric):
-                yield {"run_id": path.parent.name, "_step": step, name: value}
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -143,14 +131,6 @@ def runs_in_database(path: Path) -> Iterator[Run]:
         runs = list(_rows(path, database, RUNS))
     for about in runs:
         yield _record(about, steps.get(about[0]), params.get(about[0], {}), metrics.get(about[0], {}))
-
-
-def history_in_database(path: Path) -> Iterator[Run]:
-    """What every run measured, a record per value. Raises :class:`DataError`."""
-    with _opened(path, "metrics") as database:
-        question = f"SELECT run_uuid, step, key, {VALUE} FROM metrics"
-        for run, step, key, value in _rows(path, database, question):
-            yield {"run_id": run, "_step": step, key: value}
 
 
 def _rows(path: Path, database: sqlite3.Connection, question: str) -> Iterator[tuple[Any, ...]]:

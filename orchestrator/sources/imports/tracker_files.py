@@ -53,21 +53,15 @@ def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
 
     Raises :class:`DataError` without TensorBoard.
     """
-    for run, events in _loaded(folder, 1):
+    for run, events in _loaded(folder):
         points = list(_points(events))
         last: dict[str, Any] = {tag: value for tag, _, value in points}
         steps = (step for _, step, _ in points)
         yield {"run": run, "_step": max(steps, default=None), **last, **_hyperparameters(events)}
 
 
-def history_in_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every scalar of every run below ``folder``, a record per value. Raises :class:`DataError`."""
-    for run, events in _loaded(folder, 0):
-        yield from ({"run": run, "_step": step, tag: value} for tag, step, value in _points(events))
-
-
-def _loaded(folder: Path, kept: int) -> Iterator[tuple[str, Any]]:
-    """The name of each run and its events, of each tag the last ``kept`` (0: all)."""
+def _loaded(folder: Path) -> Iterator[tuple[str, Any]]:
+    """The name of each run and its events, of each tag the last one."""
     if find_spec("tensorboard") is None:
         raise DataError(f"{folder} has event files; to read them: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -76,7 +70,7 @@ def _loaded(folder: Path, kept: int) -> Iterator[tuple[str, Any]]:
     for path in files:  # TensorBoard opens whatever is called so
         _require_regular(path, path.lstat(), LARGEST_EVENTS_BYTES)
     for run in sorted({path.parent for path in files}):
-        events = EventAccumulator(str(run), size_guidance={"scalars": kept, "tensors": kept})
+        events = EventAccumulator(str(run), size_guidance={"scalars": 1, "tensors": 1})
         events.Reload()
         yield run.relative_to(folder).as_posix(), events
 

@@ -15,10 +15,6 @@ from scalevec.orchestrator.sources.imports import mlflow_store
 from scalevec.orchestrator.sources.imports.given_tables import read_given
 
 
-def read_history(source: str):
-    return read_given(source, history=True)
-
-
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return mlflow_folder(tmp_path, {"aa": ("2 3.1 100",)})
@@ -30,10 +26,10 @@ def private(tmp_path) -> Path:
     return tmp_path / "private"
 
 
-def assert_refused(source: Path, message: str, read=read_given) -> None:
+def assert_refused(source: Path, message: str) -> None:
     began = time.monotonic()
     with pytest.raises(DataError, match=message):
-        read(str(source))
+        read_given(str(source))
     assert time.monotonic() - began < 10
 
 
@@ -107,7 +103,7 @@ def test_a_parameter_that_is_no_text_is_named(folder):
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS run_uuid, x AS key"
 
 
-@pytest.mark.parametrize("table", ["params", "latest_metrics", "runs", "metrics"])
+@pytest.mark.parametrize("table", ["params", "latest_metrics", "runs"])
 @pytest.mark.parametrize("how", [f"VIEW {{}} AS {ENDLESS} FROM n", "VIRTUAL TABLE {} USING fts4(run_uuid)"])
 def test_a_view_or_a_virtual_table_in_place_of_a_table_is_refused(tmp_path, table, how):
     path = mlflow_database(tmp_path / "mlflow.db")
@@ -115,7 +111,7 @@ def test_a_view_or_a_virtual_table_in_place_of_a_table_is_refused(tmp_path, tabl
         database.execute(f"DROP TABLE IF EXISTS {table}")
         database.execute(f"CREATE {how.format(table)}")
         database.commit()
-    assert_refused(path, f"has no table {table}", read_history if table == "metrics" else read_given)
+    assert_refused(path, f"has no table {table}")
 
 
 def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
@@ -177,8 +173,7 @@ def test_an_event_file_that_is_none_is_named_and_not_opened(tmp_path, private, k
         os.mkfifo(path)
     else:
         path.symlink_to(private)
-    for read in (read_given, read_history):
-        assert_refused(tmp_path / "logs", "tfevents.1 is no regular file", read)
+    assert_refused(tmp_path / "logs", "tfevents.1 is no regular file")
 
 
 def test_a_table_of_columns_without_end_is_refused():
