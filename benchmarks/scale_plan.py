@@ -57,9 +57,6 @@ arms:
 seeds: [{seeds}]
 simulate:
   arms: {{unified: {{gain: 1.05}}}}
-  faults:
-    {{preempted: 0.03, killed: 0.02, error: 0.01, out_of_memory: 0.01, node_failure: 0.02, slow_node: 0.01}}
-  nodes: 64
 """
 SIMULATION_CELLS = 5 * 2
 

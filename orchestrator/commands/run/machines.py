@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.sections.schema import Sweep
 
+SIMULATED_AT_A_TIME = 16
+"""Trials that a simulation has under way, as a cluster would."""
+
 
 def site_of(
     sweep: "Sweep", runs_dir: Path, placement: Placement, trust: Trust = NO_TRUST
@@ -35,7 +38,7 @@ def site_of(
     site = Site(
         runs_dir_of(runs_dir, simulated=simulated),
         sweep.name,
-        placement.jobs or (sweep.simulate.nodes if simulated else _slots(requests)),
+        placement.jobs or (SIMULATED_AT_A_TIME if simulated else _slots(requests)),
         profile,
         sweep.simulation() if simulated else {},
         max(request.cpus_of_node for request in requests),

@@ -1,7 +1,6 @@
 """Runs as MLflow and TensorBoard keep them."""
 
 import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pytest
