@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.train import checkpoint_path, checkpoint_steps
-from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.simulate.planted_law import (
@@ -30,7 +29,7 @@ from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import Claim
 from scalevec.results.opening import make_folder, open_log
 from scalevec.results.run_directory import RunDirectory, trunk_path
-from scalevec.sweeps.trainers.any_trial import trial_from_fields
+from scalevec.sweeps.trainers.any_trial import branch_step, trial_from_fields, trunk_id
 
 KILLED = -9
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
-from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.costs.estimates import checkpoint_bytes
 from scalevec.orchestrator.progress import duration
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
+from scalevec.sweeps.trainers.any_trial import AnyTrial, branch_step, ours, trunk_id
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:

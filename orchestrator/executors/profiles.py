@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, Strict, Validati
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors import profile_fields as of
-from scalevec.orchestrator.executors.notify import Notify
+from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
 from scalevec.results.masking import HIDDEN

@@ -13,7 +13,7 @@ from urllib.error import URLError
 
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.executors.notify import Notify
+from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.progress import SweepObserver, duration
 from scalevec.results.masking import HIDDEN
 from scalevec.results.run_directory import RunDirectory

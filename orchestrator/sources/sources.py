@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
-from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.errors import Exit, InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import (
     AS_IT_IS,
@@ -15,7 +15,6 @@ from scalevec.orchestrator.sources.foreign import (
     is_table,
     rows_as_read,
 )
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import compare_section, members_of, tuning_choices
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
@@ -85,11 +84,11 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     table = tidy_table(rows, members, folder.name)
     none: list[dict[str, Any]] = []
     table.attrs |= {
-        VERDICTS: readable(folder.verdicts, none, "verdicts that were given are not known"),
-        DROPPED: readable(folder.dropped, none, "dropped trials are not known"),
-        PREDICTIONS: readable(folder.predictions, none, "what was predicted is left out"),
+        VERDICTS: read_or_warn(folder.verdicts, none, "verdicts that were given are not known"),
+        DROPPED: read_or_warn(folder.dropped, none, "dropped trials are not known"),
+        PREDICTIONS: read_or_warn(folder.predictions, none, "what was predicted is left out"),
     }
-    question = readable(folder.question, None, "what was asked before the results is not known")
+    question = read_or_warn(folder.question, None, "what was asked before the results is not known")
     table.attrs |= {DECLARED: question} if question else {}
     return Source(folder.name, table, folder, compare_section(folder), problems)
 

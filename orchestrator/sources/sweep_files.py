@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.other_files import require_sweep_file, require_table
-from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.sources.foreign import require_sweep_file, require_table
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
         note(f"sweep {source}: {folder.sweep_path}, as last run or submitted")
         path, text = folder.sweep_path, _text(folder.sweep_path, content)
         # Earlier versions kept no origin: paths count from the working directory.
-        origin = readable(folder.origin, None, "paths in it count from the working directory") or Path()
+        origin = read_or_warn(folder.origin, None, "paths in it count from the working directory") or Path()
     else:
         path, origin = _shipped(source, runs_dir), Path()
         note(f"sweep {source}: shipped with scalevec")

@@ -23,7 +23,7 @@ from scalevec.orchestrator.sweep.plan_jobs import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
-from scalevec.orchestrator.tuning.announcements import place_text
+from scalevec.orchestrator.tuning.choices import place_text
 from scalevec.orchestrator.tuning.larger_rungs import n_points
 
 if TYPE_CHECKING:

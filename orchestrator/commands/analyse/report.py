@@ -40,7 +40,7 @@ def report(
 
 def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     """Return the provenance that the report shows."""
-    from scalevec.orchestrator.sources.readable import readable
+    from scalevec.orchestrator.errors import read_or_warn
     from scalevec.orchestrator.sources.records import environments_of
     from scalevec.orchestrator.worker.provenance import environment
     from scalevec.results.run_directory import RunDirectory
@@ -59,6 +59,6 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     versions = next(recorded, environment()["versions"])
     facts["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
-    content = readable(data.folder.sweep, None, "the sweep file is left out")
+    content = read_or_warn(data.folder.sweep, None, "the sweep file is left out")
     facts["sweep file"] = (content or b"").decode(errors="backslashreplace")
     return facts

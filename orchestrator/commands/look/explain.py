@@ -13,8 +13,8 @@ from scalevec.orchestrator.attempts.retry_policy import FAULTS
 from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.progress import duration
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import with_index
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
@@ -43,8 +43,8 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         kept = directory.trial()
     except FileNotFoundError:
         raise CorruptRecordError(directory.trial_path, "is missing") from None
-    events: list[Record] = readable(directory.events, [], "what happened is left out")
-    result = readable(directory.result, None, "the result is left out")
+    events: list[Record] = read_or_warn(directory.events, [], "what happened is left out")
+    result = read_or_warn(directory.result, None, "the result is left out")
     memberships = list(_memberships(directory.trial_id, runs_dir))
     planned_s = next((member["planned_s"] for member in memberships if member.get("planned_s")), None)
     record = {
@@ -56,7 +56,7 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         "events": list(_with_logs(directory, events)),
         "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
         "attempts": _attempts(directory),
-        "job": readable(directory.job, None, "the newest job is left out"),
+        "job": read_or_warn(directory.job, None, "the newest job is left out"),
         "result": result,
         "accounts": accounts(kept["semantic"], result, planned_s),
     }
@@ -158,7 +158,7 @@ def _log(path: Path, start: Any, end: Any) -> Record:
         lines = [line for line in written if line.strip()][-LOG_LINES:]
         return record | {"line": head.count(b"\n"), "lines": lines}
 
-    return readable(read, record, "its lines are left out")
+    return read_or_warn(read, record, "its lines are left out")
 
 
 def _attempts(directory: RunDirectory) -> list[Record]:

@@ -8,11 +8,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.attempts.churn import little_progress
-from scalevec.orchestrator.attempts.retry_policy import FAULTS, why_failed
+from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
+from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.scheduling.ownership import is_owned, owner_directory
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
@@ -150,7 +149,9 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     statuses = []
     for name in names:
         folder = SweepFolder.of(runs_dir, name)
-        to_come: list[Record] = readable(folder.to_come, [], "which trials are still to be named is unknown")
+        to_come: list[Record] = read_or_warn(
+            folder.to_come, [], "which trials are still to be named is unknown"
+        )
         scan = SweepScan(runs_dir, folder, entries[name], to_come, states, values)
         statuses.append(_status(scan, problems, observer))
     return statuses
@@ -159,7 +160,7 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
 def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserver) -> Record:
     sweep, runs_dir = scan.folder.name, scan.runs_dir
     owner = owner_directory(runs_dir, sweep)
-    silent_s = readable(partial(observer.silent_s, owner), None, "who runs the sweep is unknown")
+    silent_s = read_or_warn(partial(observer.silent_s, owner), None, "who runs the sweep is unknown")
     is_alive = is_owned(runs_dir, sweep, observer)
     running = [_running(scan, entry, observer) for entry in scan.in_states("running")]
     begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
@@ -193,9 +194,9 @@ def _running(scan: SweepScan, entry: Record, observer: ClaimObserver) -> Record:
     """The progress of a running trial, and whether its worker is alive."""
     directory = RunDirectory.of(scan.runs_dir, entry["trial_id"])
     name = f"trial {directory.trial_id[:12]}"
-    steps = readable(partial(_steps, directory), None, f"{name}: its steps are unknown")
-    events: list[Record] = readable(directory.events, [], f"{name}: what happened is unknown")
-    row: Record = readable(directory.last_metrics, {}, f"{name}: its step is unknown")
+    steps = read_or_warn(partial(_steps, directory), None, f"{name}: its steps are unknown")
+    events: list[Record] = read_or_warn(directory.events, [], f"{name}: what happened is unknown")
+    row: Record = read_or_warn(directory.last_metrics, {}, f"{name}: its step is unknown")
     unknown = f"{name}: nobody can tell who runs it"
     return {
         "trial_id": directory.trial_id,
@@ -205,7 +206,7 @@ def _running(scan: SweepScan, entry: Record, observer: ClaimObserver) -> Record:
         **{column: row.get(column) for column in ("step", "loss", "tokens_per_s")},
         "steps": steps,
         "warning": little_progress(events, steps) if steps else None,
-        "worker_alive": readable(partial(observer.is_alive, directory), False, unknown),
+        "worker_alive": read_or_warn(partial(observer.is_alive, directory), False, unknown),
     }
 
 
@@ -342,7 +343,7 @@ def _failed(scan: SweepScan, entry: Record) -> Record:
     """Why a trial failed: what its last error said, and why it was given up."""
     directory = RunDirectory.of(scan.runs_dir, entry["trial_id"])
     unknown = f"trial {directory.trial_id[:12]}: why it failed is unknown"
-    events: list[Record] = readable(directory.events, [], unknown)
+    events: list[Record] = read_or_warn(directory.events, [], unknown)
     last = events[-1] if events else {}
     return {
         "trial_id": directory.trial_id,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from scalevec.orchestrator.errors import Exit, InvalidInputError
-from scalevec.orchestrator.executors.notify import Notify
+from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.executors.profiles import load_profile
 from scalevec.orchestrator.observers import notices as module
 from scalevec.orchestrator.observers.notices import Notices

@@ -13,8 +13,8 @@ from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.scheduling import scheduler as scheduling
-from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.scheduling.sending import Patience
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from simulations import simulated
 

@@ -9,8 +9,7 @@ import pytest
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm.limits import SubmitLimit
-from scalevec.orchestrator.executors.slurm.room import QueueRoom
+from scalevec.orchestrator.executors.slurm.limits import QueueRoom, SubmitLimit
 
 ASSOCIATIONS = "ours|normal|41\nothers||11\n"
 QUALITIES = "normal|31||\nlong|21||\n"
