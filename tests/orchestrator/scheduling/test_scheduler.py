@@ -41,7 +41,7 @@ class Slow(FaultySimulation):
 def slow(monkeypatch):
     built = []
 
-    def make(site):
+    def make(site, _faults):
         built.append(Slow(site))
         return built[-1]
 
@@ -177,7 +177,7 @@ def elsewhere(monkeypatch):
     def change(**given):
         kind = type("Changed", (Elsewhere,), given)
 
-        def make(site):
+        def make(site, _faults):
             built.append(kind(site))
             return built[-1]
 
