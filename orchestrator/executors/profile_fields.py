@@ -10,7 +10,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
-    SecretStr,
     Strict,
     StringConstraints,
 )
@@ -24,13 +23,6 @@ def profile_problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("profile", "{message}", {"message": message})
 
 
-def _address(value: Any) -> Any:
-    """Before pydantic sees it, which would show it in its refusal."""
-    if isinstance(value, str) and re.match(r"https?://[^/\s]", value):
-        return value
-    raise profile_problem("cannot be used (it is not shown); allowed: an address that begins with https://")
-
-
 class Notify(BaseModel):
     """Who is told that a sweep has ended, stalls, or that a trial failed."""
 
@@ -38,8 +30,6 @@ class Notify(BaseModel):
 
     command: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], Strict(False)] = ()
     """Words of a command, with {event}, {sweep} and {text} in them; no shell."""
-    webhook: Annotated[SecretStr, BeforeValidator(_address)] | None = None
-    """An address that takes JSON with a ``text``; it is a secret, and never shown."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
     """Without a recorded step of any running trial."""
 

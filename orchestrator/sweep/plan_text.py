@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.orchestrator.costs.compiled_cells import LACKING
 from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
 from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
-from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
+from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import aligned, counted, duration
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
@@ -191,7 +191,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
         *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run, left)),
     ]
-    lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
+    lines += [text for text in (savings_text(trials),) if text]
     if hours := gpu_hours(trials):
         tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
         part = f", {tuning:,.3g} of them to tune" if tuning else ""

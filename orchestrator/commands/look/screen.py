@@ -196,8 +196,6 @@ def _warnings(status: Record) -> Iterator[str]:
     for trial in status["running"]:
         if trial["warning"]:
             yield f"{trial['trial_id'][:ID]}  {trial['label']}: {trial['warning']}"
-    if status["seeds_without_effect"]:
-        yield status["seeds_without_effect"]
     for trial_id, problem in status["problems"].items():
         yield f"{trial_id[:ID]} unreadable: {problem}"
     if removed := status["queue"]["removed"]:

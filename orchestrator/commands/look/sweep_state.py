@@ -1,6 +1,5 @@
 """The state of a sweep as one record: ``status``, ``--watch``, ``--json`` and a running sweep show it."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,7 +182,6 @@ def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserve
         "failed": [_failed(scan, entry) for entry in scan.in_states("failed")[:MOST_FAILED]],
         "chosen": _chosen(scan.folder),
         "queue": queue,
-        "seeds_without_effect": _seeds_without_effect(scan),
         "problems": {name: problem for name, problem in problems.items() if name in scan.members},
         "owned": is_alive,
         "seconds_since_sign_of_life": silent_s if is_alive else None,
@@ -360,18 +358,3 @@ def _chosen(folder: SweepFolder) -> list[Record]:
     kept = ("arm", "rung", "n_params", "setting", "field", "chosen", "status")
     choices = tuning_choices(folder) if folder.tuning_path.exists() else []
     return [{name: choice[name] for name in kept} for choice in choices]
-
-
-def _seeds_without_effect(scan: SweepScan) -> str | None:
-    """What ``compare`` will say of a trainer whose seeds give one loss to the last digit."""
-    losses: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
-    for entry in scan.in_states("completed"):
-        loss = scan.loss(entry)
-        if entry.get("fields") and entry["stage"] == "comparison" and loss is not None:
-            cell = json.dumps([entry["rung"], entry.get("n_tokens"), entry["fields"]], sort_keys=True)
-            losses[entry["arm"]].append((cell, loss))
-    if not losses:
-        return None
-    from scalevec.analysis.statistics.noise import copied_seeds
-
-    return copied_seeds(losses)

@@ -254,7 +254,7 @@ def _observers(progress: Progress, site: "Site", logs: Sequence[str]) -> list[Sw
         from scalevec.orchestrator.observers.trial_logs import TrialLogs
 
         observers += [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]
-    if (notify := site.profile.notify).command or notify.webhook:
+    if (notify := site.profile.notify).command:
         from scalevec.orchestrator.observers.notices import Notices
 
         observers.append(Notices(notify, site.sweep, site.runs_dir, progress.message))

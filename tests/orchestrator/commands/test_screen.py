@@ -42,7 +42,6 @@ def status_of(*cells, **changes) -> dict:
         "failed": [],
         "chosen": [],
         "queue": {"jobs": {}, "removed": [], "controller": None, "unknown": None},
-        "seeds_without_effect": None,
         "problems": {},
         "owned": True,
         "seconds_since_sign_of_life": 4.2,
