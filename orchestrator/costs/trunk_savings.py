@@ -89,18 +89,18 @@ def _of(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["trunk_id"], row["arm"]
 
 
-def savings_text(rows: Sequence[Row]) -> str:
-    """Describe what the trunks of a plan save; empty if nothing."""
+def savings_text(rows: Sequence[Row]) -> list[str]:
+    """What the trunks of a plan save, as one line; none where they save nothing."""
     spared = [row for row in rows if row["n_tokens_from_trunk"]]
     if not spared:
-        return ""
+        return []
     tokens, flops, seconds, size = (
         sum(row[name] for row in spared)
         for name in ("n_tokens_from_trunk", "flops_from_trunk", "seconds_from_trunk", "trunk_bytes")
     )
     trunks = len({row["trunk_id"] for row in spared})
-    return (
+    return [
         f"trunks: {len(spared)} trials branch off {trunks} trunks that other trials train; that saves "
         f"{tokens:,} tokens, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time; "
         f"their states take up to {size / 1e6:,.1f} MB meanwhile"
-    )
+    ]

@@ -68,7 +68,6 @@ _SCRIPT = "for a sweep over a script of your own: scalevec init --from own-train
 _TABLE = "write its results as a table that can be read: .csv, .tsv, .jsonl or .parquet (pandas: to_parquet)"
 _LINES = "with one object on each line it can be read as a table: jq -c '.[]' FILE > FILE.jsonl for a list"
 _WANDB = "export the table of runs from W&B as CSV: scalevec import reads that"
-_RAY = "trials go there by --executor ray, with a profile that has the address of the cluster"
 _SWEEP = "a sweep file has ladder and arms; scalevec init writes one, for a script with --from own-trainer"
 _OURS = {"ladder", "arms", "corpus", "tune", "simulate"}
 _MARKS = {
@@ -83,18 +82,6 @@ _SUFFIXES = {
     ".ipynb": ("a notebook", _TABLE),
     ".py": ("a Python script", _SCRIPT),
 }
-_PROGRAMS = (
-    ("a W&B sweep", {"parameters", "method"}),
-    ("a W&B sweep", {"parameters", "program"}),
-    ("a Hydra configuration", {"defaults"}),
-    ("a Hydra configuration", {"hydra"}),
-    ("a configuration of a Ray cluster", {"cluster_name"}),
-    ("a search of Ray Tune", {"param_space"}),
-    ("an experiment of Determined", {"searcher"}),
-    ("a study of Optuna", {"study_name"}),
-    ("a profile of Snakemake", {"default-resources"}),
-)
-"""What a YAML file is, by keys at its top."""
 
 
 def require_sweep_file(source: str) -> None:
@@ -144,6 +131,4 @@ def _other_yaml(path: Path, text: str) -> tuple[str, str] | None:
         return None if is_sweep or not text.strip() else ("text, neither a sweep file nor a table", _TABLE)
     if _OURS & keys.keys():
         return None
-    if known := next((what for what, needed in _PROGRAMS if needed <= keys.keys()), ""):
-        return known, _RAY if "cluster_name" in keys else _SCRIPT
     return f"a YAML file with the keys {', '.join(keys)[:80]}, and no sweep file", _SWEEP
