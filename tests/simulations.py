@@ -76,7 +76,7 @@ def simulated(runs_dir: Path, slots: int = 8, where: str | None = None, **sectio
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections | {"simulate": planted}, sort_keys=False))
     site = Site(runs_dir, sweep.name, slots, simulation=sweep.simulation())
     executor = FaultySimulation(site, faults)
-    progress = Silent(slots)
+    progress = Silent()
     run = SweepRun(sweep, runs_dir, progress, nominal_corpus(sweep), where=where)
     try:
         run.run(Scheduler(runs_dir, executor, progress))

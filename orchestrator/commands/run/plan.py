@@ -112,7 +112,7 @@ def run_to_plan(
 
     sweep = load_sweep(source, runs_dir, look_for_files=not without_corpus)
     name, profile = executor_of(sweep, placement, SIMULATOR if is_simulated(runs_dir) else "local", None)
-    simulated, progress = EXECUTORS[name].simulates, Progress(placement.jobs)
+    simulated, progress = EXECUTORS[name].simulates, Progress()
     if simulated:
         facts = nominal_corpus(sweep)
     elif without_corpus:

@@ -111,7 +111,7 @@ def run_sweep(
     if not EXECUTORS[name].simulates:
         require_trust(source, own_code(sweep), trust, code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
-    progress = progress_for(site.slots, state_of_run(sweep.name, site.runs_dir))
+    progress = progress_for(state_of_run(sweep.name, site.runs_dir))
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with (

@@ -1,4 +1,4 @@
-"""Runs that other trackers kept: MLflow's folders and databases, read without it, and TensorBoard's events."""
+"""Runs that other trackers kept: MLflow's folders and databases, read without it, and TensorBoard's files."""
 
 import os
 import sqlite3
@@ -189,7 +189,7 @@ def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
     Raises :class:`DataError` without TensorBoard.
     """
     for run, events in _loaded(folder):
-        points = list(_points(events))
+        points = list(_scalars(events))
         last: dict[str, Any] = {tag: value for tag, _, value in points}
         steps = (step for _, step, _ in points)
         yield {"run": run, "_step": max(steps, default=None), **last, **_hyperparameters(events)}
@@ -210,7 +210,7 @@ def _loaded(folder: Path) -> Iterator[tuple[str, Any]]:
         yield run.relative_to(folder).as_posix(), events
 
 
-def _points(events: Any) -> Iterator[tuple[str, int, float]]:
+def _scalars(events: Any) -> Iterator[tuple[str, int, float]]:
     """Tag, step and value of each scalar, in the form of earlier versions or of today's."""
     from tensorboard.util.tensor_util import make_ndarray
 

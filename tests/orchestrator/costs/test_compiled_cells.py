@@ -35,7 +35,7 @@ def run_of(tmp_path, monkeypatch):
 
     def run(**sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Progress(1), nominal_corpus(sweep))
+        return SweepRun(sweep, tmp_path / "runs", Progress(), nominal_corpus(sweep))
 
     return run
 

@@ -31,7 +31,7 @@ def run_with(tmp_path: Path):
     def run(profile: Profile, where: str | None = None, **sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
         return SweepRun(
-            sweep, tmp_path / "runs", Silent(1), nominal_corpus(sweep), where=where, profile=profile
+            sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep), where=where, profile=profile
         )
 
     return run

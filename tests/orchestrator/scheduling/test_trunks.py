@@ -40,7 +40,7 @@ ONE_TRUNK = {"arms": {"baseline": {"scale_vectors": "baseline"}}, "seeds": [0]}
 
 def sweep_run(runs_dir: Path, **sections: Any) -> SweepRun:
     text = yaml.safe_dump(SWEEP | WSD | sections, sort_keys=False)
-    return SweepRun(sweeps.loads(text), runs_dir, Silent(8), nominal_corpus(sweeps.loads(text)))
+    return SweepRun(sweeps.loads(text), runs_dir, Silent(), nominal_corpus(sweeps.loads(text)))
 
 
 def first_starts(done) -> list[tuple[Any, int, float, str | None]]:

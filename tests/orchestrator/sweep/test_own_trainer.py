@@ -134,7 +134,7 @@ def test_the_profiles_time_limit_is_enough_for_a_queue(folder):
 
 def run_of(folder: Path, profile: Profile) -> SweepRun:
     sweep = sweeps.load(folder / "mine.yaml")
-    return SweepRun(sweep, folder / "runs", Silent(1), nominal_corpus(sweep), profile=profile)
+    return SweepRun(sweep, folder / "runs", Silent(), nominal_corpus(sweep), profile=profile)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import torch
 
 from scalevec.orchestrator.worker import provenance
 from scalevec.orchestrator.worker.provenance import (
-    OUR_PACKAGES,
     commit_of,
     environment,
     machine,

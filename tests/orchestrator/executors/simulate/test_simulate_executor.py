@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Job:
     """A job for the first trial of the sweep, whose run directory is there."""
     sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
     hold_simulations(tmp_path / "runs")
-    run = SweepRun(sweep, tmp_path / "runs", Silent(1), nominal_corpus(sweep))
+    run = SweepRun(sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep))
     task = run.task(run.members()[0])
     directory = run.directory(task.trial)
     directory.create(semantic_fields(task.trial), task.descriptive)
