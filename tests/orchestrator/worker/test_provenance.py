@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalevec.orchestrator.snapshots.start import PARTS
 from scalevec.orchestrator.worker import provenance
 from scalevec.orchestrator.worker.provenance import (
     commit_of,
@@ -54,7 +55,7 @@ def site_packages(tmp_path_factory) -> Path:
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
     site = repository / ".venv" / "lib" / "site-packages"
-    for name in OUR_PACKAGES:
+    for name in PARTS:
         ignored = shutil.ignore_patterns("__pycache__", "*.yaml")
         shutil.copytree(CHECKOUT / name, site / "scalevec" / name, ignore=ignored)
     shutil.copy(CHECKOUT / "src" / "scalevec" / "__init__.py", site / "scalevec")
