@@ -30,6 +30,9 @@ LOOK_S = 2.0
 """Between two looks whether the cluster's head answers."""
 LOST_AFTER_S = 30.0
 """Silence of the head after which the cluster counts as lost; Ray itself ends the process after 60 s."""
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+HTTP2_SETTINGS = 4
+"""The type of the first frame on either side, RFC 9113, section 3.4; Ray speaks gRPC, which is HTTP/2."""
 
 
 def require_ray() -> None:
@@ -189,18 +192,30 @@ def _explained(error: Exception, address: str | None) -> str:
 
 
 def require_answer(address: str) -> None:
-    """Raise ``MissingRequirementError`` where nothing listens; Ray itself tries for minutes."""
+    """Raise ``MissingRequirementError`` where nothing answers as Ray does; Ray itself tries for minutes."""
     if address == AUTO:
         address = os.environ.get("RAY_ADDRESS", AUTO)
     if address == AUTO:
         return
     try:
-        socket.create_connection(parts_of(address), timeout=ANSWER_S).close()
+        with socket.create_connection(parts_of(address), timeout=ANSWER_S) as connection:
+            problem = None if _speaks_http2(connection) else "something else than Ray listens there"
     except OSError as error:
+        problem = error.strerror or str(error)
+    if problem is not None:
         raise MissingRequirementError(
-            f"no Ray cluster answers at {address} ({error.strerror or error}); "
+            f"no Ray cluster answers at {address} ({problem}); "
             "start one (ray start --head), or correct 'address' in the profile"
-        ) from None
+        )
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other side greets as a gRPC server does. Raises ``TimeoutError`` where it is silent."""
+    if os.environ.get("RAY_USE_TLS", "0") not in ("0", "false"):
+        return True  # Ray finds out
+    connection.sendall(HTTP2_GREETING)
+    greeting = connection.recv(9, socket.MSG_WAITALL)
+    return len(greeting) == 9 and greeting[3] == HTTP2_SETTINGS
 
 
 def parts_of(address: str) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from scalevec.orchestrator.errors import ClusterLostError, InvalidInputError, Mi
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.ray import connection
-from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
+from scalevec.orchestrator.executors.ray.connection import Connection, require_answer, require_ray
 from scalevec.orchestrator.executors.registry import EXECUTORS
 
 
@@ -61,6 +62,21 @@ def test_the_address_of_the_environment_is_asked_first_too(executor_at, nobody, 
     monkeypatch.setenv("RAY_ADDRESS", nobody)
     with pytest.raises(MissingRequirementError, match=f"no Ray cluster answers at {nobody}"):
         _ = executor_at("auto").free_slots
+
+
+def test_another_server_is_not_taken_for_ray(monkeypatch):
+    monkeypatch.setattr("scalevec.orchestrator.executors.ray.connection.ANSWER_S", 300.0)
+    program = "import http.server as h; h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler)"
+    code = (
+        f"{program.replace('h.HTTP', 's = h.HTTP', 1)}; print(s.server_port, flush=True); s.serve_forever()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        address = f"127.0.0.1:{int(server.stdout.readline())}"
+        with pytest.raises(MissingRequirementError, match="something else than Ray listens there"):
+            require_answer(address)
+        server.kill()
 
 
 def test_an_executor_that_is_only_made_connects_to_nothing(executor_at, nobody):
