@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count
@@ -31,7 +30,6 @@ from unittest.mock import patch
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import Task
-from scalevec.orchestrator.commands.run.machines import checked_executor
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
@@ -127,17 +125,14 @@ class Ours:
         began = time.time()
         if self.name != "ray":  # to start a cluster is not what is compared
             self.executor = EXECUTORS[self.name].build(self.site)
-        sends_away = EXECUTORS[self.name].sends_away
-        checked = checked_executor(self.executor, self.site, self.sweep) if sends_away else None
-        with checked or nullcontext(self.executor) as executor:
-            self._complete(executor, [task])
+        self._complete(self.executor, [task])
         metrics = RunDirectory.of(self.site.runs_dir, task.trial_id).metrics_path
         if self.name == "local":
             self.executor.close()
         return metrics.stat().st_mtime - began
 
     def _complete(self, executor: Executor, tasks: Sequence[Task]) -> None:
-        outcome = Scheduler(self.site.runs_dir, executor, Quiet(SLOTS)).run(tasks)
+        outcome = Scheduler(self.site.runs_dir, executor, Quiet()).run(tasks)
         if outcome.failed:
             raise RuntimeError(f"{len(outcome.failed)} trials failed: {next(iter(outcome.failed.values()))}")
 
@@ -194,7 +189,7 @@ def prepared_sweep(folder: Path, profile: Profile) -> SweepRun:
     (folder / "text.txt").write_text("".join(f"Line {number} of a text.\n" for number in range(5000)))
     path = folder / "overhead.yaml"
     path.write_text(SWEEP.format(seeds=", ".join(map(str, range(2 * MOST_ROUNDS)))))
-    sweep, runs_dir, progress = load_sweep(str(path), folder / "runs"), folder / "runs", Quiet(SLOTS)
+    sweep, runs_dir, progress = load_sweep(str(path), folder / "runs"), folder / "runs", Quiet()
     return SweepRun(sweep, runs_dir, progress, prepared_facts(sweep, runs_dir, print), profile=profile)
 
 

@@ -1,4 +1,4 @@
-"""How plans and schedules grow: the plan of 100,000 trials, and 10,000 simulated trials with 10 % faults.
+"""How plans and schedules grow: the plan of 100,000 trials, and 10,000 simulated trials.
 
 ``python benchmarks/scale_plan.py [--plan TRIALS] [--simulate TRIALS] [--jobs SLOTS]`` measures each command
 in a process of its own, checks what came out, and prints one JSON object.
@@ -57,9 +57,6 @@ arms:
 seeds: [{seeds}]
 simulate:
   arms: {{unified: {{gain: 1.05}}}}
-  faults:
-    {{preempted: 0.03, killed: 0.02, error: 0.01, out_of_memory: 0.01, node_failure: 0.02, slow_node: 0.01}}
-  nodes: 64
 """
 SIMULATION_CELLS = 5 * 2
 
@@ -115,17 +112,15 @@ def simulate(n_trials: int, jobs: int, folder: Path) -> dict[str, Any]:
 
 
 def outcome(trials: Path) -> dict[str, Any]:
-    """What the run directories say: trials, results, trials that ended more than once, faults by cause."""
+    """What the run directories say: trials, results, and how often trials ended."""
     ends: Counter[int] = Counter()
-    causes: Counter[str] = Counter()
     results = n_trials = 0
     for directory in trials.glob("*/*"):
         n_trials += 1
         results += (directory / "result.json").exists()
         events = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
         ends[sum(event["state"] in ("completed", "diverged") for event in events)] += 1
-        causes.update(event["cause"] for event in events if event.get("cause"))
-    return {"trials": n_trials, "results": results, "ends_a_trial": dict(ends), "faults": dict(causes)}
+    return {"trials": n_trials, "results": results, "ends_a_trial": dict(ends)}
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def _processor_s() -> float:
 def _run(folder: Path) -> SweepRun:
     """The sweep, on the runs folder beside its file."""
     sweep, runs_dir = load_sweep(str(folder / SWEEP_FILE), folder / "runs"), folder / "runs"
-    return SweepRun(sweep, runs_dir, Progress(1), prepared_facts(sweep, runs_dir, print))
+    return SweepRun(sweep, runs_dir, Progress(), prepared_facts(sweep, runs_dir, print))
 
 
 def _write(folder: Path, processes: int) -> None:

@@ -2,12 +2,15 @@
 
 import errno
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from typing import TypeVar
 
 from scalevec.analysis.errors import shortened_text
 from scalevec.orchestrator.progress import note
 from scalevec.results.extras import extra_of, install_command
+from scalevec.results.files import CorruptRecordError
+from scalevec.sweeps.errors import SweepError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk, or of a quota that is used up."""
@@ -79,3 +82,15 @@ def report(error: Exception, *, debug: bool) -> Exit:
     message, code = explain(error)
     note("\n".join(map(shortened_text, f"scalevec: {message}".split("\n"))))
     return code
+
+
+Value = TypeVar("Value")
+
+
+def read_or_warn(read: Callable[[], Value], otherwise: Value, left_out: str) -> Value:
+    """Return what ``read`` gives, or ``otherwise`` with a warning that ``left_out`` is left out."""
+    try:
+        return read()
+    except (CorruptRecordError, InvalidInputError, SweepError, OSError) as problem:
+        note(f"warning: {problem}; {left_out}")
+        return otherwise

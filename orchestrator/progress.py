@@ -60,26 +60,19 @@ class SweepObserver:
 
 
 class Progress:
-    """Counts trials and estimates the time left from how long trials took against their estimate."""
+    """Counts trials, and says what becomes of each; how long the rest takes is for ``status`` to say."""
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
+    def __init__(self) -> None:
         self.observers: Sequence[SweepObserver] = ()
         self.stage = ""
         self.total = self.done = 0
-        self._todo: dict[str, float] = {}
         self._started: dict[str, float] = {}
-        self._estimated_s = self._took_s = self._left_s = 0.0
 
     def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
         """The trials that this stage has to run."""
         self.total, self.done = len(tasks), 0
-        self._todo = {task.trial_id: task.estimate_s for task in tasks}
-        self._left_s = sum(self._todo.values())
         if tasks:
-            self.message(
-                f"{self.stage}: {counted(len(tasks), 'trial')} to run ({executor}), {self.time_left()}"
-            )
+            self.message(f"{self.stage}: {counted(len(tasks), 'trial')} to run ({executor})")
 
     def started(self, task: "Task") -> None:
         """An attempt begins."""
@@ -94,19 +87,11 @@ class Progress:
     def ended(self, task: "Task", status: str, result: Mapping[str, Any] | None = None) -> None:
         """A trial is finished, with its ``result``, or given up."""
         self.done += 1
-        estimate = self._todo.pop(task.trial_id, 0.0)
-        self._left_s -= estimate
         began = self._started.pop(task.trial_id, None)
-        took = ""
-        if began is not None:
-            seconds = time.monotonic() - began
-            took = f" in {duration(seconds)}"
-            if status == "completed":  # what fails or diverges ends early, and says nothing of the others
-                self._estimated_s += estimate
-                self._took_s += max(seconds, _seconds_of_all_attempts(result or {}))
+        took = "" if began is None else f" in {duration(time.monotonic() - began)}"
         loss = (result or {}).get("loss_validation")
         shown = "" if loss is None else f", validation loss {loss:.4f}"
-        self.message(f"[{self.done}/{self.total}] {task.label}: {status}{took}{shown}; {self.time_left()}")
+        self.message(f"[{self.done}/{self.total}] {task.label}: {status}{took}{shown}")
         for observer in self.observers:
             observer.ended(task, status)
 
@@ -131,31 +116,19 @@ class Progress:
         else:
             self.message("stopping: running trials write a checkpoint (Ctrl-C again to end them at once)")
 
-    def seconds_left(self) -> float:
-        """Estimated seconds until the stage is done, from the trials so far."""
-        pace = self._took_s / self._estimated_s if self._estimated_s else 1.0
-        now = time.monotonic()
-        running = sum(now - began for began in self._started.values())
-        return max(0.0, (self._left_s * pace - running) / self.slots)
-
-    def time_left(self) -> str:
-        """The time left in words."""
-        return f"about {duration(self.seconds_left())} left" if self._todo else "stage done"
-
 
 class LiveProgress(Progress):
     """The same with the state of the sweep below the log, for a terminal; a thread of its own reads it.
 
     Args:
-        slots: Trials at a time.
         state: Returns the state for a terminal of so many columns and lines.
     """
 
-    def __init__(self, slots: int, state: "Callable[[int, int], Text]") -> None:
+    def __init__(self, state: "Callable[[int, int], Text]") -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(slots)
+        super().__init__()
         self._state = state
         self._live = Live(console=Console(stderr=True), auto_refresh=False)
         self._closed = threading.Event()
@@ -195,11 +168,6 @@ class LiveProgress(Progress):
             took_s = time.monotonic() - began
 
 
-def _seconds_of_all_attempts(result: Mapping[str, Any]) -> float:
-    """Training of a trial that was resumed; 0 for others, whose ``wall_s`` may be that of a shared trunk."""
-    return float(result["wall_s"]) if result.get("resumes") else 0.0
-
-
 def duration(seconds: float) -> str:
     """``seconds`` for a person: 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
     whole = round(seconds)
@@ -219,10 +187,10 @@ def states_text(states: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
 
 
-def progress_for(slots: int, state: "Callable[[int, int], Text]") -> Progress:
+def progress_for(state: "Callable[[int, int], Text]") -> Progress:
     """The kind that fits standard error; at a terminal, with the ``state`` of the sweep below the log."""
     moves = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    return LiveProgress(slots, state) if moves else Progress(slots)
+    return LiveProgress(state) if moves else Progress()
 
 
 def aligned(rows: Sequence[Sequence[str]], to_the_left: Collection[int]) -> Iterator[str]:

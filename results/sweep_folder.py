@@ -88,21 +88,6 @@ class SweepFolder:
     origin_path = FileIn("origin.json")
     """The folder that the sweep file's relative paths count from."""
 
-    imported_path = FileIn("imported.json")
-    """Where the runs of an imported sweep come from; no other sweep has it."""
-    rows_path = FileIn("rows.parquet")
-    """The tidy rows of an imported sweep."""
-    curves_path = FileIn("curves.parquet")
-    """The training curves of an imported sweep."""
-
-    def imported(self) -> dict[str, Any] | None:
-        """Where the runs of an imported sweep come from; None for any other."""
-        return read_json_if_any(self.imported_path, dict)
-
-    def is_imported(self) -> bool:
-        """Whether the sweep holds imported runs, which were never trials here."""
-        return self.imported_path.exists()
-
     cancelled_path = FileIn("cancelled.json")
     """There while the sweep is cancelled: nothing more is sent for it until a person asks for it again."""
 

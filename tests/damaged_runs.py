@@ -43,7 +43,7 @@ NAME = SWEEP["name"]
 OF_SWEEP = (
     *("members.json", "tuning.json", "resolved.json", "sweep.yaml", "origin.json", "verdicts.json"),
     *("plugins.json", "dropped.json", "to_come.json", "arithmetic.json", "cancelled.json"),
-    *("imported.json", "rows.parquet", "curves.parquet", "report.html"),
+    "report.html",
 )
 OF_TRIAL = ("trial.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json", "log.txt")
 RARE = (
@@ -145,7 +145,7 @@ def _metrics(step: int) -> dict[str, Any]:
 
 
 def several_sweeps(folder: Path) -> Path:
-    """A runs folder with that sweep, one that somebody's script has trained, and an imported one."""
+    """A runs folder with that sweep, and one that somebody's script has trained."""
     runs, theirs = whole_runs(folder / "runs"), folder / "theirs"
     theirs.mkdir()
     ForeignSweep(theirs, SMALL).start().communicate()
@@ -154,15 +154,6 @@ def several_sweeps(folder: Path) -> Path:
     for name in trial_ids(runs):
         path = RunDirectory.of(runs, name).result_path
         write_json(path, read_json(path, dict) | TIMED)
-    rows = [
-        f"{arm},{seed},{n},{20 * n},{40 * n**-0.15 + offset + seed / 100},{rate}"
-        for arm, offset in (("a", 0.0), ("b", 0.02))
-        for n in (100_000, 300_000, 900_000)
-        for seed, rate in ((0, 0.01), (1, 0.01))
-    ]
-    (folder / "runs.csv").write_text("\n".join(["arm,seed,n_params,n_tokens,loss,learning_rate", *rows]))
-    done = call_main(["import", "runs.csv", "--sweep", "imported", "--runs", str(runs)], folder, {})
-    assert done.returncode == 0, done.stderr
     (folder / "bin").mkdir()
     for name in CLUSTER:  # a cluster that has none of the jobs
         (folder / "bin" / name).write_text("#!/bin/sh\n")
@@ -177,7 +168,7 @@ class Damaged:
         self.random, self.folder, self.runs = random.Random(seed), folder, folder / "runs"
         self.done: list[str] = []
         """What was broken, in words."""
-        self.sweep = self.random.choice((NAME, NAME, NAME, "theirs", "imported"))
+        self.sweep = self.random.choice((NAME, NAME, NAME, "theirs"))
         path = f"{whole.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self.variables = {"SCALEVEC_CACHE_DIR": str(folder / "cache"), "PATH": path}
         shutil.copytree(whole, self.runs, copy_function=_copied)

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
+from faulty_simulation import ATTEMPT_FAULTS, Faults, FaultySimulation
 from scalevec import sweeps
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
@@ -59,11 +59,24 @@ class Simulated:
         }
 
 
+def without_faults(simulate: dict[str, Any]) -> tuple[dict[str, Any], Faults]:
+    """Return the section ``simulate`` as a sweep file has it, and what else it asks for."""
+    planted, given = {**simulate}, {**simulate.get("faults", {})}
+    struck = {name: given.pop(name) for name in (*ATTEMPT_FAULTS, "slow_node") if name in given}
+    struck |= {name: planted.pop(name) for name in ("nodes", "bad_nodes", "slow_factor") if name in planted}
+    return planted | {"faults": given}, Faults(**struck, seed=planted.get("seed", 0))
+
+
 def simulated(runs_dir: Path, slots: int = 8, where: str | None = None, **sections: Any) -> Simulated:
-    """Runs ``SWEEP`` with some sections changed, ``where`` of it."""
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-    executor = SimulateExecutor(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
-    progress = Silent(slots)
+    """Runs ``SWEEP`` with some sections changed, ``where`` of it.
+
+    ``simulate`` may have the fields of ``Faults`` too, their probabilities in its part ``faults``.
+    """
+    planted, faults = without_faults(sections.pop("simulate", {}))
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections | {"simulate": planted}, sort_keys=False))
+    site = Site(runs_dir, sweep.name, slots, simulation=sweep.simulation())
+    executor = FaultySimulation(site, faults)
+    progress = Silent()
     run = SweepRun(sweep, runs_dir, progress, nominal_corpus(sweep), where=where)
     try:
         run.run(Scheduler(runs_dir, executor, progress))

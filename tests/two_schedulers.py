@@ -83,7 +83,7 @@ def _run(
 ) -> None:
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS | {"seeds": list(range(trials))}, sort_keys=False))
     executor = EXECUTORS[name].build(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
-    run = SweepRun(sweep, runs_dir, Silent(slots), nominal_corpus(sweep))
+    run = SweepRun(sweep, runs_dir, Silent(), nominal_corpus(sweep))
     tasks = [run.task(member) for member in run.members()][::order]
     scheduler = Scheduler(runs_dir, executor, run.progress)
     submit = executor.submit

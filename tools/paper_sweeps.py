@@ -45,7 +45,7 @@ class PaperSweep:
         """The plan of ``paper/NAME`` at the assumed speed of a GPU."""
         with tempfile.TemporaryDirectory() as folder:
             sweep = load_sweep(f"paper/{name}", Path(folder), look_for_files=False)
-            run = SweepRun(sweep, Path(folder), Progress(1), unprepared_facts(sweep), only_plan=True)
+            run = SweepRun(sweep, Path(folder), Progress(), unprepared_facts(sweep), only_plan=True)
             rows = planned(run)
             return cls(name, rows, power(run, rows))
 

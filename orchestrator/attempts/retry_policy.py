@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import Task
@@ -231,3 +232,30 @@ def _is_of_the_node(event: Event) -> bool:
         return False
     error = str(event.get("error", ""))
     return event.get("cause") in FAULTS_OF_A_NODE or any(name in error for name in ERRORS_OF_A_NODE)
+
+
+LOOK_BACK = 5
+"""Starts that are looked at."""
+MOST_STARTS = 50
+"""A trial that would need more starts than this at its pace is warned of."""
+_CAUSES = ("timeout", "preempted")
+
+
+def little_progress(events: Sequence[dict[str, Any]], steps: int) -> str | None:
+    """Return what a person should know of a trial whose last starts hardly advanced it, else None."""
+    stops = [
+        event["step"]
+        for event in events
+        if event["state"] == "pending"
+        and event.get("cause") in _CAUSES
+        and isinstance(event.get("step"), int)
+    ]
+    if len(stops) <= LOOK_BACK:
+        return None
+    gained = sum(max(0, later - earlier) for earlier, later in pairwise(stops[-LOOK_BACK - 1 :]))
+    if gained * MOST_STARTS >= steps * LOOK_BACK:
+        return None
+    return (
+        f"interrupted {len(stops)} times; the last {LOOK_BACK} starts brought {gained} of {steps} steps: "
+        "raise time in the profile, or use a partition that is not preempted"
+    )

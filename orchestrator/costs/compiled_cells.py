@@ -5,31 +5,19 @@ compared with each other take one of the two, in all attempts, whatever a later 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.config import Trial
 from scalevec.model.train.devices import missing_compiler
-from scalevec.orchestrator.costs.estimates import training_s
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.sweeps.budgets import BUDGETS, setting_name
-from scalevec.sweeps.trainers.any_trial import ours
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.expansion.trials import Cell
-
-GAIN_OF_DUAL_NORMS = {"float32": 1.1, "bfloat16": 1.25}
-"""On a CPU, the time of an eager step over that of a compiled one where vectors are between two norms, by the
-precision of products: 1.15 to 1.04 at widths 48 to 512, and 1.20 to 1.29 in bfloat16
-(``benchmarks/reference/training_step.json``). Of other models it is taken to be one: it was 1.00 to 1.11."""
-COLD_S = 30.0
-"""Of a CPU, to compile the blocks of an arm."""
-WARM_S = 6.0
-"""Of a CPU, for each trial, to trace its blocks and find what is compiled."""
 
 LACKING = "this machine lacks "
 """How a reason begins for which nothing is compiled that would be."""
@@ -93,17 +81,15 @@ class CompiledCells:
 
     @cached_property
     def _choices(self) -> Mapping[Group, CompileChoice]:
-        groups: dict[Group, list[Cell]] = {}
-        for cell in self._run.cells:
-            groups.setdefault(_group_of(cell), []).append(cell)
+        groups = dict.fromkeys(map(_group_of, self._run.cells))
         entries = self._run.folder.arithmetic()
         choices = [
             CompileChoice(*(entry[field.name] for field in fields(CompileChoice))) for entry in entries
         ]
         kept = {(choice.rung, choice.setting): choice for choice in choices}
-        return {group: self._chosen(group, cells, kept.get(group)) for group, cells in groups.items()}
+        return {group: self._chosen(group, kept.get(group)) for group in groups}
 
-    def _chosen(self, group: Group, cells: "Sequence[Cell]", kept: CompileChoice | None) -> CompileChoice:
+    def _chosen(self, group: Group, kept: CompileChoice | None) -> CompileChoice:
         if self._run.sweep.trainer is not None:
             return CompileChoice(*group, False, "a trainer of its own")
         asked = self._run.sweep.resources_for(group[0]).compile
@@ -114,29 +100,16 @@ class CompiledCells:
             return kept or CompileChoice(*group, begun, "as its first trials were")
         if asked != "auto":
             return CompileChoice(*group, asked == "always", f"compile: {asked}")
-        return CompileChoice(*group, *self._by_device(cells))
+        return CompileChoice(*group, *self._by_device(group[0]))
 
-    def _by_device(self, cells: "Sequence[Cell]") -> tuple[bool, str]:
+    def _by_device(self, rung: str) -> tuple[bool, str]:
         """The choice where the sweep leaves it open, and why."""
-        device = self._run.options(cells[0].rung).device
-        saved = sum(map(self._saved_s, cells))
-        if device == "cpu" and saved <= 0:
-            return False, "on a CPU it would not pay"
-        is_elsewhere = self.sent_away or (device == "cuda" and self.gpus_elsewhere)
+        device = self._run.options(rung).device
+        if device == "cpu":
+            return False, "on a CPU"
+        is_elsewhere = self.sent_away or self.gpus_elsewhere
         missing = "" if is_elsewhere else missing_compiler(device)
-        if missing:
-            return False, LACKING + missing
-        return True, "on a GPU" if device == "cuda" else f"saves about {saved:.0f} s of a CPU"
-
-    def _saved_s(self, cell: "Cell") -> float:
-        """Seconds of a CPU that compiling saves over all trials of ``cell``; negative where it costs them."""
-        n_points = 1
-        for values in cell.tune_grid.values():
-            n_points *= len(values)
-        n_trials = len(cell.seeds) + n_points * len(cell.tune_seeds)
-        trial = ours(cell.template)
-        seconds = training_s(trial, self._run.options(cell.rung), rates=self._run.rates)
-        return n_trials * (seconds * (1 - 1 / _gain(trial)) - WARM_S) - COLD_S
+        return (False, LACKING + missing) if missing else (True, "on a GPU")
 
     @cached_property
     def _begun(self) -> Mapping[Group, bool]:
@@ -157,9 +130,3 @@ def _group_of(cell: "Cell") -> Group:
     budgets = {setting_name(kind) for kind in BUDGETS}
     setting = {name: str(value) for name, value in sorted(cell.setting.items()) if name not in budgets}
     return cell.rung, json.dumps(setting)
-
-
-def _gain(trial: Trial) -> float:
-    strategy = trial.model.scale_vectors
-    normalized = strategy.is_dual and strategy.placement == "dual-normalized"
-    return GAIN_OF_DUAL_NORMS[trial.product_precision] if normalized and trial.model.experts is None else 1.0

@@ -3,14 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scalevec.model.config import SHARDED_OPTIMIZERS, RunOptions, Trial
+from scalevec.model.config import RunOptions, Trial
 from scalevec.model.estimate import memory_of
 from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.rates import MeasuredDevice
-
-MOST_SHARING = 64
-"""Processes over which a trial that fits in no other way is looked at."""
 
 
 @dataclass(frozen=True)
@@ -80,23 +77,7 @@ def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
             if (size := memory_of(trial, smaller).total) <= room.size:
                 how = f"micro_batch: {sequences} with recompute: {recompute}"
                 return f"{start}; {how} fits ({size / 1e9:,.3g} GB)"
-    return f"{start}, even with one sequence at a time and recompute: block; {_larger(trial, options, room)}"
-
-
-def _larger(trial: Trial, options: RunOptions, room: Room) -> str:
-    least = replace(options, micro_batch=1, recompute="block")
-    processes = max(2, 2 * options.processes)
-    may_share = trial.optimizer.name in SHARDED_OPTIMIZERS and not options.measure
-    while may_share and processes <= MOST_SHARING and trial.batch_sequences % processes == 0:
-        shared = replace(least, processes=processes, shard=True)
-        if memory_of(trial, shared).total <= room.size:
-            return f"shard: true over {processes} devices fits"
-        processes *= 2
-    size = memory_of(trial, least).total
-    known = (device for device in DEVICES.values() if trial.product_precision in device.peak)
-    cards = sorted((device.memory, str(device)) for device in known if device.memory >= size)
     return (
-        f"it fits on one {cards[0][1]}"
-        if cards and options.device == "cuda"
-        else f"it takes {size / 1e9:,.3g} GB"
+        f"{start}, even with one sequence at a time and recompute: block; a larger card has room, or several "
+        "with shard: true"
     )

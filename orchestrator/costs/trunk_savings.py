@@ -1,19 +1,16 @@
 """What the trunks of a sweep save: in its plan, before anything is spent."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
-from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.costs.estimates import checkpoint_bytes
 from scalevec.orchestrator.progress import duration
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, branch_step, ours, trunk_id
 
 if TYPE_CHECKING:
-    from scalevec.sweeps.expansion.trials import Cell
+    pass
 
 Row = dict[str, Any]
 DONE = ("completed", "diverged")
@@ -92,40 +89,18 @@ def _of(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["trunk_id"], row["arm"]
 
 
-def savings_text(rows: Sequence[Row]) -> str:
-    """Describe what the trunks of a plan save; empty if nothing."""
+def savings_text(rows: Sequence[Row]) -> list[str]:
+    """What the trunks of a plan save, as one line; none where they save nothing."""
     spared = [row for row in rows if row["n_tokens_from_trunk"]]
     if not spared:
-        return ""
+        return []
     tokens, flops, seconds, size = (
         sum(row[name] for row in spared)
         for name in ("n_tokens_from_trunk", "flops_from_trunk", "seconds_from_trunk", "trunk_bytes")
     )
     trunks = len({row["trunk_id"] for row in spared})
-    return (
+    return [
         f"trunks: {len(spared)} trials branch off {trunks} trunks that other trials train; that saves "
         f"{tokens:,} tokens, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time; "
         f"their states take up to {size / 1e6:,.1f} MB meanwhile"
-    )
-
-
-def warmup_hint(cells: Sequence["Cell"]) -> str:
-    """Return a hint if budgets would share trunks but for warm-ups given as a share of the tokens."""
-    groups: dict[str, set[int]] = {}
-    for cell in cells:
-        trial = cell.template
-        if (
-            isinstance(trial, ForeignTrial)
-            or trial.schedule.registered.course is None
-            or "warmup_tokens" in cell.values
-        ):
-            continue
-        unwarmed = replace(trial, schedule=replace(trial.schedule, warmup_tokens=0))
-        if name := trunk_id(unwarmed):
-            groups.setdefault(name, set()).add(trial.schedule.warmup_tokens)
-    if not any(len(warmups) > 1 for warmups in groups.values()):
-        return ""
-    return (
-        "the token budgets of one setting would share a trunk if their warm-up were the same: give "
-        "warmup_tokens instead of a share of the tokens"
-    )
+    ]

@@ -1,4 +1,4 @@
-"""The client of fork servers (``orchestrator.worker.fork_server``), for every executor that uses them."""
+"""How every executor starts a worker: a process that does not outlive its parent, or a fork of a server."""
 
 import json
 import os
@@ -10,12 +10,57 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any
 
 from scalevec.orchestrator.attempts.jobs import BOUND, FORK_SERVER, STOP_SIGNALS, WORKER, Job
-from scalevec.orchestrator.executors.worker_process import KILL_WITH_PARENT, worker_environment
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
+from scalevec.orchestrator.worker import kill_with_parent
 from scalevec.results.claims import process_lives
+from scalevec.results.opening import open_log
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_MMAP_THRESHOLD_": str(2**32)}
+"""glibc gives the pages of large freed tensors back and faults them in again at each step; this halves the
+system time of a small trial. Other C libraries ignore it."""
+_OF_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""What a person may have set of torch's memory on a GPU; it is read when CUDA begins."""
+GROW_SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+"""Freed GPU memory serves arrays of other sizes too: micro-batches can be as large as the card holds."""
+KILL_WITH_PARENT = (sys.executable, "-I", "-S", kill_with_parent.__file__)
+"""``-I -S``: no site-packages, so that the few lines between fork and exec start in milliseconds."""
+
+
+def worker_environment(cpus: int = 1) -> dict[str, str]:
+    """Return this process's variables with one thread for each of ``cpus``.
+
+    On small models one thread per trial and more trials beat more threads per trial. The store's URL, which
+    may hold a password, is left out: workers never talk to it.
+    """
+    threads = dict.fromkeys(THREAD_VARIABLES, str(max(1, cpus)))
+    inherited = {name: value for name, value in os.environ.items() if name != "SCALEVEC_STORE"}
+    allocator = {} if inherited.keys() & set(_OF_ALLOCATOR) else GROW_SEGMENTS
+    return inherited | threads | KEEP_FREED_MEMORY | allocator | {"PYTHONSAFEPATH": "1"}
+
+
+def start_bound(
+    command: Sequence[str], log: Path, cpus: int, *, new_session: bool = False
+) -> "subprocess.Popen[bytes]":
+    """Start ``command`` with its output appended to ``log``; the kernel kills it when this process dies.
+
+    SLURM's task and Ray's worker may be killed alone: what they started must not go on writing into the run
+    directory while the next attempt does.
+    """
+    with open_log(log) as stream:
+        return subprocess.Popen(
+            (*KILL_WITH_PARENT, str(os.getpid()), *command),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=new_session,
+            env=worker_environment(cpus),
+        )
+
 
 LOADING_S = 120.0
 """The longest wait for a server that loads torch; it takes seconds, or a minute from a cold file server."""

@@ -3,10 +3,36 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    Strict,
+    StringConstraints,
+)
+from pydantic_core import PydanticCustomError
 
-from scalevec.orchestrator.executors.notify import profile_problem
 from scalevec.sweeps.errors import DEVICES, refused, shown
+
+
+def profile_problem(message: str) -> PydanticCustomError:
+    """What a validator of profiles raises."""
+    return PydanticCustomError("profile", "{message}", {"message": message})
+
+
+class Notify(BaseModel):
+    """Who is told that a sweep has ended, stalls, or that a trial failed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    command: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], Strict(False)] = ()
+    """Words of a command, with {event}, {sweep} and {text} in them; no shell."""
+    stall_minutes: Annotated[float, Field(gt=0)] = 30.0
+    """Without a recorded step of any running trial."""
+
 
 MOST_GPUS = 4096
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"

@@ -19,10 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, Strict, Validati
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors import profile_fields as of
-from scalevec.orchestrator.executors.notify import Notify
+from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
-from scalevec.results.masking import HIDDEN
 from scalevec.sweeps.errors import Problem, SweepError, refused, refused_by_pydantic, shown, unknown
 from scalevec.sweeps.yaml_source import SweepSource, read_file
 
@@ -272,14 +271,13 @@ def profile_names(beside: Path | None) -> list[str]:
 
 
 def _code(given: Any) -> dict[str, bytes]:
-    """What of a profile is not inert, by place, as a person is asked about it; a secret is not shown."""
+    """What of a profile is not inert, by place, as a person is asked about it."""
     sections = {"": given, **{f"rungs.{rung}.": fields for rung, fields in given.get("rungs", {}).items()}}
     code = {}
     for where, fields in sections.items():
         for key in sorted(fields.keys() - INERT - {"rungs"}):
-            value = fields[key]
-            shown_value = value | {"webhook": HIDDEN} if key == "notify" and "webhook" in value else value
-            code[f"{where}{key}: {json.dumps(shown_value)}"] = json.dumps(value).encode()
+            value = json.dumps(fields[key])
+            code[f"{where}{key}: {value}"] = value.encode()
     return code
 
 

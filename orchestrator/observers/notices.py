@@ -1,31 +1,22 @@
 """Notices to a person, as the profile's ``notify`` says: a sweep has ended, stalls, or a trial has failed."""
 
-import json
 import os
 import signal
 import subprocess
-import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from urllib.error import URLError
 
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.executors.notify import Notify
+from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.progress import SweepObserver, duration
-from scalevec.results.masking import HIDDEN
 from scalevec.results.run_directory import RunDirectory
 
 PATIENCE_S = 5.0
 """How long a notice may take; after one that takes longer no further is sent."""
 LOOK_S = 30.0
 """Between two looks whether running trials advance."""
-
-
-class NoticeError(Exception):
-    """A notice did not go out; the message says why, without the address."""
 
 
 class Notices(SweepObserver):
@@ -77,18 +68,14 @@ class Notices(SweepObserver):
             self.send("end", words)
 
     def send(self, event: str, text: str) -> None:
-        """Give the notice to the command and the webhook; what goes wrong is said, and costs 5 s once."""
+        """Give the notice to the command; what goes wrong is said, and costs 5 s once."""
         if self._gave_up:
             return
         try:
-            if self.notify.command:
-                self._run([self._filled(word, event, text) for word in self.notify.command])
-            if self.notify.webhook is not None:
-                _post(self.notify.webhook.get_secret_value(), event, self.sweep, text)
-        except TimeoutError:
-            self._gave_up = True
-            self.say(f"warning: notify took longer than {PATIENCE_S:g} s; no further notice is sent")
-        except (NoticeError, OSError) as problem:
+            problem = self._run([self._filled(word, event, text) for word in self.notify.command])
+        except OSError as error:
+            problem = str(error)
+        if problem:
             self.say(f"warning: notify: {problem}")
 
     def _filled(self, word: str, event: str, text: str) -> str:
@@ -96,8 +83,8 @@ class Notices(SweepObserver):
             word = word.replace(f"{{{name}}}", value)
         return word
 
-    @staticmethod
-    def _run(words: list[str]) -> None:
+    def _run(self, words: list[str]) -> str:
+        """What is wrong with the command, if anything; one that hangs is ended, and not given again."""
         quiet = subprocess.DEVNULL
         child = subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
         try:
@@ -105,29 +92,6 @@ class Notices(SweepObserver):
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            raise TimeoutError from None
-        if code:
-            raise NoticeError(f"{words[0]} ended with exit code {code}")
-
-
-def _post(url: str, event: str, sweep: str, text: str) -> None:
-    """Send JSON whose ``text`` chat services show; in a thread, as a server may answer a byte at a time."""
-    content = {"text": f"scalevec, sweep {sweep}: {text}", "event": event, "sweep": sweep}
-    request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
-    problems: list[Exception] = []
-
-    def post() -> None:
-        try:
-            urllib.request.urlopen(request, timeout=PATIENCE_S).close()
-        except Exception as error:  # noqa: BLE001 (told below)
-            problems.append(error)
-
-    thread = threading.Thread(target=post, daemon=True, name="notify")
-    thread.start()
-    thread.join(PATIENCE_S)
-    if thread.is_alive() or any("timed out" in str(error) for error in problems):
-        raise TimeoutError
-    if problems:
-        # Other errors than these repeat the address, or a part of it.
-        why = problems[0] if isinstance(problems[0], URLError) else type(problems[0]).__name__
-        raise NoticeError(f"webhook {HIDDEN}: {why}")
+            self._gave_up = True
+            return f"{words[0]} took longer than {PATIENCE_S:g} s; no further notice is sent"
+        return f"{words[0]} ended with exit code {code}" if code else ""

@@ -28,14 +28,13 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import (
     Events,
     Outcome,
+    Readiness,
     as_event,
     distinct,
     interruption_text,
     turn,
 )
-from scalevec.orchestrator.scheduling.patience import Patience
-from scalevec.orchestrator.scheduling.readiness import Readiness
-from scalevec.orchestrator.scheduling.sending import send
+from scalevec.orchestrator.scheduling.sending import Patience, send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
 from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalevec.model.train import checkpoint_steps, newest_step
-from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.opening import remove_folder
 from scalevec.results.run_directory import RunDirectory, trunk_path
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.sweeps.trainers.any_trial import branch_step, trunk_id
 
 T = TypeVar("T")
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.imported_sweeps import read_imported
-from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.sources.sources import Source
 from scalevec.results.columns import COLUMNS, OWN_FIELD
 from scalevec.results.run_directory import STATES, RunDirectory
@@ -72,13 +70,7 @@ def training_curves(source: Source, runs_dir: Path) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from scalevec.analysis.data.tidy import comparison_rows
-
     columns = ["trial_id", "arm", "rung", "seed", "tokens", "loss"]
-    if source.imported is not None:
-        points = read_imported(source.imported.curves_path)
-        compared = comparison_rows(source.rows.assign(stage=source.rows.get("stage", "comparison")))
-        return points.merge(compared.reindex(columns=columns[:4]), on="trial_id")[columns]
     if source.folder is None:
         return pd.DataFrame(columns=columns)
     frames = [
@@ -151,7 +143,7 @@ def _compared_metrics(
     compared = source.rows[(source.rows["stage"] == "comparison") & source.rows["status"].isin(statuses)]
     for row in compared.to_dict("records"):
         directory = RunDirectory.of(runs_dir, row["trial_id"])
-        metrics: list[dict[str, Any]] = readable(directory.metrics, [], "its measurements are left out")
+        metrics: list[dict[str, Any]] = read_or_warn(directory.metrics, [], "its measurements are left out")
         yield {name: row[name] for name in names}, metrics
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from scalevec.model.fields import PluginSource
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.private import private_folder
 from scalevec.orchestrator.snapshots.snapshot import SNAPSHOTS
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.trust import Trust, require_trust
 from scalevec.orchestrator.worker.plugins import require_importable
 from scalevec.results.files import names_in
@@ -58,7 +57,7 @@ def _as_it_trained(needed: PluginSource, folder: SweepFolder) -> Plugin:
 
 def _parents(folder: SweepFolder) -> Iterator[Path]:
     """The sweep file's folder and what is installed, then what was sent with trials."""
-    origin = readable(folder.origin, None, "the plugin is looked for where trials were sent with it")
+    origin = read_or_warn(folder.origin, None, "the plugin is looked for where trials were sent with it")
     yield origin or folder.path
     yield from (root / FOLDER for root in _folders_in(private_folder() / SNAPSHOTS))
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -36,7 +36,7 @@ def members_of(folder: SweepFolder) -> list[Record] | None:
 
 def members_or_none(folder: SweepFolder) -> list[Record]:
     """Return the trials of one sweep of several: none where they cannot be read, which is said."""
-    return readable(lambda: members_of(folder) or [], [], f"sweep {folder.name} is left out")
+    return read_or_warn(lambda: members_of(folder) or [], [], f"sweep {folder.name} is left out")
 
 
 def tuning_choices(folder: SweepFolder) -> list[Record]:
@@ -48,7 +48,7 @@ def tuning_choices(folder: SweepFolder) -> list[Record]:
         content = choices.to_json(choices.from_json(folder.tuning(), tuned or ()))["choices"]
         return list(content)
 
-    return readable(read, [], f"the choices of sweep {folder.name} are left out")
+    return read_or_warn(read, [], f"the choices of sweep {folder.name} are left out")
 
 
 def compare_section(folder: SweepFolder) -> Record:
@@ -67,10 +67,12 @@ def compare_section(folder: SweepFolder) -> Record:
         sweep = load_sweep(folder.name, folder.path.parents[1], look_for_files=False)
         return _options(folder.sweep_path, sweep.resolved()["compare"])
 
-    section = readable(
+    section = read_or_warn(
         resolved, None, f"the options of the comparison are taken from {folder.sweep_path.name}"
     )
-    return readable(given, {}, "options of the comparison are the defaults") if section is None else section
+    return (
+        read_or_warn(given, {}, "options of the comparison are the defaults") if section is None else section
+    )
 
 
 def _options(path: Path, section: Any) -> Record:
@@ -89,4 +91,4 @@ def _options(path: Path, section: Any) -> Record:
 
 def environments_of(directory: RunDirectory) -> list[Record]:
     """Return the environment of each attempt; none where they cannot be read, which is said."""
-    return readable(directory.environments, [], "machine and code are left out")
+    return read_or_warn(directory.environments, [], "machine and code are left out")

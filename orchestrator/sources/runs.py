@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.imported_sweeps import refuse_imported_run
 from scalevec.orchestrator.sources.sources import open_sweep, recorded_states
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sources.trained import TrainedTrial
@@ -47,11 +46,7 @@ class SweepOfRuns:
         return open_sweep(self.name, self.runs_dir).rows
 
     def trials(self) -> list[TrainedTrial]:
-        """Return the trials that have begun: their fields, metrics, results and kept models.
-
-        Raises:
-            InvalidInputError: the runs were imported.
-        """
+        """Return the trials that have begun: their fields, metrics, results and kept models."""
         return [TrainedTrial(trial.path) for trial, _ in recorded_states(self.name, self.runs_dir)]
 
     def trial(self, prefix: str) -> TrainedTrial:
@@ -121,10 +116,8 @@ class Runs:
             prefix: the first hexadecimal digits of its id: at least four, enough to be unique.
 
         Raises:
-            InvalidInputError: no trial, or more than one, has such an id, or it is that of an imported run.
+            InvalidInputError: no trial, or more than one, has such an id.
         """
         folder = self.path / "trials" / prefix[:2]
         names = [name for name in names_in(folder) if is_trial_id(name)]
-        if len(prefix) >= SHORTEST_PREFIX and not any(name.startswith(prefix) for name in names):
-            refuse_imported_run(prefix, self.path)
         return TrainedTrial.of(self.path, only_match(prefix, names, f"trials in {self.path}", "id"))

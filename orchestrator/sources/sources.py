@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
-from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.errors import Exit, InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import (
     AS_IT_IS,
@@ -15,10 +15,8 @@ from scalevec.orchestrator.sources.foreign import (
     is_table,
     rows_as_read,
 )
-from scalevec.orchestrator.sources.imported_sweeps import read_imported
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import compare_section, members_of, tuning_choices
-from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -41,17 +39,13 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class Source:
-    """Tidy rows and the questions that their sweep asks.
-
-    ``folder`` is None for a table from elsewhere and for imported runs, whose folder is ``imported``.
-    """
+    """Tidy rows and the questions that their sweep asks; ``folder`` is None for a table from elsewhere."""
 
     name: str
     rows: "pd.DataFrame"
     folder: SweepFolder | None = None
     compare: Mapping[str, Any] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
-    imported: SweepFolder | None = None
 
 
 def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -> Source:
@@ -82,8 +76,6 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     from scalevec.results.tidy import tidy_table
 
     folder = sweep_folder(source, runs_dir)
-    if folder.is_imported():
-        return Source(folder.name, read_imported(folder.rows_path), imported=folder)
     members = members_of(folder)
     if members is None:
         run = f"scalevec run {source} --runs {runs_dir}"
@@ -92,11 +84,11 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     table = tidy_table(rows, members, folder.name)
     none: list[dict[str, Any]] = []
     table.attrs |= {
-        VERDICTS: readable(folder.verdicts, none, "verdicts that were given are not known"),
-        DROPPED: readable(folder.dropped, none, "dropped trials are not known"),
-        PREDICTIONS: readable(folder.predictions, none, "what was predicted is left out"),
+        VERDICTS: read_or_warn(folder.verdicts, none, "verdicts that were given are not known"),
+        DROPPED: read_or_warn(folder.dropped, none, "dropped trials are not known"),
+        PREDICTIONS: read_or_warn(folder.predictions, none, "what was predicted is left out"),
     }
-    question = readable(folder.question, None, "what was asked before the results is not known")
+    question = read_or_warn(folder.question, None, "what was asked before the results is not known")
     table.attrs |= {DECLARED: question} if question else {}
     return Source(folder.name, table, folder, compare_section(folder), problems)
 
@@ -189,7 +181,6 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
 def recorded_states(source: str, runs_dir: Path) -> list[tuple[RunDirectory, str]]:
     """Return the trials of a sweep that have a run directory, each with its state."""
     folder = sweep_folder(source, runs_dir)
-    refuse_imported(folder.name, runs_dir)
     members = members_of(folder) or []
     ids = sorted({member["trial_id"] for member in members})
     directories = [RunDirectory.of(runs_dir, trial_id) for trial_id in ids]
@@ -221,5 +212,4 @@ def _warn(problems: Mapping[str, str]) -> None:
 
 def choices_of(source: Source) -> list[dict[str, Any]]:
     """Return the frozen choices of a sweep as plain values; a table has none."""
-    folder = source.folder or source.imported
-    return tuning_choices(folder) if folder else []
+    return tuning_choices(source.folder) if source.folder else []

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.other_files import require_sweep_file, require_table
-from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.sources.foreign import require_sweep_file, require_table
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
@@ -28,17 +27,14 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
 
     if _is_file(source):
         require_sweep_file(source)
-        sweep = read(read_file(Path(source)), look_for_files=look_for_files)
-        refuse_imported(sweep.name, runs_dir)
-        return sweep
-    refuse_imported(source, runs_dir)
+        return read(read_file(Path(source)), look_for_files=look_for_files)
     folder = SweepFolder.of(runs_dir, source) if source in sweep_names(runs_dir) else None
     content = folder.sweep() if folder else None
     if folder is not None and content is not None:
         note(f"sweep {source}: {folder.sweep_path}, as last run or submitted")
         path, text = folder.sweep_path, _text(folder.sweep_path, content)
         # Earlier versions kept no origin: paths count from the working directory.
-        origin = readable(folder.origin, None, "paths in it count from the working directory") or Path()
+        origin = read_or_warn(folder.origin, None, "paths in it count from the working directory") or Path()
     else:
         path, origin = _shipped(source, runs_dir), Path()
         note(f"sweep {source}: shipped with scalevec")
@@ -69,15 +65,6 @@ def _code_of_trainer(sweep: "Sweep") -> dict[str, bytes]:
     words = section.function or " ".join(section.words)
     files = {name: (folder / name).read_bytes() for name in code_files(expand(sweep, NO_CORPUS))}
     return {f"{'command' if section.command else 'function'}: {words}": words.encode(), **files}
-
-
-def refuse_imported(name: str, runs_dir: Path) -> None:
-    """Raise ``InvalidInputError`` where the sweep ``name`` holds imported runs: nothing of it can be run."""
-    if name in sweep_names(runs_dir) and SweepFolder.of(runs_dir, name).is_imported():
-        raise InvalidInputError(
-            f"sweep {name} in {runs_dir} holds imported runs, which cannot be planned, run, sent, watched or "
-            f"cancelled; scalevec results, fit, compare, figures and report {name} read them"
-        )
 
 
 def _text(path: Path, content: bytes) -> str:
@@ -132,7 +119,7 @@ def _shipped(source: str, runs_dir: Path) -> Path:
     if source not in names:
         if Path(source).is_dir():
             require_table(source)
-            how = "scalevec import --sweep NAME makes a sweep of runs of MLflow or TensorBoard in it"
+            how = "scalevec import makes a table of runs of MLflow or TensorBoard in it"
             raise InvalidInputError(f"{source} is a folder, and no sweep file\n{how}")
         known = ", ".join(sweep_names(runs_dir)) or "none"
         raise InvalidInputError(

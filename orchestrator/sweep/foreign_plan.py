@@ -1,13 +1,17 @@
 """What a plan says of a foreign trainer: its code, its times, how it stops."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
+from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.sweep.kept_plan import members_before
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.expansion.expand import code_files
 from scalevec.sweeps.imported_modules import not_covered
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -52,6 +56,24 @@ def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[s
             "warning: one loss for tuning and comparison (no loss_validation): rates are chosen on the text "
             "that is compared"
         )
+
+
+def changed_code(run: "SweepRun") -> list[str]:
+    """Return a line for each file of the trainer that is not what earlier trials of this sweep rest on."""
+    templates = (cell.template for cell in run.cells)
+    files = (file for trial in templates if isinstance(trial, ForeignTrial) for file in trial.trainer.files)
+    now = {file.path: file.digest for file in files}
+    outdated: Counter[str] = Counter()
+    for record in members_before(run.folder) if now else ():
+        with suppress(KeyError, FileNotFoundError, CorruptRecordError):  # of our own loop, or nowhere
+            before = RunDirectory.of(run.runs_dir, record["trial_id"]).trial()["semantic"]["trainer"]["files"]
+            then = {file["path"]: file["digest"] for file in before}
+            outdated.update(name for name, digest in now.items() if then.get(name, digest) != digest)
+    return [
+        f"{name} has changed since {counted(count, 'trial')} of this sweep, which would be trained again "
+        "(a code_version in the trainer's section keeps results across edits that change none)"
+        for name, count in sorted(outdated.items())
+    ]
 
 
 def _missed_ends(run: "SweepRun") -> Iterator[str]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.identity import IDENTITY_VERSION, digest
-from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
@@ -66,7 +65,7 @@ class Member:
 
 def members_before(folder: SweepFolder) -> list[Entry]:
     """Return the members of the sweep as it was run last."""
-    return readable(lambda: folder.members() or [], [], "which trials the sweep had before is not known")
+    return read_or_warn(lambda: folder.members() or [], [], "which trials the sweep had before is not known")
 
 
 def with_those_before(members: Sequence[Entry], before: Members, places: Members) -> list[Entry]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.orchestrator.costs.compiled_cells import LACKING
 from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
 from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
-from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
+from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import aligned, counted, duration
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
@@ -23,7 +23,7 @@ from scalevec.orchestrator.sweep.plan_jobs import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
-from scalevec.orchestrator.tuning.announcements import place_text
+from scalevec.orchestrator.tuning.choices import place_text
 from scalevec.orchestrator.tuning.larger_rungs import n_points
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 WEEK_S = 7 * 24 * 3600
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
-FLEETS = (8, 64)
-"""GPUs for which a plan says how many days it takes."""
 _SPARE = ("parameters", "vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
 """Columns that a narrow terminal does without, the first of them first."""
 
@@ -191,12 +189,11 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
         *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run, left)),
     ]
-    lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
+    lines += savings_text(trials)
     if hours := gpu_hours(trials):
         tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
         part = f", {tuning:,.3g} of them to tune" if tuning else ""
         lines.append(f"{_gpu_hours(hours, left)}{part}{_beyond(hours, run.max_gpu_hours)}")
-        lines += [_days(hours, left)] if run.sweep.trainer is None else []
     lines += _rates(left) if run.sweep.trainer is None else ()
     lines += _asked_for(run)
     lines += _jobs(queued)
@@ -313,11 +310,6 @@ def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
             f"warning: {_with_rungs(long)} would each keep {each} busy for more than a week, "
             f"the longest for {duration(max(row['seconds'] for row in long))}"
         )
-    if still := [row for row in left if row["seconds"] * max(row["gpus"], 1) / FLEETS[0] > WEEK_S]:
-        yield (
-            f"warning: {_with_rungs(still)} would take more than a week even on {FLEETS[0]} GPUs each, "
-            f"the longest {duration(max(row['seconds'] * max(row['gpus'], 1) for row in still) / FLEETS[0])}"
-        )
     for rung, rows in _by_rung([row for row in left if row["no_room"]]).items():
         largest = max(rows, key=lambda row: row["memory_bytes"])
         yield f"warning: {counted(len(rows), 'trial')} of rung {rung} would not fit: {largest['no_room']}"
@@ -328,14 +320,6 @@ def _by_rung(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         groups[row["rung"]].append(row)
     return groups
-
-
-def _days(hours: float, left: Sequence[Row]) -> str:
-    """Return how long that takes on some GPUs, and its longest trial if they share it."""
-    longest = max(row["seconds"] * max(row["gpus"], 1) for row in left)
-    whole = (f"{duration(max(3600 * hours, longest) / n)} on {n} GPUs" for n in FLEETS)
-    each = (f"{duration(longest / n)} on {n}" for n in FLEETS)
-    return f"that is {' or '.join(whole)}; the longest trial by itself {' or '.join(each)}, if they share it"
 
 
 def _recomputing(left: Sequence[Row]) -> Iterator[str]:

@@ -39,7 +39,7 @@ def _held_by(path: str, runs_dir: Path, sent: Members) -> set[str]:
     """What the file holds, and what a tuning of it that is under way, or chooses again, may have sent."""
     sweep = sweeps.load(path)
     facts = nominal_corpus(sweep) if is_simulated(runs_dir) else prepared_facts(sweep, runs_dir, note)
-    runs = (SweepRun(sweep, runs_dir, Progress(1), facts, retune=retune) for retune in (False, True))
+    runs = (SweepRun(sweep, runs_dir, Progress(), facts, retune=retune) for retune in (False, True))
     return {name for run in runs for name in (*_named(run), *_ids(_sent_by_tuning(run, sent)))}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
-from scalevec.orchestrator.attempts.any_trunk import shared_trunks
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.costs.compiled_cells import CompiledCells
@@ -48,7 +47,7 @@ from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
 from scalevec.sweeps.plugins.registered import kept
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, trial_id
+from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, shared_trunks, trial_id
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep

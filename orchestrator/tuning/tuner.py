@@ -18,15 +18,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from scalevec.model.config import ConfigurationError, ScheduleConfig
-from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.announcements import edge_text, field_name, place_text
 from scalevec.orchestrator.tuning.choices import (
     Choice,
     Predicted,
     carry,
     choice_key,
+    edge_text,
+    field_name,
+    place_text,
     settled,
     sources_of,
     vertex,
@@ -35,7 +36,7 @@ from scalevec.orchestrator.tuning.larger_rungs import Grid
 from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.expansion.trials import Cell
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ours, trunk_id
 
 Losses = Callable[[AnyTrial], float]
 """The validation loss of a finished trial; infinite where it diverged."""

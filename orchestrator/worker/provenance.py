@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import platform
 import re
@@ -22,7 +21,6 @@ ORIGIN = HOME.parent / "origin.json"
 """Only beside a snapshot (``orchestrator.snapshots``): what :func:`code_state` was where it was taken."""
 INSTALLED = sys.modules["scalevec"]
 """What holds the five packages, and says our version."""
-OUR_PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
 STORE_OPTION = "--store"
 COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 MOST_BYTES = 10_000_000
@@ -118,22 +116,6 @@ def snapshot_name() -> str | None:
 
 def _digest(changes: str) -> str:
     return hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else "none"
-
-
-def foreign_package() -> str | None:
-    """Return what to do about one of our packages that comes from elsewhere; None where all are ours.
-
-    Such a package would train or judge something else under our name.
-    """
-    for name in OUR_PACKAGES:
-        spec = importlib.util.find_spec(f"scalevec.{name}")
-        origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve().parents[1]
-        if origin != HOME:
-            return (
-                f"package scalevec.{name} comes from {origin or 'nowhere'}, the others from {HOME}; "
-                "unset PYTHONPATH, or reinstall scalevec in this environment"
-            )
-    return None
 
 
 def commit_of(folder: Path) -> str | None:

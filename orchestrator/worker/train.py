@@ -36,7 +36,7 @@ from scalevec.orchestrator.worker.failures import (
     digest_of,
 )
 from scalevec.orchestrator.worker.preflight import lacking, versions_sent_with
-from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
+from scalevec.orchestrator.worker.provenance import environment, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import Ranks, ranks_here, ranks_there
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, StopRequest, SupersededError
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
@@ -303,9 +303,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--meeting", type=Path)
     parser.add_argument("trial_id")
     values = parser.parse_args(arguments)
-    if problem := foreign_package():
-        print(problem, file=sys.stderr)
-        return WorkerExit.FOREIGN_CODE
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     options = from_dict(RunOptions, values.options)
     if options.compiled:

@@ -134,7 +134,7 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "law": _OF_LAWS,
         "arms": {"unified": {"gain": 1.2}},
         "learning_rate": {"optimum": 0.016},
-        "faults": {"preempted": 0.1},
+        "faults": {"nan": 0.01},
     },
     "StrategyFields": {
         "normalize_per_head": True,

@@ -1,11 +1,10 @@
-"""The section ``simulate``: what ``--executor simulate`` plants in place of training, and which faults."""
+"""The section ``simulate``: what ``--executor simulate`` plants in place of training."""
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from scalevec.sweeps.errors import refused
-from scalevec.sweeps.sections.entries import Count, Given, Label, Number, Section, Seed, problem
+from scalevec.sweeps.sections.entries import Given, Label, Number, Section, Seed
 
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
@@ -63,33 +62,14 @@ class RateBowl(Section):
 
 
 class Faults(Section):
-    """The probability of each fault in one attempt, ``nan`` (a divergence) in one trial."""
+    """What may go wrong with a trial, with its probability."""
 
-    preempted: Probability = 0.0
-    """The attempt is preempted."""
-    killed: Probability = 0.0
-    """The worker is killed without a word."""
-    error: Probability = 0.0
-    """The worker raises an error."""
     nan: Probability = 0.0
     """The trial diverges."""
-    out_of_memory: Probability = 0.0
-    """The attempt runs out of memory."""
-    node_failure: Probability = 0.0
-    """The node fails."""
-    slow_node: Probability = 0.0
-    """The node is slow."""
-
-    @model_validator(mode="after")
-    def _check_sum(self) -> "Faults":
-        total = sum(self.model_dump().values())
-        if total > 1 + 1e-9:
-            raise problem(refused(round(total, 6), "probabilities that sum to at most 1"))
-        return self
 
 
 class Simulate(Section):
-    """A planted law with noise, a learning-rate bowl and faults; every field has a default."""
+    """A planted law with noise, a learning-rate bowl and divergences; every field has a default."""
 
     law: PlantedLaw = PlantedLaw()
     """The planted law."""
@@ -108,18 +88,6 @@ class Simulate(Section):
     learning_rate: RateBowl = RateBowl()
     """What a learning rate off its optimum costs."""
     faults: Faults = Faults()
-    """Probabilities of the planted faults."""
-    nodes: Count = 16
-    """Nodes of the simulated cluster."""
-    bad_nodes: Annotated[int, Field(ge=0)] = 0
-    """Nodes on which every attempt ends with a failure of the node."""
-    slow_factor: Annotated[Number, Field(ge=1)] = 4.0
-    """How many times longer an attempt takes on a slow node."""
+    """The probability that a trial diverges."""
     seed: Seed = 0
-    """Seed of noise and faults."""
-
-    @model_validator(mode="after")
-    def _check_nodes(self) -> "Simulate":
-        if self.bad_nodes >= self.nodes:
-            raise problem(refused(self.bad_nodes, f"fewer than all nodes, {self.nodes}"), "bad_nodes")
-        return self
+    """Seed of the noise."""

@@ -5,7 +5,7 @@ import pytest
 from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
-from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 
@@ -67,33 +67,3 @@ def test_without_accounting_a_job_that_vanished_is_noticed(forgetful, slurm_with
 
 def test_the_cluster_says_how_large_an_array_may_be(slurm_commands):
     assert slurm_limits.largest_array(slurm_queue.configuration()) == 101
-
-
-@pytest.fixture
-def limited(slurm_commands):
-    """An account and a quality of service that let this user submit 30 and 20 jobs."""
-    for what in (
-        ["add", "account", "physics"],
-        ["add", "qos", "small", "set", "MaxSubmitJobsPerUser=20"],
-        ["add", "user", "root", "account=physics", "set", "MaxSubmitJobs=30"],
-    ):
-        slurm_commands.run("sacctmgr", "--immediate", *what)
-    yield slurm_commands
-    for what in (["delete", "user", "root", "account=physics"], ["delete", "qos", "small"]):
-        slurm_commands.run("sacctmgr", "--immediate", *what)
-    slurm_commands.run("sacctmgr", "--immediate", "delete", "account", "physics")
-
-
-@pytest.mark.parametrize(
-    ("profile", "most"),
-    [
-        (Profile(account="physics"), 29),
-        (Profile(account="physics", qos="small"), 19),
-        (Profile(rungs={"a": RungProfile(account="physics")}), 29),
-        (Profile(account="another"), 5000),
-        (Profile(account="physics", max_submitted=7), 7),
-    ],
-)
-def test_no_more_jobs_are_submitted_than_the_accounting_lets_this_user_have(limited, profile, most, tmp_path):
-    limits = slurm_limits.limits_of_user(profile, tmp_path / "kept.json")
-    assert slurm_limits.most_submitted(slurm_queue.configuration(), profile, limits) == most

@@ -17,7 +17,7 @@ from campaign import Campaign, kill_the_scheduler, killed
 from cluster.slurm_daemons import SlurmCluster, until
 from cluster.test_slurm_training import workers_of, workers_with_attempt
 from hold import hold, release
-from scalevec.orchestrator.executors.slurm.silence import TOLD_AFTER_S
+from scalevec.orchestrator.executors.slurm.slurm_executor import TOLD_AFTER_S
 from scalevec.results.run_directory import RunDirectory
 from support import two_arms
 

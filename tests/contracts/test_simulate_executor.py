@@ -1,4 +1,4 @@
-"""The executor that simulates keeps the contract too, on faults of its own section ``simulate``."""
+"""The executor that simulates keeps the contract too, with the faults that tests give it."""
 
 from dataclasses import replace
 from itertools import count
@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 from contracts.executor_contract import *  # noqa: F403
+from faulty_simulation import Faults, FaultySimulation, draw_attempt
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.simulate.planted_law import draw_attempt
-from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.sections.simulate import Simulate
 
-SIMULATE = Simulate.model_validate({"faults": {"error": 0.3, "killed": 0.3}})
+STRIKING = Faults(error=0.3, killed=0.3)
 FAULTS = {"completes": None, "crashes": "error", "dies": "killed", "listens": None, "deaf": None}
 TRIAL = Trial(
     model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
@@ -30,11 +28,11 @@ TRIAL = Trial(
 )
 
 
-class Watched(SimulateExecutor):
+class Watched(FaultySimulation):
     """One that knows again under which number it was given a job."""
 
     def __init__(self, site: Site) -> None:
-        super().__init__(site)
+        super().__init__(site, STRIKING)
         self.numbers: dict[Path, str] = {}
 
     def submit(self, jobs):
@@ -60,15 +58,14 @@ class SimulateBench:
         self._seeds = count()
 
     def executor(self, slots: int) -> Watched:
-        simulation = SIMULATE.model_dump(mode="json", exclude_none=True)
-        self._made.append(Watched(Site(self.runs_dir, "contract", slots, simulation=simulation)))
+        self._made.append(Watched(Site(self.runs_dir, "contract", slots)))
         return self._made[-1]
 
     def job(self, kind: str) -> Job:
         trials = (replace(TRIAL, seed=seed) for seed in self._seeds)
         drawn = ((trial, trial_id(trial)) for trial in trials)
         trial, name = next(
-            item for item in drawn if draw_attempt(SIMULATE, item[1], 1, ()).fault == FAULTS[kind]
+            item for item in drawn if draw_attempt(STRIKING, item[1], 1, ()).fault == FAULTS[kind]
         )
         directory = RunDirectory.of(self.runs_dir, name)
         directory.create(semantic_fields(trial), {})

@@ -4,7 +4,7 @@ from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.analyse.question import meanings_of, with_given
+from scalevec.orchestrator.commands.analyse.question import with_given
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import open_source
 
@@ -21,7 +21,7 @@ def fit(
     named = given.get("law", ())
     laws = [named] if isinstance(named, str) else list(named)
     asked: list[OptionChanges] = [{**given, "law": law} for law in laws] or [given]
-    options = [with_given(data, analysis.AnalysisOptions(**meanings_of(data)), of_law) for of_law in asked]
+    options = [with_given(data, analysis.AnalysisOptions(), of_law) for of_law in asked]
     if len(laws) > 1:
         fits = analysis.fits_of_laws(data.rows, [of_law.law for of_law in options], options[0])
         return Result([fit.to_dict() for fit in fits], analysis.laws_text(fits), output=output)

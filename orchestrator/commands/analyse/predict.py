@@ -10,7 +10,7 @@ from scalevec.analysis.errors import require_choice
 from scalevec.analysis.options import VARIABLES, OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.analyse.question import meanings_of, with_given
+from scalevec.orchestrator.commands.analyse.question import with_given
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import open_source
@@ -49,7 +49,7 @@ def predict(
     data = open_source(source, runs_dir, reading)
     tables = [points_of(text, data.rows.columns) for text in at or []]
     tables += [_rungs(sweep, runs_dir)] if sweep else []
-    options = with_given(data, analysis.AnalysisOptions(**meanings_of(data)), given)
+    options = with_given(data, analysis.AnalysisOptions(), given)
     records, texts = [], []
     for fit in analysis.fit(data.rows, options).values():
         points = [point for table in tables for point in fit.fitted.records(table)]

@@ -1,18 +1,19 @@
-"""What an analysis is asked: the options of the command line over those of the sweep file."""
+"""What an analysis is asked, by the sweep file and the command line; the verdicts that a sweep has given."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from scalevec import analysis
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, is_formula
 from scalevec.analysis.registry import LAWS
-from scalevec.orchestrator.commands.analyse.kept_verdicts import keep_verdicts
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
-from scalevec.orchestrator.sources.readable import readable
-from scalevec.orchestrator.sources.sources import Source, open_source
+from scalevec.orchestrator.sources.sources import VERDICTS, Source, open_source
 from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.results.files import CorruptRecordError, utc_now
 from scalevec.sweeps.plugins.registered import register_installed_laws
 
 DEFAULT_REFERENCE = "baseline"
@@ -47,7 +48,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     from scalevec.sweeps.options import analysis_options
 
     planned = analysis_options(source.compare)
-    declared = AnalysisOptions(**meanings_of(source), **planned)
+    declared = AnalysisOptions(**planned)
     options = with_given(source, declared, given)
     changed = [
         f"{name} {getattr(options, name)} (sweep file: {getattr(declared, name)})"
@@ -70,18 +71,11 @@ def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -
     if law not in LAWS and source.folder is not None:  # the plugin may have got it since the sweep ran
         folder = source.folder
         load = partial(load_sweep, folder.name, folder.path.parents[1], look_for_files=False)
-        readable(load, None, "its plugins as they are now are not looked at")
+        read_or_warn(load, None, "its plugins as they are now are not looked at")
     if law not in LAWS:
         for problem in register_installed_laws():
             note(f"warning: {problem}; its laws are not known")
     return replace(options, **given)
-
-
-def meanings_of(source: Source) -> OptionChanges:
-    """Return what N and the loss of an import mean; of another ``source`` its columns say that."""
-    if source.imported is None:
-        return {}
-    return {"n_convention": "as-given", "unit": (source.imported.imported() or {}).get("unit", "loss")}
 
 
 def reference_of(source: Source, reference: str | None) -> str:
@@ -99,3 +93,46 @@ def reference_of(source: Source, reference: str | None) -> str:
             f"arms: {', '.join(map(str, arms)) or 'none (there is no column arm)'}"
         )
     return str(chosen)
+
+
+def keep_verdicts(source: Source, reference: str, declared: AnalysisOptions) -> None:
+    """Keep each verdict of the sweep's own question that is due and not kept yet.
+
+    Where the folder cannot be written, standard error says so: pairs that are added later will then look as
+    if they had been planned.
+    """
+    if source.folder is None or declared.looks:  # declared looks need no memory: they follow from the pairs
+        return
+    try:
+        verdicts = _new_verdicts(source, reference, declared)
+        if verdicts:
+            source.folder.add_verdicts(verdicts)
+            source.rows.attrs[VERDICTS] = source.folder.verdicts()
+    except analysis.DataError:
+        return  # the command itself says what cannot be compared
+    except (CorruptRecordError, OSError) as problem:
+        note(f"warning: the verdict is not kept: {problem}")
+
+
+def _new_verdicts(source: Source, reference: str, declared: AnalysisOptions) -> list[dict[str, Any]]:
+    from scalevec.analysis.comparison.plan import is_due, pair_ids
+    from scalevec.analysis.comparison.trials import compared_trials
+    from scalevec.analysis.comparison.verdict import evidence_of_all
+
+    before = source.rows.attrs.get(VERDICTS, [])
+    trials = compared_trials(source.rows, reference, declared)
+    due = [each for each in evidence_of_all(trials) if is_due(each.paired, before)]
+    verdicts = [
+        {
+            "at": utc_now(),
+            "reference": reference,
+            "arm": evidence.paired.arm,
+            "verdict": evidence.judgement.verdict,
+            "loss_difference": asdict(evidence.difference),
+            "level": declared.level,
+            "margin": declared.margin,
+            "pairs": pair_ids(evidence.paired.pairs),
+        }
+        for evidence in due
+    ]
+    return [record for record in verdicts if record["verdict"] != "invalid"]

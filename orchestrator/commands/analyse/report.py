@@ -9,7 +9,6 @@ from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import options_of, question
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import Source, choices_of
-from scalevec.results.sweep_folder import SweepFolder
 
 
 def report(
@@ -24,8 +23,7 @@ def report(
     from scalevec.orchestrator.sources.measured import training_curves
 
     data, arm, options = question(source, runs_dir, reference, given, reading)
-    home = data.folder or data.imported
-    path = output or (home.report_path if home else Path(f"{data.name}-report.html"))
+    path = output or (data.folder.report_path if data.folder else Path(f"{data.name}-report.html"))
     analysis.write_report(
         data.rows,
         path,
@@ -42,14 +40,12 @@ def report(
 
 def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     """Return the provenance that the report shows."""
-    from scalevec.orchestrator.sources.readable import readable
+    from scalevec.orchestrator.errors import read_or_warn
     from scalevec.orchestrator.sources.records import environments_of
     from scalevec.orchestrator.worker.provenance import environment
     from scalevec.results.run_directory import RunDirectory
 
     facts: dict[str, object] = {"source": data.name, "trials": len(data.rows)}
-    if data.imported is not None:
-        return facts | _origin(data.imported)
     if data.folder is None:
         return facts
     records = [
@@ -63,20 +59,6 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     versions = next(recorded, environment()["versions"])
     facts["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
-    content = readable(data.folder.sweep, None, "the sweep file is left out")
+    content = read_or_warn(data.folder.sweep, None, "the sweep file is left out")
     facts["sweep file"] = (content or b"").decode(errors="backslashreplace")
     return facts
-
-
-def _origin(folder: SweepFolder) -> dict[str, object]:
-    """Return where imported runs come from, as the report shows it."""
-    from scalevec.orchestrator.sources.readable import readable
-
-    origin = readable(folder.imported, None, "where the runs come from is left out")
-    return {f"imported: {name}": _lines(value) for name, value in (origin or {}).items()}
-
-
-def _lines(value: object) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{name}: {part}" for name, part in value.items())
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)

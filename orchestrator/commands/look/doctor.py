@@ -71,11 +71,10 @@ def _looked(look: "Callable[[Path], Iterator[Finding]]", runs_dir: Path) -> list
 
 def _python(_: Path) -> Iterator[Finding]:
     from scalevec.orchestrator.worker.preflight import version_of
-    from scalevec.orchestrator.worker.provenance import code_state, foreign_package
+    from scalevec.orchestrator.worker.provenance import code_state
 
     yield Finding("Python", "good", platform.python_version())
-    foreign, ours = foreign_package(), f"{version_of('scalevec')} ({code_state()['source']})"
-    yield Finding("scalevec", "problem" if foreign else "good", foreign or ours)
+    yield Finding("scalevec", "good", f"{version_of('scalevec')} ({code_state()['source']})")
 
 
 def _torch(_: Path) -> Iterator[Finding]:

@@ -1,20 +1,17 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.config import RunOptions
 from scalevec.model.fields import ConfigurationError
-from scalevec.model.identity import differences, meaning_of, trial_from_fields
+from scalevec.model.identity import differences, meaning_of
 from scalevec.orchestrator.attempts.retry_policy import FAULTS
 from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.progress import duration
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import with_index
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
@@ -25,7 +22,6 @@ from scalevec.results.sweep_folder import SweepFolder, sweep_names
 if TYPE_CHECKING:
     from scalevec.results.index.store import ResultsIndex
 
-_SPLITS = ("test_tokens", "validation_tokens")
 LOG_LINES = 3
 LOG_BYTES = 65_536
 NAMED_SETTINGS = ("optimizer", "schedule", "tokens_per_parameter")
@@ -43,8 +39,8 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         kept = directory.trial()
     except FileNotFoundError:
         raise CorruptRecordError(directory.trial_path, "is missing") from None
-    events: list[Record] = readable(directory.events, [], "what happened is left out")
-    result = readable(directory.result, None, "the result is left out")
+    events: list[Record] = read_or_warn(directory.events, [], "what happened is left out")
+    result = read_or_warn(directory.result, None, "the result is left out")
     memberships = list(_memberships(directory.trial_id, runs_dir))
     planned_s = next((member["planned_s"] for member in memberships if member.get("planned_s")), None)
     record = {
@@ -56,9 +52,9 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         "events": list(_with_logs(directory, events)),
         "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
         "attempts": _attempts(directory),
-        "job": readable(directory.job, None, "the newest job is left out"),
+        "job": read_or_warn(directory.job, None, "the newest job is left out"),
         "result": result,
-        "accounts": accounts(kept["semantic"], result, planned_s),
+        "accounts": accounts(result, planned_s),
     }
     return Result(record, "\n".join(_lines(record)))
 
@@ -158,7 +154,7 @@ def _log(path: Path, start: Any, end: Any) -> Record:
         lines = [line for line in written if line.strip()][-LOG_LINES:]
         return record | {"line": head.count(b"\n"), "lines": lines}
 
-    return readable(read, record, "its lines are left out")
+    return read_or_warn(read, record, "its lines are left out")
 
 
 def _attempts(directory: RunDirectory) -> list[Record]:
@@ -183,59 +179,35 @@ def _code(record: Mapping[str, Any]) -> Record:
     return {name: record.get(name) for name in ("commit", "dirty", "python")} | dict(sorted(versions.items()))
 
 
-def accounts(
-    semantic: Record, result: Mapping[str, Any] | None, planned_s: float | None = None
-) -> Record | None:
-    """Return the planned and the actual seconds and bytes of a trial, and where its time went.
+def accounts(result: Mapping[str, Any] | None, planned_s: float | None = None) -> Record | None:
+    """Return what a trial took: seconds, beside those that its sweep planned, bytes, and where its time went.
 
-    ``planned_s`` is what its sweep planned; without it, what assumed rates say.
-
-    None where the result kept no times, is damaged, or is of code that cannot be planned.
+    None where the result kept no times, or is damaged.
     """
     # Another's file may hold anything in place of a number: what cannot be shown is no account.
-    with suppress(ConfigurationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+    with suppress(LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         if result is not None:
-            record = _planned_and_actual(semantic, result)
-            record |= {} if planned_s is None else {"planned_s": planned_s}
+            timing = result["timing"]
+            actual_s, actual_bytes = result["wall_s"] + timing["evaluation_s"], result["peak_memory_bytes"]
+            record = {"planned_s": planned_s, "actual_s": actual_s, "actual_bytes": actual_bytes, **timing}
             list(account_lines(record))
             return record
     return None
-
-
-def _planned_and_actual(semantic: Record, result: Mapping[str, Any]) -> Record:
-    trial, timing = trial_from_fields(semantic), result["timing"]
-    options = RunOptions(
-        device="cuda" if result["device"].startswith("cuda") else "cpu",
-        micro_batch=result["micro_batch"],
-        processes=result["world_size"],
-        recompute=result["recompute"],
-        keep=result["keep"],
-    )
-    most = trial.evaluation_tokens or math.inf
-    planned = cost(trial, options, round(sum(min(result[split] - 1, most) for split in _SPLITS)))
-    return {
-        "planned_s": planned.seconds - planned.start_s,
-        "actual_s": result["wall_s"] + timing["evaluation_s"],
-        "planned_bytes": planned.memory_bytes,
-        "actual_bytes": result["peak_memory_bytes"],
-        **timing,
-    }
 
 
 def account_lines(record: Record | None) -> Iterator[str]:
     """Yield what :func:`accounts` holds, for a person."""
     if record is None:
         return
-    planned, actual = duration(record["planned_s"]), duration(record["actual_s"])
+    planned = "" if record["planned_s"] is None else f", planned {duration(record['planned_s'])}"
     parts = (("data", "data_s"), ("checkpoints", "checkpoints_s"), ("evaluation", "evaluation_s"))
     shares = ", ".join(f"{words} {duration(record[name])}" for words, name in parts)
-    yield f"  time: {actual}, planned {planned}; of it {shares}"
+    yield f"  time: {duration(record['actual_s'])}{planned}; of it {shares}"
     if step := record["step_s"]:
         share = "" if record["mfu"] is None else f"; {record['mfu']:.0%} of the device's peak"
         yield f"  step: {step['p50']:.3g} s (5 % to 95 %: {step['p5']:.3g} to {step['p95']:.3g}){share}"
     if record["actual_bytes"]:
-        sizes = (record["actual_bytes"] / 1e6, record["planned_bytes"] / 1e6)
-        yield "  memory: {:,.0f} MB, planned {:,.0f} MB".format(*sizes)
+        yield f"  memory: {record['actual_bytes'] / 1e6:,.0f} MB"
 
 
 def _lines(record: Record) -> Iterator[str]:

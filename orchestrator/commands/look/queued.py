@@ -8,11 +8,10 @@ from typing import Any
 
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.errors import MissingRequirementError, read_or_warn
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.scheduling.ownership import queue_period
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sweep.controller import again, directory_of, end_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, trial_ids
@@ -53,7 +52,7 @@ def removed_trials(runs_dir: Path, _period: int) -> dict[str, list[RunDirectory]
     for directory in (RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir) if name not in held):
         if directory.jobs_path.exists() and not directory.result_path.exists() and _job(directory):
             nobody: Record = {"descriptive": {}}
-            trial = readable(directory.trial, nobody, "whether its sweep has it still is unknown")
+            trial = read_or_warn(directory.trial, nobody, "whether its sweep has it still is unknown")
             removed[str(trial["descriptive"].get("first_sweep"))].append(directory)
     return removed
 
@@ -91,7 +90,7 @@ def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path) -> Record:
 
 def _job(directory: RunDirectory) -> Record | None:
     """The newest job of a trial or controller that may still wait or run in a queue."""
-    jobs: list[Record] = readable(directory.open_jobs, [], "its jobs are unknown")
+    jobs: list[Record] = read_or_warn(directory.open_jobs, [], "its jobs are unknown")
     shown = [job for job in jobs if (of := EXECUTORS.get(job["executor"])) is not None and of.queue_view]
     return shown[-1] if shown else None
 
@@ -106,8 +105,8 @@ def _shown(job: Record, answer: Mapping[str, QueuedJob] | str) -> Record:
 
 
 def _controller(directory: RunDirectory, job: Record, answers: Mapping[str, Any]) -> Record:
-    end = readable(lambda: end_of(directory, job["job"]), None, "how its controller ended is unknown")
-    again_with = readable(lambda: again(directory), None, "how to send its controller again is unknown")
+    end = read_or_warn(lambda: end_of(directory, job["job"]), None, "how its controller ended is unknown")
+    again_with = read_or_warn(lambda: again(directory), None, "how to send its controller again is unknown")
     return {
         **_shown(job, answers[job["executor"]]),
         "says": directory.last_log_line(),

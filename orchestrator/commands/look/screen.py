@@ -48,7 +48,7 @@ def screen(
     parts += [_text(f"and {len(others) - most} more sweeps")] if most and len(others) > most else []
     parts += [_text(f"warning: {note}", "yellow") for note in notes]
     lines = _lines(parts, width)
-    lines += _lines(_table(first, width, None if height is None else height - len(lines)), width)
+    lines += _lines(_table(first, width), width)
     if height is not None and len(lines) > height:
         more = f"... {len(lines) - height + 1} more lines; all of them: scalevec status | less"
         lines[height - 1 :] = [Text(more[:width], "dim")]
@@ -196,8 +196,6 @@ def _warnings(status: Record) -> Iterator[str]:
     for trial in status["running"]:
         if trial["warning"]:
             yield f"{trial['trial_id'][:ID]}  {trial['label']}: {trial['warning']}"
-    if status["seeds_without_effect"]:
-        yield status["seeds_without_effect"]
     for trial_id, problem in status["problems"].items():
         yield f"{trial_id[:ID]} unreadable: {problem}"
     if removed := status["queue"]["removed"]:
@@ -214,7 +212,7 @@ def _owner_text(status: Record) -> str:
     return "a scheduler" + (f", last sign of life {duration(silent_s)} ago" if silent_s > SILENT_S else "")
 
 
-def _table(status: Record, width: int, room: int | None) -> Iterator[RenderableType]:
+def _table(status: Record, width: int) -> Iterator[RenderableType]:
     """Yield the cells of the stage as rungs by arms; arms that do not fit beside the others follow below."""
     stage = status["stage"] or "comparison"
     cells = {
@@ -229,24 +227,17 @@ def _table(status: Record, width: int, room: int | None) -> Iterator[RenderableT
     cell_width = max(map(len, texts.values()))
     beside = max(1, (width - min(max(map(cell_len, rows)), width // 3)) // (cell_width + GAP))
     groups = [arms[start : start + beside] for start in range(0, len(arms), beside)]
-    shown = rows
-    if room is not None:
-        # Those in which something happens stay longest.
-        lively = {row for (row, _), cell in cells.items() if {"running", "failed"} & cell["states"].keys()}
-        first = sorted(rows, key=lambda row: row not in lively)[: max(1, (room - 1) // len(groups) - 2)]
-        shown = [row for row in rows if row in first]
     for group in groups:
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
         table.add_column(overflow="fold")
         for arm in group:
             table.add_column(_text(arm), min_width=cell_width, overflow="fold")
-        for row in shown:
+        for row in rows:
             table.add_row(_text(row), *(texts.get((row, arm), "") for arm in group))
         yield ""
         yield table
     marks = [f"{mark} {state}" for state, mark in _MARKS.items() if state in status["states"]]
     legend = ["done/all", *marks, *(["mean test loss"] if stage == "comparison" else [])]
-    legend += [f"{len(rows) - len(shown)} more rows"] if len(shown) < len(rows) else []
     yield Text(", ".join(legend), "dim")
 
 

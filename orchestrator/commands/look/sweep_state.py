@@ -1,6 +1,5 @@
 """The state of a sweep as one record: ``status``, ``--watch``, ``--json`` and a running sweep show it."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +7,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.attempts.churn import little_progress
-from scalevec.orchestrator.attempts.retry_policy import FAULTS, why_failed
+from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
+from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.scheduling.ownership import is_owned, owner_directory
-from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
-from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
@@ -112,12 +110,8 @@ def place_of(rung: str, setting: Mapping[str, str]) -> str:
 
 
 def names_of(source: str | None, runs_dir: Path) -> list[str]:
-    """Return the name of the sweep ``source``, or of all in ``runs_dir`` that are run here."""
-    if source:
-        name = sweep_folder(source, runs_dir).name
-        refuse_imported(name, runs_dir)
-        return [name]
-    return [name for name in sweep_names(runs_dir) if not SweepFolder.of(runs_dir, name).is_imported()]
+    """Return the name of the sweep ``source``, or of all in ``runs_dir``."""
+    return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
 
 
 def entries_of(names: Sequence[str], runs_dir: Path) -> dict[str, list[Record]]:
@@ -154,7 +148,9 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     statuses = []
     for name in names:
         folder = SweepFolder.of(runs_dir, name)
-        to_come: list[Record] = readable(folder.to_come, [], "which trials are still to be named is unknown")
+        to_come: list[Record] = read_or_warn(
+            folder.to_come, [], "which trials are still to be named is unknown"
+        )
         scan = SweepScan(runs_dir, folder, entries[name], to_come, states, values)
         statuses.append(_status(scan, problems, observer))
     return statuses
@@ -163,7 +159,7 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
 def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserver) -> Record:
     sweep, runs_dir = scan.folder.name, scan.runs_dir
     owner = owner_directory(runs_dir, sweep)
-    silent_s = readable(partial(observer.silent_s, owner), None, "who runs the sweep is unknown")
+    silent_s = read_or_warn(partial(observer.silent_s, owner), None, "who runs the sweep is unknown")
     is_alive = is_owned(runs_dir, sweep, observer)
     running = [_running(scan, entry, observer) for entry in scan.in_states("running")]
     begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
@@ -186,7 +182,6 @@ def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserve
         "failed": [_failed(scan, entry) for entry in scan.in_states("failed")[:MOST_FAILED]],
         "chosen": _chosen(scan.folder),
         "queue": queue,
-        "seeds_without_effect": _seeds_without_effect(scan),
         "problems": {name: problem for name, problem in problems.items() if name in scan.members},
         "owned": is_alive,
         "seconds_since_sign_of_life": silent_s if is_alive else None,
@@ -197,9 +192,9 @@ def _running(scan: SweepScan, entry: Record, observer: ClaimObserver) -> Record:
     """The progress of a running trial, and whether its worker is alive."""
     directory = RunDirectory.of(scan.runs_dir, entry["trial_id"])
     name = f"trial {directory.trial_id[:12]}"
-    steps = readable(partial(_steps, directory), None, f"{name}: its steps are unknown")
-    events: list[Record] = readable(directory.events, [], f"{name}: what happened is unknown")
-    row: Record = readable(directory.last_metrics, {}, f"{name}: its step is unknown")
+    steps = read_or_warn(partial(_steps, directory), None, f"{name}: its steps are unknown")
+    events: list[Record] = read_or_warn(directory.events, [], f"{name}: what happened is unknown")
+    row: Record = read_or_warn(directory.last_metrics, {}, f"{name}: its step is unknown")
     unknown = f"{name}: nobody can tell who runs it"
     return {
         "trial_id": directory.trial_id,
@@ -209,7 +204,7 @@ def _running(scan: SweepScan, entry: Record, observer: ClaimObserver) -> Record:
         **{column: row.get(column) for column in ("step", "loss", "tokens_per_s")},
         "steps": steps,
         "warning": little_progress(events, steps) if steps else None,
-        "worker_alive": readable(partial(observer.is_alive, directory), False, unknown),
+        "worker_alive": read_or_warn(partial(observer.is_alive, directory), False, unknown),
     }
 
 
@@ -346,7 +341,7 @@ def _failed(scan: SweepScan, entry: Record) -> Record:
     """Why a trial failed: what its last error said, and why it was given up."""
     directory = RunDirectory.of(scan.runs_dir, entry["trial_id"])
     unknown = f"trial {directory.trial_id[:12]}: why it failed is unknown"
-    events: list[Record] = readable(directory.events, [], unknown)
+    events: list[Record] = read_or_warn(directory.events, [], unknown)
     last = events[-1] if events else {}
     return {
         "trial_id": directory.trial_id,
@@ -363,18 +358,3 @@ def _chosen(folder: SweepFolder) -> list[Record]:
     kept = ("arm", "rung", "n_params", "setting", "field", "chosen", "status")
     choices = tuning_choices(folder) if folder.tuning_path.exists() else []
     return [{name: choice[name] for name in kept} for choice in choices]
-
-
-def _seeds_without_effect(scan: SweepScan) -> str | None:
-    """What ``compare`` will say of a trainer whose seeds give one loss to the last digit."""
-    losses: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
-    for entry in scan.in_states("completed"):
-        loss = scan.loss(entry)
-        if entry.get("fields") and entry["stage"] == "comparison" and loss is not None:
-            cell = json.dumps([entry["rung"], entry.get("n_tokens"), entry["fields"]], sort_keys=True)
-            losses[entry["arm"]].append((cell, loss))
-    if not losses:
-        return None
-    from scalevec.analysis.statistics.noise import copied_seeds
-
-    return copied_seeds(losses)

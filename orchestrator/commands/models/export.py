@@ -143,7 +143,7 @@ def _shown(value: object) -> str:
 
 def _verdicts(directory: "TrainedTrial") -> list[str]:
     """Return a line for the newest verdict on each arm of a sweep that has the trial."""
-    from scalevec.orchestrator.sources.readable import readable
+    from scalevec.orchestrator.errors import read_or_warn
     from scalevec.orchestrator.sources.records import members_or_none
     from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -153,7 +153,7 @@ def _verdicts(directory: "TrainedTrial") -> list[str]:
         members = members_or_none(folder)
         if all(member["trial_id"] != directory.trial_id for member in members):
             continue
-        given: list[dict[str, Any]] = readable(folder.verdicts, [], "verdicts are left out of the card")
+        given: list[dict[str, Any]] = read_or_warn(folder.verdicts, [], "verdicts are left out of the card")
         newest = {(verdict["arm"], verdict["reference"]): verdict for verdict in given}
         lines += [f"- {folder.name}: {_sentence(verdict)}" for verdict in newest.values()]
     return ["Verdicts of its sweeps:", "", *lines] if lines else []

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor, Site
     from scalevec.orchestrator.executors.profiles import Profile
     from scalevec.orchestrator.progress import Progress
+    from scalevec.orchestrator.sweep.planning import Row
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.sections.schema import Sweep
+
+SIMULATED_AT_A_TIME = 16
+"""Trials that a simulation has under way, as a cluster would."""
 
 
 def site_of(
@@ -35,7 +39,7 @@ def site_of(
     site = Site(
         runs_dir_of(runs_dir, simulated=simulated),
         sweep.name,
-        placement.jobs or (sweep.simulate.nodes if simulated else _slots(requests)),
+        placement.jobs or (SIMULATED_AT_A_TIME if simulated else _slots(requests)),
         profile,
         sweep.simulation() if simulated else {},
         max(request.cpus_of_node for request in requests),
@@ -125,6 +129,7 @@ def prepared_run(
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
+    from scalevec.orchestrator.sweep.plan_jobs import limit_warnings, queued_rungs
     from scalevec.orchestrator.sweep.planning import planned, require_room
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
@@ -139,32 +144,27 @@ def prepared_run(
         rates=rates,
     )
     run.arithmetic.sent_away = EXECUTORS[name].sends_away or simulates
-    for warning in [*run.warnings(), *(_warnings_of_queue(run) if EXECUTORS[name].keeps_jobs else [])]:
+    trials = planned(run)
+    of_queue = limit_warnings(queued_rungs(run, trials)) if EXECUTORS[name].keeps_jobs else []
+    for warning in (*run.warnings(), *of_queue):
         progress.message(f"warning: {warning}")
     if EXECUTORS[name].keeps_jobs:
-        require_times(run)
-    require_budget(run)
+        require_times(run, trials)
+    require_budget(run, trials)
     if EXECUTORS[name].sends_away:
-        require_space(run)
-    require_room(planned(run))
+        require_space(run, trials)
+    require_room(trials)
     return run
 
 
-def _warnings_of_queue(run: "SweepRun") -> list[str]:
-    from scalevec.orchestrator.sweep.plan_jobs import limit_warnings, queued_rungs
-    from scalevec.orchestrator.sweep.planning import planned
-
-    return limit_warnings(queued_rungs(run, planned(run)))
-
-
-def require_times(run: "SweepRun") -> None:
+def require_times(run: "SweepRun", trials: "Sequence[Row]") -> None:
     """Raise ``InvalidInputError`` where a queue would get a time limit for trials of unknown length."""
     from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
-    from scalevec.orchestrator.sweep.planning import not_done, planned
+    from scalevec.orchestrator.sweep.planning import not_done
 
     if run.sweep.trainer is None:
         return
-    rungs = dict.fromkeys(row["rung"] for row in not_done(planned(run)) if row["rate"] == UNKNOWN_TIME)
+    rungs = dict.fromkeys(row["rung"] for row in not_done(trials) if row["rate"] == UNKNOWN_TIME)
     if unknown := [rung for rung in rungs if run.profile.for_rung(rung).time == "auto"]:
         raise InvalidInputError(
             f"{UNKNOWN_TIME} ({', '.join(unknown)}), and a queue asks for a time limit: give minutes, as in "
@@ -172,26 +172,23 @@ def require_times(run: "SweepRun") -> None:
         )
 
 
-def require_budget(run: "SweepRun") -> None:
+def require_budget(run: "SweepRun", trials: "Sequence[Row]") -> None:
     """Raise ``InvalidInputError`` where what is left needs more GPU hours than sweep or profile allow."""
-    limit = run.max_gpu_hours
-    if limit is None:
-        return
-    from scalevec.orchestrator.sweep.planning import gpu_hours, planned
+    from scalevec.orchestrator.sweep.planning import gpu_hours
 
-    hours = gpu_hours(planned(run))
-    if hours > limit:
+    limit, hours = run.max_gpu_hours, gpu_hours(trials)
+    if limit is not None and hours > limit:
         raise InvalidInputError(
             f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent"
         )
 
 
-def require_space(run: "SweepRun") -> None:
+def require_space(run: "SweepRun", trials: "Sequence[Row]") -> None:
     """Raise ``MissingRequirementError`` where RUNS_DIR has less space than what is left will take."""
-    from scalevec.orchestrator.sweep.planning import bytes_to_come, named, planned
+    from scalevec.orchestrator.sweep.planning import bytes_to_come, named
 
     asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
-    needed = bytes_to_come([row for row in planned(run) if row["rung"] in asked])
+    needed = bytes_to_come([row for row in trials if row["rung"] in asked])
     free = shutil.disk_usage(run.runs_dir).free
     if free < needed:
         raise MissingRequirementError(

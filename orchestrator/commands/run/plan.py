@@ -49,14 +49,14 @@ def plan(
     """
     from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-    from scalevec.orchestrator.sweep.other_identities import notes_on_identity
+    from scalevec.orchestrator.sweep.foreign_plan import changed_code
     from scalevec.orchestrator.sweep.plan_text import plan_text
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
     placement = Placement(executor, profile, jobs or usable_cpus())
     run, name = run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
-    for warning in [*run.warnings(), *notes_on_identity(run)]:
+    for warning in [*run.warnings(), *changed_code(run)]:
         run.progress.message(f"warning: {warning}")
     trials = planned(run)
     if script:
@@ -112,7 +112,7 @@ def run_to_plan(
 
     sweep = load_sweep(source, runs_dir, look_for_files=not without_corpus)
     name, profile = executor_of(sweep, placement, SIMULATOR if is_simulated(runs_dir) else "local", None)
-    simulated, progress = EXECUTORS[name].simulates, Progress(placement.jobs)
+    simulated, progress = EXECUTORS[name].simulates, Progress()
     if simulated:
         facts = nominal_corpus(sweep)
     elif without_corpus:

@@ -31,10 +31,9 @@ from scalevec.orchestrator.commands.run.machines import (
     send_along,
     site_of,
 )
-from scalevec.orchestrator.commands.run.observed import observed
-from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
+from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError, explain
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.progress import counted, note, states_text
+from scalevec.orchestrator.progress import Progress, SweepObserver, counted, note, states_text
 from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
@@ -43,8 +42,10 @@ from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor as StartedExecutor
+    from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.scheduling.outcome import Outcome
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 """SIGUSR2 is how a cluster says that a job's time is up."""
@@ -110,7 +111,7 @@ def run_sweep(
     if not EXECUTORS[name].simulates:
         require_trust(source, own_code(sweep), trust, code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
-    progress = progress_for(site.slots, state_of_run(sweep.name, site.runs_dir))
+    progress = progress_for(state_of_run(sweep.name, site.runs_dir))
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with (
@@ -219,3 +220,54 @@ def _done(run: "SweepRun", source: str) -> Result:
         {"sweep": run.sweep.name, "done": True, "trials": len(ids), "states": counts, "next": report},
         f"{run.sweep.name}: {counted(len(ids), 'trial')}, {states_text(counts)}. Next: {report}",
     )
+
+
+@contextmanager
+def observed(progress: Progress, site: "Site", logs: Sequence[str], *, by_hand: bool) -> Iterator[None]:
+    """Let the ``logs`` by their names, and the profile's notices, follow what runs within.
+
+    Raises ``InvalidInputError`` for a log of another name, ``MissingRequirementError`` without its library.
+    """
+    from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
+
+    progress.observers = _observers(progress, site, logs)
+    words = ""
+    try:
+        yield
+        words = "every trial has a result"
+    except StageIncompleteError as incomplete:
+        words = _how(incomplete.outcome)
+        raise
+    except Exception as error:
+        # A controller tries again by itself.
+        words = "" if isinstance(error, TryLaterError) and not by_hand else explain(error)[0]
+        raise
+    finally:
+        for observer in progress.observers:
+            observer.finished(words)
+
+
+def _observers(progress: Progress, site: "Site", logs: Sequence[str]) -> list[SweepObserver]:
+    """The logs of the command and of the profile, each once, and the notices."""
+    observers: list[SweepObserver] = []
+    if names := dict.fromkeys([*logs, *site.profile.log]):
+        from scalevec.orchestrator.observers.trial_logs import TrialLogs
+
+        observers += [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]
+    if (notify := site.profile.notify).command:
+        from scalevec.orchestrator.observers.notices import Notices
+
+        observers.append(Notices(notify, site.sweep, site.runs_dir, progress.message))
+    return observers
+
+
+def _how(outcome: "Outcome") -> str:
+    """How an incomplete stage ended; nothing where the person at the terminal stopped it."""
+    if outcome.stopped or outcome.left_running:
+        return ""
+    counts = {
+        "failed": len(outcome.failed),
+        "cancelled": len(outcome.cancelled),
+        "skipped": outcome.left_out,
+    }
+    return ", ".join(f"{counted(count, 'trial')} {how}" for how, count in counts.items() if count)

@@ -174,7 +174,7 @@ def _at(content: str, folder: Path, at_a_time: int, rates: Rates) -> SizedSweep:
     content = edited(content, {"  rungs": f"[{', '.join(rung.name for rung in ladder[:TUNED_RUNGS])}]"})
     sweep = sweeps.loads(content, folder=folder, look_for_files=False)
     nowhere = TEMPLATES / "runs"  # where nothing has been run
-    run = SweepRun(sweep, nowhere, Progress(at_a_time), unprepared_facts(sweep), only_plan=True, rates=rates)
+    run = SweepRun(sweep, nowhere, Progress(), unprepared_facts(sweep), only_plan=True, rates=rates)
     return SizedSweep(content, planned(run), at_a_time)
 
 

@@ -49,7 +49,7 @@ def submit(
             from scalevec.orchestrator.executors.slurm.partitions import refuse_unknown_partitions
 
             refuse_unknown_partitions(site.profile)
-        run = prepared_run(name, sweep, site, Progress(site.slots))
+        run = prepared_run(name, sweep, site, Progress())
         run.ask_again()
         tell_unreached([controller.directory_of(runs_dir, sweep.name)])
         number = already = controller.submitted(cluster, site)

@@ -14,9 +14,13 @@ from typing import IO, Any
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
-from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, arguments_to_fork
+from scalevec.orchestrator.executors.forked_workers import (
+    Forked,
+    ForkServers,
+    arguments_to_fork,
+    worker_environment,
+)
 from scalevec.orchestrator.executors.local.gpus import OF_CUDA, OF_ROCM, VisibleGpus, visible_gpus
-from scalevec.orchestrator.executors.worker_process import worker_environment
 from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.claims import process_identity, process_lives
 from scalevec.results.opening import open_log

@@ -14,15 +14,16 @@ from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, on_machine
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
-from scalevec.orchestrator.executors.ray.machines_group import MachinesGroup, send_group
 from scalevec.orchestrator.executors.ray.ray_nodes import (
     GIGABYTE,
+    MachinesGroup,
     Node,
     alive,
     could_run,
     describe,
     is_gone,
     name_of,
+    send_group,
 )
 from scalevec.orchestrator.snapshots.snapshot import taken
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 import ray
 
-from scalevec.orchestrator.executors.worker_process import start_bound
+from scalevec.orchestrator.executors.forked_workers import start_bound
 from scalevec.orchestrator.private import name_of_user
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

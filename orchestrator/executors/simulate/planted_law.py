@@ -1,4 +1,4 @@
-"""The planted law of a simulation: pure functions of the section ``simulate``, a trial and an attempt.
+"""The planted law of a simulation: pure functions of the section ``simulate`` and a trial.
 
 Nothing here depends on time, order or machine: every draw is a hash of the simulation's seed and of what is
 drawn, so that a simulation that was stopped and goes on is the one it would have been.
@@ -6,7 +6,6 @@ drawn, so that a simulation that was stopped and goes on is the one it would hav
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -30,8 +29,6 @@ DECISIVE = (
     *("learning_rate", "seed"),
 )
 """The parts of ``simulate`` that decide results."""
-ATTEMPT_FAULTS = ("preempted", "killed", "error", "out_of_memory", "node_failure")
-"""Faults that end an attempt; ``nan`` belongs to the trial, ``slow_node`` ends nothing."""
 _STANDARD = NormalDist()
 TEST_BLOCKS, BLOCK_TOKENS = 64, 6_250
 """Of a test split that does not exist."""
@@ -43,7 +40,7 @@ _BITS = 53
 
 @dataclass(frozen=True)
 class Truth:
-    """What comes out of a trial, whatever happens on the way: nats/token, None where it diverges."""
+    """What comes out of a trial: nats/token, None where it diverges."""
 
     loss: float | None
     diverged_at_step: int | None
@@ -56,21 +53,11 @@ class Truth:
         return "completed" if self.diverged_at_step is None else "diverged"
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """What befalls one attempt. ``part`` is the share of its work after which ``fault`` strikes."""
-
-    node: str
-    fault: str | None
-    part: float
-    is_slow: bool
-
-
 def nominal_corpus(sweep: "Sweep") -> CorpusFacts:
     """A corpus that does not exist; its fingerprint names what is planted.
 
     The fingerprint is a part of every trial's identity: a simulated trial is never a real one, nor one of
-    another law. Faults and nodes are left out, since they change no result.
+    another law.
     """
     planted = sweep.simulation()
     decisive = {name: planted[name] for name in DECISIVE} | {"nan": planted["faults"]["nan"]}
@@ -166,34 +153,7 @@ def _with_share(share: float, common: float, rest: float) -> float:
     return math.sqrt(share) * common + math.sqrt(1 - share) * rest
 
 
-def draw_attempt(simulate: "Simulate", trial_id: str, number: int, avoid: Collection[str]) -> Attempt:
-    """What befalls attempt ``number``, on a node that is not to be avoided (any, where all are)."""
-    drawn = (simulate.seed, trial_id, number)
-    nodes = [node_name(index) for index in range(simulate.nodes)]
-    allowed = [node for node in nodes if node not in avoid] or nodes
-    node = allowed[int(uniform("node", *drawn) * len(allowed))]
-    is_bad = node in nodes[: simulate.bad_nodes]
-    fault = "node_failure" if is_bad else _fault(simulate, uniform("fault", *drawn))
-    is_slow = uniform("slow", *drawn) < simulate.faults.slow_node
-    return Attempt(node, fault, uniform("part", *drawn), is_slow)
-
-
-def node_name(index: int) -> str:
-    """The name of a node, counted from 0."""
-    return f"node-{index:03d}"
-
-
-def _fault(simulate: "Simulate", draw: float) -> str | None:
-    for name in ATTEMPT_FAULTS:
-        draw -= getattr(simulate.faults, name)
-        if draw < 0:
-            return name
-    return None
-
-
-def result_fields(
-    trial: AnyTrial, outcome: Truth, wall_s: float, resumes: int, micro_batch: int
-) -> Mapping[str, Any]:
+def result_fields(trial: AnyTrial, outcome: Truth, wall_s: float, micro_batch: int) -> dict[str, Any]:
     """result.json, as training would write it; the device says that nothing was trained."""
     steps = outcome.diverged_at_step or steps_of(trial)
     return {
@@ -212,7 +172,8 @@ def result_fields(
         **({"n_params": trial.n_params} if isinstance(trial, ForeignTrial) else _of_ours(trial)),
         "device": DEVICE,
         "micro_batch": micro_batch,
-        "resumes": resumes,
+        "resumes": 0,
+        "trunk_step": 0,
         "test_tokens": TEST_BLOCKS * BLOCK_TOKENS + 1,
         "validation_tokens": ENDLESS,
         "bytes_per_token": None,

@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from scalevec.orchestrator.executors.slurm.job_script import STOPPED, Bundle, job_number
-from scalevec.orchestrator.executors.slurm.payload import read_payload
-from scalevec.orchestrator.executors.slurm.several_machines import task_number
+from scalevec.orchestrator.executors.slurm.payload import read_payload, task_number
 from scalevec.results.opening import CorruptRecordError, open_log
 
 LOG = "{job}.txt"

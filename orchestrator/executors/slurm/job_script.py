@@ -11,13 +11,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.attempts.retry_policy import Retry, attempt_of, decide, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import (
+    Retry,
+    attempt_of,
+    decide,
+    little_progress,
+    was_called_off,
+)
 from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.executors.forked_workers import ForkServers
-from scalevec.orchestrator.executors.slurm.payload import Entry
-from scalevec.orchestrator.executors.slurm.several_machines import MachinesMeeting, task_number
+from scalevec.orchestrator.executors.slurm.payload import Entry, MachinesMeeting, task_number
 from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim

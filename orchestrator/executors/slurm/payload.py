@@ -3,10 +3,12 @@
 Each job finds its trials by its place in the array: it does not matter under which number SLURM has it.
 """
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scalevec.orchestrator.attempts.jobs import on_machine
 from scalevec.results.files import read_json, write_json
 
 PAYLOAD = "payload.json"
@@ -55,3 +57,26 @@ def read_payload(folder: Path) -> Payload:
 def _entry(fields: dict[str, Any]) -> Entry:
     lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Entry(**fields | lists)
+
+
+def task_number() -> int:
+    """Which of the job's tasks this is; there is one on each machine."""
+    return int(os.environ.get("SLURM_PROCID", "0"))
+
+
+@dataclass(frozen=True)
+class MachinesMeeting:
+    """How the tasks of one start of a job meet: by the file ``path``, which the first one writes."""
+
+    path: Path
+    nodes: int
+
+    def command(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """What this machine's task runs of the worker's ``command``."""
+        return command if self.nodes == 1 else on_machine(command, task_number(), self.nodes, self.path)
+
+    def call_off(self) -> None:
+        """The first machine trains nothing (any more): tell those that still wait for its word."""
+        if self.nodes > 1 and not self.path.exists():
+            self.path.parent.mkdir(exist_ok=True)
+            write_json(self.path, {"called_off": True})

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -270,12 +269,3 @@ def _scancel(*arguments: str) -> str | None:
             raise TryLaterError(f"SLURM does not answer: {problem}") from None
         return str(problem) if DENIED.search(str(problem)) else None
     return None
-
-
-def jobs_of_this_user() -> Counter[tuple[str, str]]:
-    """How many jobs of this user wait or run, by account and by quality of service.
-
-    Raises :class:`SlurmCommandError`.
-    """
-    rows = table(call("squeue", "--me", "--noheader", "--array", "--format=%a|%q"), 2)
-    return Counter(pair for account, qos in rows for pair in (("account", account), ("qos", qos)))

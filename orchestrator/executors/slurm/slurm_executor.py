@@ -6,20 +6,19 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Site
-from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.job import LOG
 from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
+from scalevec.orchestrator.executors.slurm.limits import QueueRoom, largest_array, most_submitted
 from scalevec.orchestrator.executors.slurm.queue import JobRow
-from scalevec.orchestrator.executors.slurm.room import QueueRoom
-from scalevec.orchestrator.executors.slurm.silence import Silence
 from scalevec.orchestrator.executors.slurm.submission import (
     SUBMISSIONS,
     QueuedTrial,
@@ -75,19 +74,18 @@ class SlurmExecutor:
         return self._settings.get("ClusterName", "")
 
     @cached_property
-    def _limits(self) -> tuple[int, int]:
-        """Jobs in the queue, and tasks in one array; asked for before the first submission."""
-        most_jobs = slurm_limits.most_submitted(self._settings, self.site.profile, self._limits_of_user)
-        return most_jobs, min(slurm_limits.largest_array(self._settings), most_jobs)
-
-    @cached_property
-    def _limits_of_user(self) -> list[slurm_limits.SubmitLimit]:
-        kept = slurm_limits.kept_in(self.site.private, self.cluster)
-        return slurm_limits.limits_of_user(self.site.profile, kept)
-
-    @cached_property
     def _room(self) -> QueueRoom:
-        return QueueRoom(self._limits_of_user, self.site.profile.poll_s)
+        return QueueRoom(most_submitted(self._settings, self.site.profile))
+
+    @property
+    def _jobs(self) -> set[str]:
+        return {trial.job for trial in self._trials.values()}
+
+    @property
+    def _trials_per_job(self) -> int:
+        """Where jobs are filled by estimates, the next ones are as full as those that are sent."""
+        filled = math.ceil(len(self._trials) / len(self._jobs)) if self._trials else 1
+        return max(filled, self.site.profile.bundle_size(()))
 
     @property
     def free_slots(self) -> int:
@@ -95,13 +93,8 @@ class SlurmExecutor:
 
         With no job of its own in the queue it is one job at least: SLURM says why it does not take that.
         """
-        jobs = {trial.job for trial in self._trials.values()}
-        free, room = self._limits[0] - len(jobs), self._room.jobs
-        if room is not None:
-            free = min(free, room)
-        # Where jobs are filled by estimates, the next ones are as full as those that are sent.
-        filled = math.ceil(len(self._trials) / len(jobs)) if jobs else 1
-        return max(0 if jobs else 1, free) * max(filled, self.site.profile.bundle_size(()))
+        in_queue = len(self._jobs)
+        return max(0 if in_queue else 1, self._room.free(in_queue)) * self._trials_per_job
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.
@@ -111,13 +104,14 @@ class SlurmExecutor:
         """
         before = len(self._trials)
         try:
-            sent = self._submitter.submit(jobs, self._limits[1])
+            sent = self._submitter.submit(jobs, min(largest_array(self._settings), self._room.most))
         except TryLaterError as refusal:
             self.watch(refusal.sent.values())
-            self._room.refused(len(jobs) - (len(self._trials) - before))
+            if slurm_queue.FULL.search(str(refusal)):
+                left = len(jobs) - (len(self._trials) - before)
+                self._room.refused(math.ceil(left / self._trials_per_job), len(self._jobs))
             raise
         self._trials |= {trial.number: trial for trial in sent}
-        self._room.accepted(len({trial.job for trial in sent}))
         self._changed = time.monotonic()
         self._next_look = min(self._next_look, self._changed + self._until_next_look(self._changed))
         numbers = {trial.directory: trial.number for trial in sent}
@@ -185,9 +179,8 @@ class SlurmExecutor:
 
     def _look(self) -> list[Ended]:
         """One question to the queue for all jobs, one to the accounting for those that it has forgotten."""
-        jobs = {trial.job for trial in self._trials.values()}
         asked_at = time.monotonic()
-        rows = slurm_queue.queued(jobs)
+        rows = slurm_queue.queued(self._jobs)
         self._silence.heard(asked_at=asked_at, answered=rows is not None)
         if rows is None:
             return []
@@ -315,7 +308,7 @@ class SlurmExecutor:
     def stop(self, *, hard: bool = False) -> None:
         """Cancel all its jobs; with ``hard`` without a checkpoint."""
         if hard:
-            slurm_queue.end({trial.job for trial in self._trials.values()}, hard=True)
+            slurm_queue.end(self._jobs, hard=True)
             self._next_look = 0.0
         else:
             self.cancel(set(self._trials))
@@ -333,3 +326,38 @@ def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:
         str(record["node"]),
         str(record.get("message", "")),
     )
+
+
+TOLD_AFTER_S = 60.0
+"""A shorter silence is no news: a controller that is started again takes as long."""
+
+
+@dataclass
+class Silence:
+    """From the first question that had no answer to the next that has one."""
+
+    news: list[str] = field(default_factory=list)
+    """What has not been told yet."""
+    _since: float | None = None
+    _told: bool = False
+
+    def heard(self, *, asked_at: float, answered: bool) -> None:
+        """Take in whether a question had an answer; ``asked_at`` is by the clock ``time.monotonic``."""
+        if answered:
+            if self._told:
+                self.news.append(
+                    f"SLURM answers again, after {_minutes(asked_at - (self._since or asked_at))}"
+                )
+            self._since, self._told = None, False
+            return
+        self._since = asked_at if self._since is None else self._since
+        lasts_s = time.monotonic() - self._since
+        if not self._told and lasts_s >= TOLD_AFTER_S:
+            self._told = True
+            self.news.append(
+                f"SLURM has not answered for {_minutes(lasts_s)}; its jobs are left alone meanwhile"
+            )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(1, round(seconds / 60))} min"

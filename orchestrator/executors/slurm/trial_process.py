@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers
-from scalevec.orchestrator.executors.worker_process import start_bound
+from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, start_bound
 from scalevec.results.claims import process_lives
 from scalevec.results.opening import open_log
 

@@ -40,7 +40,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
 TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
-CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
+_CHART = re.compile(r"(?P<run>.+) - .+")
 _LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
 _WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
 _STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
@@ -74,20 +74,14 @@ class Findings:
             raise DataError("\n".join(lines))
 
 
-def chart_series(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """The run and the metric of each column of a chart that W&B exported, without its bounds."""
-    charts = [(str(name), CHART.fullmatch(str(name))) for name in rows]
-    return {name: (chart["run"], chart["metric"]) for name, chart in charts if chart and not chart["bound"]}
-
-
 def refuse_charts(rows: pd.DataFrame) -> None:
     """Raise :class:`DataError` where ``rows`` are a chart that W&B exported: steps, with columns per run."""
-    series = chart_series(rows)
-    if any(f"{name}__MIN" in rows for name in series):
-        runs = shortened(sorted({run for run, _ in series.values()}))
+    charts = [chart for name in rows if (chart := _CHART.fullmatch(str(name)))]
+    if any(f"{chart[0]}__MIN" in rows for chart in charts):
+        runs = shortened(sorted({chart["run"] for chart in charts}))
         raise DataError(
             f"a chart that W&B exported, with columns per run ({runs}) and no row per run: export the table "
-            "of runs, and give the chart to import beside it as --history"
+            "of runs"
         )
 
 

@@ -19,7 +19,7 @@ from scalevec.analysis.data.read import (
 from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
-from scalevec.orchestrator.sources.imports import mlflow_store, tracker_files
+from scalevec.orchestrator.sources.imports import trackers
 from scalevec.orchestrator.sources.imports.column_names import PATTERNS, TEXTS, plain_name
 
 STANDARD_INPUT = "-"
@@ -36,28 +36,21 @@ class GivenTable:
     rows: pd.DataFrame
 
 
-def is_tracker(source: str) -> bool:
-    """Whether ``source`` is a tracker's folder or database, which has histories too."""
-    return Path(source).is_dir() or Path(source).suffix.lower() == DATABASE
-
-
-def read_given(source: str, *, history: bool = False) -> GivenTable:
+def read_given(source: str) -> GivenTable:
     """Read ``source``: a file, a folder of MLflow or TensorBoard, standard input for ``-``.
 
-    With ``history`` a tracker gives what its runs measured, a row per value, not a row per run. Raises
-    :class:`DataError`.
+    Raises :class:`DataError`.
     """
     path = Path(source)
     if source == STANDARD_INPUT:
         source, text = "standard input", sys.stdin.read(LARGEST_FILE_BYTES + 1)
         rows = rows_of_text(source, text, ".jsonl" if text.lstrip().startswith("{") else ".csv")
-    elif path.is_dir() and tracker_files.event_files(path):
-        rows = table_of((tracker_files.history_in_events if history else tracker_files.runs_in_events)(path))
+    elif path.is_dir() and trackers.event_files(path):
+        rows = table_of(trackers.runs_in_events(path))
     elif path.is_dir():
-        rows = table_of((mlflow_store.history_in_folder if history else mlflow_store.runs_in_folder)(path))
+        rows = table_of(trackers.runs_in_folder(path))
     elif path.is_file() and kind_of(path)[0] == DATABASE:
-        in_database = mlflow_store.history_in_database if history else mlflow_store.runs_in_database
-        rows = table_of(in_database(path))
+        rows = table_of(trackers.runs_in_database(path))
     else:
         rows = rows_of_file(path)
     refuse_twins(rows)

@@ -20,8 +20,12 @@ from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks
 from scalevec.orchestrator.worker.trainers.foreign_attempt import FIELDS, ForeignAttempt
 from scalevec.orchestrator.worker.trainers.guarded_command import GuardedCommand
 from scalevec.orchestrator.worker.trainers.kept_source import from_source, module_variables
-from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
-from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
+from scalevec.orchestrator.worker.trainers.metric_rows import (
+    LinePattern,
+    LossNotFiniteError,
+    MetricRows,
+    MetricsFile,
+)
 
 POLL_S = 0.2
 OWNER_S = 5.0

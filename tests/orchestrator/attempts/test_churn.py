@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.orchestrator.attempts.churn import little_progress
+from scalevec.orchestrator.attempts.retry_policy import little_progress
 
 
 def stops(*steps: int, cause: str = "timeout") -> list[dict]:

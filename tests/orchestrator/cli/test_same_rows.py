@@ -208,12 +208,8 @@ CHART = """\
 """
 
 
-def test_a_chart_with_steps_is_a_history_and_no_table_of_runs(tmp_path, command):
+def test_a_chart_with_steps_is_no_table_of_runs(tmp_path, command):
     (tmp_path / "chart.csv").write_text(CHART)
-    (tmp_path / "runs.csv").write_text("Name,val/loss,params,tokens,_step\nr,3.2,1e6,2e7,10\n")
-    taken = command("import", "runs.csv", "--sweep", "s", "--history", "chart.csv", "--map", "loss=val/loss")
-    assert taken.code == 0, taken.err
-    assert "s: 1 run, 1 with a curve" in taken.out
     for verb in ("import", "compare"):
         refused = command(verb, "chart.csv")
         assert refused.code == 2

@@ -42,7 +42,6 @@ def status_of(*cells, **changes) -> dict:
         "failed": [],
         "chosen": [],
         "queue": {"jobs": {}, "removed": [], "controller": None, "unknown": None},
-        "seeds_without_effect": None,
         "problems": {},
         "owned": True,
         "seconds_since_sign_of_life": 4.2,
@@ -144,15 +143,6 @@ def test_whatever_the_sweep_the_screen_is_not_left(width, height, names):
     lines = lines_of(status, width, height)
     assert len(lines) <= height
     assert max(map(cell_len, lines)) <= width
-
-
-def test_where_lines_are_short_rows_in_which_something_happens_stay():
-    cells = [cell(f"rung-{number}", "none", completed=2, loss=4.0) for number in range(30)]
-    cells[20] = cell("rung-20", "none", running=1, completed=1, loss=3.9)
-    shown = lines_of(status_of(*cells, failed=[failure(0)]), 80, 20)
-    assert any(line.startswith("rung-20 ") for line in shown)
-    assert any("more rows" in line for line in shown)
-    assert "RuntimeError: boom (the same error twice)" in " ".join(" ".join(shown).split())
 
 
 def test_arms_that_do_not_fit_beside_the_others_follow_below():

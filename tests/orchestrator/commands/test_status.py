@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.store_contract import set_version
-from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
+from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import status as looking
 from scalevec.orchestrator.commands.look.collect import collect
@@ -69,20 +69,6 @@ def test_status_looks_at_running_trials_themselves(runs_dir):
     )
     claim.release()
     assert not status(runs_dir)[0]["running"][0]["worker_alive"]
-
-
-@pytest.mark.parametrize(("losses", "is_said"), [((3.25, 3.25), True), ((3.25, 3.25000001), False)])
-def test_seeds_of_a_trainer_that_change_nothing_are_said_once(runs_dir, losses, is_said):
-    members = [member_of(arm, seed, fields={"width": 8}) for arm in ARMS for seed in range(3)]
-    record_sweep(runs_dir, "small", members)
-    for arm in ARMS:
-        directory = directory_of(runs_dir, arm, 1)
-        directory.write_result(RESULT | {"loss": losses[1]})
-        directory.append_event("completed")
-    text = "baseline, none: the seed has no effect"
-    assert looking.status(None, runs_dir).text.count(text) == is_said
-    [record] = status(runs_dir)
-    assert bool(record["seeds_without_effect"]) is is_said
 
 
 def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from faulty_simulation import FaultySimulation
 from scalevec.orchestrator.commands.run.cancel import cancel
 from scalevec.orchestrator.commands.run.retry import retry
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from simulations import SWEEP, Simulated, simulated
@@ -57,7 +57,7 @@ def test_run_counts_it_as_failed_and_trains_the_others(runs, name):
 
 
 def test_a_trial_that_becomes_unreadable_while_it_runs_is_given_up_alone(runs, monkeypatch):
-    real, spoiled = SimulateExecutor._end, []
+    real, spoiled = FaultySimulation._end, []
 
     def end(executor, number):
         ended = real(executor, number)
@@ -66,7 +66,7 @@ def test_a_trial_that_becomes_unreadable_while_it_runs_is_given_up_alone(runs, m
             spoiled[0].result_path.unlink(missing_ok=True)
         return ended
 
-    monkeypatch.setattr(SimulateExecutor, "_end", end)
+    monkeypatch.setattr(FaultySimulation, "_end", end)
     run = simulated(runs, slots=1)
     assert set(run.outcome.failed) == {spoiled[0].trial_id}
     assert len(run.results()) == 7

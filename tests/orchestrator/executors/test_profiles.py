@@ -73,7 +73,6 @@ def test_the_users_own_profile_stands_before_one_beside_the_sweep(folder):
         "launcher: [sh, -c, evil]",
         "setup: [evil]",
         "notify: {command: [evil]}",
-        "notify: {webhook: 'https://evil.example'}",
         "flags: {container: evil}",
         "address: evil.example:6379",
         "log: [wandb]",
@@ -87,7 +86,7 @@ def test_what_of_a_profile_beside_a_sweep_becomes_a_command_is_asked_about_befor
         load_profile("site", folder)
     shown = capsys.readouterr().err
     assert "partition" not in shown
-    assert ("evil" in shown) is ("webhook" not in text and "log" not in text)
+    assert ("evil" in shown) is ("log" not in text)
     assert load_profile("site", folder, trust=None).partition == "cpu"
     assert load_profile("site", folder, trust=Trust(given=True)).trusted
     load_profile("site", folder)

@@ -31,7 +31,7 @@ def run_with(tmp_path: Path):
     def run(profile: Profile, where: str | None = None, **sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
         return SweepRun(
-            sweep, tmp_path / "runs", Silent(1), nominal_corpus(sweep), where=where, profile=profile
+            sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep), where=where, profile=profile
         )
 
     return run
@@ -72,14 +72,19 @@ def test_the_smaller_budget_refuses_what_the_profile_asks_for(run_with, of_sweep
     limit = {} if of_sweep is None else {"max_gpu_hours": of_sweep}
     run = run_with(Profile(gpus=1, max_gpu_hours=of_profile), **limit)
     with pytest.raises(InvalidInputError, match="max_gpu_hours is 1e-07; what is left needs about"):
-        require_budget(run)
+        refused_by(require_budget, run)
 
 
 def test_a_budget_of_just_what_is_left_is_enough(run_with):
     hours = gpu_hours(planned(run_with(Profile(gpus=1))))
-    require_budget(run_with(Profile(gpus=1, max_gpu_hours=hours)))
+    refused_by(require_budget, run_with(Profile(gpus=1, max_gpu_hours=hours)))
     with pytest.raises(InvalidInputError, match="max_gpu_hours"):
-        require_budget(run_with(Profile(gpus=1, max_gpu_hours=0.999 * hours)))
+        refused_by(require_budget, run_with(Profile(gpus=1, max_gpu_hours=0.999 * hours)))
+
+
+def refused_by(require, run):
+    """What is asked of a run before anything is sent, with its plan."""
+    require(run, planned(run))
 
 
 TUNED_SMALL = {"learning_rate": [0.005, 0.01, 0.02], "rungs": ["small"]}
@@ -100,30 +105,30 @@ def test_space_for_all_that_the_plan_counts_is_looked_for(run_with, free, sectio
     run = run_with(Profile(), **sections)
     needed = sum(row["disk_bytes"] for row in planned(run))
     free(needed)
-    require_space(run)
+    refused_by(require_space, run)
     free(needed - 1)
     with pytest.raises(
         MissingRequirementError, match=r"GB are free, what is left takes about .* GB\. Nothing"
     ):
-        require_space(run)
+        refused_by(require_space, run)
 
 
 def test_rungs_that_where_leaves_out_need_no_space(run_with, free):
     needed = sum(row["disk_bytes"] for row in planned(run_with(Profile())) if row["rung"] == "small")
     run = run_with(Profile(), where="rung == 'small'")
     free(needed)
-    require_space(run)
+    refused_by(require_space, run)
     free(needed - 1)
     with pytest.raises(MissingRequirementError):
-        require_space(run)
+        refused_by(require_space, run)
 
 
 def test_what_is_done_needs_no_space(run_with, free, tmp_path):
     free(0)
     with pytest.raises(MissingRequirementError):
-        require_space(run_with(Profile()))
+        refused_by(require_space, run_with(Profile()))
     simulated(tmp_path / "runs")
-    require_space(run_with(Profile()))
+    refused_by(require_space, run_with(Profile()))
 
 
 def test_the_plan_says_what_the_profile_asks_for(run_with):

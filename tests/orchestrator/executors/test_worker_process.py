@@ -5,7 +5,7 @@ import os
 import pytest
 
 from scalevec.model.train.step import keep_compiled_in
-from scalevec.orchestrator.executors.worker_process import worker_environment
+from scalevec.orchestrator.executors.forked_workers import worker_environment
 
 
 def test_segments_of_gpu_memory_grow(monkeypatch):

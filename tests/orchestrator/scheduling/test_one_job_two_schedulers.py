@@ -105,7 +105,7 @@ class Watcher:
 
     def __init__(self, cluster: Cluster, runs_dir: Path, task: Task) -> None:
         self.queue = Queue(cluster)
-        self.scheduler = Scheduler(runs_dir, self.queue, Silent(1))
+        self.scheduler = Scheduler(runs_dir, self.queue, Silent())
         self.outcome: Outcome | None = None
         self.thread = threading.Thread(target=self._run, args=(task,))
         self.thread.start()
@@ -129,7 +129,7 @@ def wait_until(condition) -> None:
 @pytest.fixture
 def task(tmp_path) -> Task:
     sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
-    run = SweepRun(sweep, tmp_path, Silent(1), nominal_corpus(sweep))
+    run = SweepRun(sweep, tmp_path, Silent(), nominal_corpus(sweep))
     return run.task(run.members()[0])
 
 
@@ -208,7 +208,7 @@ def test_an_end_of_which_two_speak_at_once_is_one_fault():
 
 def test_what_somebody_else_gave_up_is_not_started(tmp_path, cluster, task, directory):
     """It was somebody else's when the scheduler began, and their last attempt failed since."""
-    scheduler = Scheduler(tmp_path, Queue(cluster), Silent(1))
+    scheduler = Scheduler(tmp_path, Queue(cluster), Silent())
     scheduler._begin(task)
     directory.append_event("failed", cause="node_failure")
     assert scheduler._ready(task) is None

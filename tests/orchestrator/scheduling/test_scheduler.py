@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from faulty_simulation import FaultySimulation
 from scalevec.model.train import checkpoint_path
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
-from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.orchestrator.scheduling import scheduler as scheduling
-from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.scheduling.sending import Patience
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from simulations import simulated
 
 
-class Slow(SimulateExecutor):
+class Slow(FaultySimulation):
     """Ends nothing while its trials are called off, and keeps what it was asked to cancel."""
 
     def __init__(self, site):
@@ -41,11 +41,11 @@ class Slow(SimulateExecutor):
 def slow(monkeypatch):
     built = []
 
-    def make(site):
+    def make(site, _faults):
         built.append(Slow(site))
         return built[-1]
 
-    monkeypatch.setattr("simulations.SimulateExecutor", make)
+    monkeypatch.setattr("simulations.FaultySimulation", make)
     monkeypatch.setattr(scheduling, "CANCEL_POLL_S", 0.0)
     return built
 
@@ -71,12 +71,12 @@ def test_what_a_worker_killed_after_its_result_left_is_pruned_by_the_next_run(ke
 def test_arms_take_turns_among_trials_of_like_length_the_longest_first(monkeypatch, tmp_path):
     sent = []
 
-    class Noting(SimulateExecutor):
+    class Noting(FaultySimulation):
         def submit(self, jobs):
             sent.extend((job.rung, job.label.split("seed ")[1][0], job.arm) for job in jobs)
             return super().submit(jobs)
 
-    monkeypatch.setattr("simulations.SimulateExecutor", Noting)
+    monkeypatch.setattr("simulations.FaultySimulation", Noting)
     simulated(tmp_path, slots=1)
     order = [(seed, arm) for seed in "01" for arm in ("baseline", "unified")]
     assert sent == [(rung, *item) for rung in ("large", "small") for item in order]
@@ -112,7 +112,7 @@ def test_nothing_is_sent_once_the_sweep_is_cancelled(tmp_path, monkeypatch):
     assert not actual.results()
 
 
-class Full(SimulateExecutor):
+class Full(FaultySimulation):
     """Takes nothing at first, then one job of each call, then all."""
 
     calls = 0
@@ -128,12 +128,12 @@ class Full(SimulateExecutor):
 
 
 def test_a_refusal_that_passes_is_waited_out_and_what_was_taken_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("simulations.SimulateExecutor", Full)
+    monkeypatch.setattr("simulations.FaultySimulation", Full)
     monkeypatch.setattr(scheduling, "Patience", partial(Patience, first_s=0.01))
     assert len(simulated(tmp_path).results()) == 8
 
 
-class Elsewhere(SimulateExecutor):
+class Elsewhere(FaultySimulation):
     """Of its jobs, in order, the ``unready`` come to a machine that is not ready, and end as ``end``."""
 
     unready: Collection[int] = range(8)
@@ -177,11 +177,11 @@ def elsewhere(monkeypatch):
     def change(**given):
         kind = type("Changed", (Elsewhere,), given)
 
-        def make(site):
+        def make(site, _faults):
             built.append(kind(site))
             return built[-1]
 
-        monkeypatch.setattr("simulations.SimulateExecutor", make)
+        monkeypatch.setattr("simulations.FaultySimulation", make)
         return built
 
     return change
@@ -212,7 +212,7 @@ def test_what_was_never_begun_is_sent_again_once_the_machine_is_ready(elsewhere,
     elsewhere()
     with pytest.raises(MissingRequirementError):
         simulated(tmp_path / "runs")
-    monkeypatch.setattr("simulations.SimulateExecutor", SimulateExecutor)
+    monkeypatch.setattr("simulations.FaultySimulation", FaultySimulation)
     assert len(simulated(tmp_path / "runs").results()) == 8
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+import faulty_simulation
+from faulty_simulation import Attempt, FaultySimulation
 from scalevec import sweeps
 from scalevec.analysis import compare, fit
 from scalevec.model.accounting import flops_per_token
@@ -15,9 +17,7 @@ from scalevec.model.data.corpus import open_corpus
 from scalevec.model.identity import branch_step, trial_from_fields, trial_id, trunk_id
 from scalevec.model.train import checkpoint_steps
 from scalevec.model.train.loop import train
-from scalevec.orchestrator.executors.simulate import simulate_executor as simulate
-from scalevec.orchestrator.executors.simulate.planted_law import Attempt, nominal_corpus
-from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling.trunk_book import is_needed
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.orchestrator.sweep.plan_text import plan_text
@@ -40,7 +40,7 @@ ONE_TRUNK = {"arms": {"baseline": {"scale_vectors": "baseline"}}, "seeds": [0]}
 
 def sweep_run(runs_dir: Path, **sections: Any) -> SweepRun:
     text = yaml.safe_dump(SWEEP | WSD | sections, sort_keys=False)
-    return SweepRun(sweeps.loads(text), runs_dir, Silent(8), nominal_corpus(sweeps.loads(text)))
+    return SweepRun(sweeps.loads(text), runs_dir, Silent(), nominal_corpus(sweeps.loads(text)))
 
 
 def first_starts(done) -> list[tuple[Any, int, float, str | None]]:
@@ -215,14 +215,14 @@ def test_a_trial_that_is_given_up_needs_no_trunk(state, stays, tmp_path):
 def strike(monkeypatch, tmp_path):
     """Lets a fault strike the longest trial of ``ONE_TRUNK`` in some attempts, after a part of its work."""
     longest = sweep_run(tmp_path / "looked at", **ONE_TRUNK).members()[-1].trial
-    drawn = simulate.draw_attempt
+    drawn = faulty_simulation.draw_attempt
 
     def with_fault(fault: str, part: float, attempts: range) -> str:
         def draw(section: Any, name: str, number: int, avoid: Any) -> Attempt:
             strikes = name == trial_id(longest) and number in attempts
             return replace(drawn(section, name, number, avoid), fault=fault if strikes else None, part=part)
 
-        monkeypatch.setattr(simulate, "draw_attempt", draw)
+        monkeypatch.setattr(faulty_simulation, "draw_attempt", draw)
         return trial_id(longest)
 
     return with_fault
@@ -259,17 +259,17 @@ def test_faults_change_no_result(tmp_path):
 
 
 def test_a_sweep_that_was_stopped_goes_on_from_the_states_that_are_kept(monkeypatch, tmp_path):
-    wait = SimulateExecutor.wait
+    wait = FaultySimulation.wait
 
     def interrupted(self, timeout_s):
         if not (ended := wait(self, timeout_s)):
             raise KeyboardInterrupt
         return ended
 
-    monkeypatch.setattr(SimulateExecutor, "wait", interrupted)
+    monkeypatch.setattr(FaultySimulation, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         simulated(tmp_path, **WSD | ONE_TRUNK)
-    monkeypatch.setattr(SimulateExecutor, "wait", wait)
+    monkeypatch.setattr(FaultySimulation, "wait", wait)
     run = sweep_run(tmp_path, **ONE_TRUNK)
     short = run.members()[0].trial
     assert checkpoint_steps(trunk_path(tmp_path, str(trunk_id(short)))) == [branch_step(short)]

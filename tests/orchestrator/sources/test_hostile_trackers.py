@@ -11,12 +11,8 @@ import pytest
 from mlflow_runs import mlflow_database, mlflow_folder
 from scalevec.analysis.data.read import MOST_COLUMNS, table_of
 from scalevec.analysis.errors import DataError
-from scalevec.orchestrator.sources.imports import mlflow_store
+from scalevec.orchestrator.sources.imports import trackers
 from scalevec.orchestrator.sources.imports.given_tables import read_given
-
-
-def read_history(source: str):
-    return read_given(source, history=True)
 
 
 @pytest.fixture
@@ -30,10 +26,10 @@ def private(tmp_path) -> Path:
     return tmp_path / "private"
 
 
-def assert_refused(source: Path, message: str, read=read_given) -> None:
+def assert_refused(source: Path, message: str) -> None:
     began = time.monotonic()
     with pytest.raises(DataError, match=message):
-        read(str(source))
+        read_given(str(source))
     assert time.monotonic() - began < 10
 
 
@@ -107,7 +103,7 @@ def test_a_parameter_that_is_no_text_is_named(folder):
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS run_uuid, x AS key"
 
 
-@pytest.mark.parametrize("table", ["params", "latest_metrics", "runs", "metrics"])
+@pytest.mark.parametrize("table", ["params", "latest_metrics", "runs"])
 @pytest.mark.parametrize("how", [f"VIEW {{}} AS {ENDLESS} FROM n", "VIRTUAL TABLE {} USING fts4(run_uuid)"])
 def test_a_view_or_a_virtual_table_in_place_of_a_table_is_refused(tmp_path, table, how):
     path = mlflow_database(tmp_path / "mlflow.db")
@@ -115,7 +111,7 @@ def test_a_view_or_a_virtual_table_in_place_of_a_table_is_refused(tmp_path, tabl
         database.execute(f"DROP TABLE IF EXISTS {table}")
         database.execute(f"CREATE {how.format(table)}")
         database.commit()
-    assert_refused(path, f"has no table {table}", read_history if table == "metrics" else read_given)
+    assert_refused(path, f"has no table {table}")
 
 
 def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
@@ -128,7 +124,7 @@ def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
             "SELECT x, x FROM n"
         )
         database.commit()
-    monkeypatch.setattr(mlflow_store, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(trackers, "PATIENCE_S", 0.0)
     assert_refused(path, "takes too long: interrupted")
 
 
@@ -139,7 +135,7 @@ def test_cells_that_are_computed_do_not_fill_the_memory(tmp_path, monkeypatch):
         database.execute("CREATE TABLE params (run_uuid, key, value AS (hex(zeroblob(30000))))")
         database.execute("INSERT INTO params VALUES ('aa', 'x'), ('aa', 'y'), ('aa', 'z')")
         database.commit()
-    monkeypatch.setattr(mlflow_store, "LARGEST_FILE_BYTES", 100_000)
+    monkeypatch.setattr(trackers, "LARGEST_FILE_BYTES", 100_000)
     assert_refused(path, "a larger table than is read, 2000000 rows and 100000 bytes")
 
 
@@ -177,8 +173,7 @@ def test_an_event_file_that_is_none_is_named_and_not_opened(tmp_path, private, k
         os.mkfifo(path)
     else:
         path.symlink_to(private)
-    for read in (read_given, read_history):
-        assert_refused(tmp_path / "logs", "tfevents.1 is no regular file", read)
+    assert_refused(tmp_path / "logs", "tfevents.1 is no regular file")
 
 
 def test_a_table_of_columns_without_end_is_refused():

@@ -28,18 +28,10 @@ TABLES = {
 WANDB = "method: grid\nmetric: {name: loss}\nparameters:\n  lr: {values: [1, 2]}\n"
 SCRIPT = "scalevec init --from own-trainer"
 OTHERS = {
-    "scan.yaml": (WANDB, "a W&B sweep", SCRIPT),
-    "scan.txt": (WANDB, "a W&B sweep", SCRIPT),
-    "hydra.yaml": ("defaults:\n  - _self_\nlr: 1\n", "a Hydra configuration", SCRIPT),
-    "cluster.yaml": (
-        "cluster_name: x\nprovider: {type: aws}\n",
-        "a configuration of a Ray cluster",
-        "profile",
-    ),
+    "scan.yaml": (WANDB, "with the keys method, metric, parameters, and no sweep file", SCRIPT[:13]),
+    "scan.txt": (WANDB, "with the keys method, metric, parameters, and no sweep file", SCRIPT[:13]),
     "tune.yml": ("ppo:\n  run: PPO\n  stop: {a: 1}\n", "with the keys ppo, and no sweep file", SCRIPT[:13]),
-    "study.yaml": ("study_name: x\ndirection: minimize\n", "a study of Optuna", SCRIPT),
     "snake.yaml": ("samples: {A: a.fq}\n", "with the keys samples, and no sweep file", SCRIPT[:13]),
-    "det.yaml": ("name: x\nentrypoint: a:b\nsearcher: {name: grid}\n", "an experiment of Determined", SCRIPT),
     "run.ipynb": (json.dumps({"cells": [], "nbformat": 4}), "a notebook", ".parquet"),
     "rows.json": (json.dumps([{"arm": "a"}]), "a JSON file", "one object on each line"),
     "one.json": (json.dumps({"loss": 3.5}, indent=2), "a JSON file", "one object on each line"),

@@ -1,7 +1,6 @@
 """Runs as MLflow and TensorBoard keep them."""
 
 import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -70,32 +69,3 @@ def test_event_files_give_the_last_value_of_each_scalar_and_the_hyperparameters(
 def test_a_folder_of_neither_has_no_runs(tmp_path):
     with pytest.raises(DataError, match="has no rows or runs"):
         read_given(str(tmp_path))
-
-
-def test_a_folder_of_mlflow_has_the_history_of_its_runs(tmp_path):
-    folder = mlflow_folder(tmp_path, {"aa": ("1 3.5 50", "2 3.1 100")})
-    rows = read_given(str(folder), history=True).rows
-    assert rows.loc[rows["val/loss"].notna(), ["run_id", "_step", "val/loss"]].to_numpy().tolist() == [
-        ["aa", 50, 3.5],
-        ["aa", 100, 3.1],
-    ]
-
-
-def test_a_database_of_mlflow_has_the_history_of_its_runs(tmp_path):
-    path = mlflow_database(tmp_path / "mlflow.db")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE metrics (run_uuid, key, value, timestamp, step, is_nan)")
-        database.execute("INSERT INTO metrics VALUES ('aa', 'train_loss', 3.5, 1, 50, 0)")
-        database.commit()
-    assert read_given(str(path), history=True).rows.to_numpy().tolist() == [["aa", 50, 3.5]]
-
-
-def test_event_files_have_every_scalar(tmp_path):
-    pytest.importorskip("tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(tmp_path / "muon/0")) as writer:
-        for step in range(3):
-            writer.add_scalar("train/loss", 3.5 - step / 4, step * 100)
-    rows = read_given(str(tmp_path), history=True).rows
-    assert rows.to_numpy().tolist() == [["muon/0", 0, 3.5], ["muon/0", 100, 3.25], ["muon/0", 200, 3.0]]

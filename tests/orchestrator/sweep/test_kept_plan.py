@@ -54,7 +54,7 @@ def test_looks_that_are_declared_after_the_first_result_are_refused(tmp_path):
 def retuned(runs_dir, **sections):
     """The same sweep with rates that are chosen again, as it stands before anything is trained."""
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | TUNED | sections, sort_keys=False))
-    return SweepRun(sweep, runs_dir, Silent(1), nominal_corpus(sweep), retune=True)
+    return SweepRun(sweep, runs_dir, Silent(), nominal_corpus(sweep), retune=True)
 
 
 def test_choosing_rates_again_forgets_no_result(tmp_path):

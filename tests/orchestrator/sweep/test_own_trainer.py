@@ -15,6 +15,7 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sweep.foreign_plan import foreign_lines
+from scalevec.orchestrator.sweep.planning import planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import Silent
 
@@ -124,16 +125,16 @@ def test_a_plan_says_where_rates_are_chosen_on_the_text_that_is_compared(folder,
 @pytest.mark.parametrize("profile", [Profile(), Profile(rungs={"s": RungProfile(time=30)})])
 def test_a_queue_has_to_be_told_how_long_a_trial_takes(folder, profile):
     with pytest.raises(InvalidInputError, match=r"time: 30 in the profile. Nothing was sent"):
-        require_times(run_of(folder, profile))
+        require_times(run := run_of(folder, profile), planned(run))
 
 
 def test_the_profiles_time_limit_is_enough_for_a_queue(folder):
-    require_times(run_of(folder, Profile(time=30)))
+    require_times(run := run_of(folder, Profile(time=30)), planned(run))
 
 
 def run_of(folder: Path, profile: Profile) -> SweepRun:
     sweep = sweeps.load(folder / "mine.yaml")
-    return SweepRun(sweep, folder / "runs", Silent(1), nominal_corpus(sweep), profile=profile)
+    return SweepRun(sweep, folder / "runs", Silent(), nominal_corpus(sweep), profile=profile)
 
 
 @pytest.mark.slow

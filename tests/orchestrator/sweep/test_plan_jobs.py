@@ -25,7 +25,7 @@ from simulations import SWEEP, Silent
 def run_with(tmp_path):
     def run(profile: Profile, **sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Silent(1), nominal_corpus(sweep), profile=profile)
+        return SweepRun(sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep), profile=profile)
 
     return run
 

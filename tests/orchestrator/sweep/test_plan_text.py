@@ -21,7 +21,7 @@ SECTIONS = {
 @pytest.fixture
 def run(tmp_path) -> SweepRun:
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS, sort_keys=False))
-    return SweepRun(sweep, tmp_path / "runs", Progress(1), nominal_corpus(sweep))
+    return SweepRun(sweep, tmp_path / "runs", Progress(), nominal_corpus(sweep))
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -36,7 +36,7 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def run(**sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Progress(1), nominal_corpus(sweep))
+        return SweepRun(sweep, tmp_path / "runs", Progress(), nominal_corpus(sweep))
 
     return run
 
@@ -172,7 +172,7 @@ def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_pat
         "seeds": [7, 8],
     }
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | {"tune": tune}, sort_keys=False))
-    rows = planned(SweepRun(sweep, tmp_path, Progress(1), nominal_corpus(sweep)))
+    rows = planned(SweepRun(sweep, tmp_path, Progress(), nominal_corpus(sweep)))
     tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
     assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == [
         ("baseline", seed, None) for seed in (7, 8) * 3
@@ -196,7 +196,7 @@ def test_the_grid_of_a_larger_rung_is_planned_before_it_is_predicted(run_of):
 def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
     for kind, amount in (("tokens", 2e6), ("flops", 1e12), ("tokens_per_parameter", 20)):
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | {kind: [amount]}, sort_keys=False))
-        run = SweepRun(sweep, tmp_path, Progress(1), nominal_corpus(sweep))
+        run = SweepRun(sweep, tmp_path, Progress(), nominal_corpus(sweep))
         for member in run.members():
             recorded = member.to_json("0")["tokens_per_parameter"]
             assert recorded == pytest.approx(member.trial.tokens / member.cell.n_params, rel=0.05)

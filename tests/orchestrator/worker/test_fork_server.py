@@ -19,9 +19,8 @@ from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WORKER, Job, ResourceRequest, worker_command
 from scalevec.orchestrator.executors import forked_workers as forks
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.forked_workers import ForkServer, ServerGoneError
+from scalevec.orchestrator.executors.forked_workers import ForkServer, ServerGoneError, worker_environment
 from scalevec.orchestrator.executors.local.local_executor import LocalExecutor
-from scalevec.orchestrator.executors.worker_process import worker_environment
 from scalevec.results.claims import process_lives
 from scalevec.results.run_directory import RunDirectory, trial_ids
 
@@ -239,7 +238,7 @@ def test_forked_workers_outlive_a_server_that_is_closed(server, waiting):
 def test_a_server_ends_when_its_owner_is_killed():
     owner = f"""
 import os
-from scalevec.orchestrator.executors.worker_process import worker_environment
+from scalevec.orchestrator.executors.forked_workers import worker_environment
 from scalevec.orchestrator.executors import forked_workers
 forked_workers.FORK_SERVER = {light_fork_server.COMMAND}
 server = forked_workers.ForkServer(worker_environment())

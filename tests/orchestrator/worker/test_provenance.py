@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalevec.orchestrator.snapshots.start import PARTS
 from scalevec.orchestrator.worker import provenance
 from scalevec.orchestrator.worker.provenance import (
-    OUR_PACKAGES,
     commit_of,
     environment,
-    foreign_package,
     machine,
 )
 from scalevec.orchestrator.worker.trainers.foreign_attempt import ForeignAttempt
@@ -56,7 +55,7 @@ def site_packages(tmp_path_factory) -> Path:
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
     site = repository / ".venv" / "lib" / "site-packages"
-    for name in OUR_PACKAGES:
+    for name in PARTS:
         ignored = shutil.ignore_patterns("__pycache__", "*.yaml")
         shutil.copytree(CHECKOUT / name, site / "scalevec" / name, ignore=ignored)
     shutil.copy(CHECKOUT / "src" / "scalevec" / "__init__.py", site / "scalevec")
@@ -181,26 +180,3 @@ def test_a_gpu_is_recorded_with_its_libraries_where_it_trains(monkeypatch):
     recorded = machine("cuda")
     assert (recorded["gpu"], recorded["cuda"], recorded["cudnn"]) == ("H200", "12.9", 91002)
     assert machine("cpu")["gpu"] is None
-
-
-def test_all_packages_of_one_installation_are_accepted(site_packages):
-    assert foreign_package() is None
-    assert in_the_venv(site_packages, "foreign_package()") is None
-
-
-@pytest.mark.parametrize("name", OUR_PACKAGES)
-def test_a_package_from_elsewhere_is_named_with_what_to_do(monkeypatch, tmp_path, name):
-    found_here = provenance.importlib.util.find_spec
-
-    def find_spec(asked):
-        spec = found_here(asked)
-        if asked == f"scalevec.{name}":
-            spec.origin = str(tmp_path / name / "__init__.py")
-        return spec
-
-    monkeypatch.setattr(provenance.importlib.util, "find_spec", find_spec)
-    monkeypatch.setitem(sys.modules, f"scalevec.{name}", None)
-    monkeypatch.delitem(sys.modules, f"scalevec.{name}")
-    problem = foreign_package()
-    assert f"package scalevec.{name} comes from {tmp_path}" in problem
-    assert "unset PYTHONPATH" in problem

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,15 +11,13 @@ from hypothesis import strategies as st
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.orchestrator.executors.simulate.planted_law import (
-    ATTEMPT_FAULTS,
-    draw_attempt,
     expected_loss,
     normal,
     rate_penalty,
     truth,
     uniform,
 )
-from scalevec.sweeps.sections.simulate import ArmLaw, Faults, PlantedLaw, RateBowl, Simulate
+from scalevec.sweeps.sections.simulate import ArmLaw, PlantedLaw, RateBowl, Simulate
 
 sizes = st.floats(1e4, 1e12)
 
@@ -133,40 +130,3 @@ def test_a_rate_above_the_bound_diverges():
 
 def test_without_a_best_rate_every_rate_is_as_good():
     assert rate_penalty(RateBowl(), 1e6, 1e9) == 0
-
-
-def test_faults_strike_as_often_as_they_are_planted():
-    planted = {"preempted": 0.1, "killed": 0.05, "error": 0.02, "out_of_memory": 0.03, "node_failure": 0.04}
-    simulate = Simulate(faults=Faults(**planted, slow_node=0.2))
-    attempts = [draw_attempt(simulate, f"trial-{number}", 1, ()) for number in range(20_000)]
-    counts = Counter(attempt.fault for attempt in attempts)
-    assert set(planted) == set(ATTEMPT_FAULTS)
-    for name, share in planted.items():
-        assert counts[name] / len(attempts) == pytest.approx(share, rel=0.15)
-    assert sum(attempt.is_slow for attempt in attempts) / len(attempts) == pytest.approx(0.2, rel=0.1)
-
-
-def test_attempts_use_all_nodes_but_those_to_be_avoided():
-    simulate = Simulate(nodes=4)
-    nodes = {draw_attempt(simulate, "trial", number, ("node-001",)).node for number in range(200)}
-    assert nodes == {"node-000", "node-002", "node-003"}
-
-
-def test_where_all_nodes_are_to_be_avoided_any_will_do():
-    assert draw_attempt(Simulate(nodes=1), "trial", 1, ("node-000",)).node == "node-000"
-
-
-def test_every_attempt_on_a_bad_node_ends_with_its_failure():
-    simulate = Simulate(nodes=4, bad_nodes=2)
-    attempts = [draw_attempt(simulate, "trial", number, ()) for number in range(200)]
-    assert {attempt.node for attempt in attempts if attempt.fault == "node_failure"} == {
-        "node-000",
-        "node-001",
-    }
-    assert {attempt.fault for attempt in attempts if attempt.node in ("node-002", "node-003")} == {None}
-
-
-def test_another_attempt_is_another_draw():
-    simulate = Simulate(faults=Faults(killed=0.5))
-    faults = {draw_attempt(simulate, "trial", number, ()).fault for number in range(50)}
-    assert faults == {None, "killed"}

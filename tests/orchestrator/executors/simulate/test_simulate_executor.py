@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Job:
     """A job for the first trial of the sweep, whose run directory is there."""
     sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
     hold_simulations(tmp_path / "runs")
-    run = SweepRun(sweep, tmp_path / "runs", Silent(1), nominal_corpus(sweep))
+    run = SweepRun(sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep))
     task = run.task(run.members()[0])
     directory = run.directory(task.trial)
     directory.create(semantic_fields(task.trial), task.descriptive)
@@ -44,24 +44,17 @@ def executor(tmp_path: Path):
     built.close()
 
 
-def test_a_stop_leaves_a_checkpoint_from_which_the_trial_goes_on(executor, job):
+def test_a_trial_that_was_stopped_begins_again(executor, job):
     (first,) = executor.submit([job])
-    executor.clock_s += 50
     executor.stop()
     (ended,) = executor.wait(0.0)
     assert (ended.number, ended.exit_code) == (first, WorkerExit.STOPPED)
     stopped = RunDirectory(job.directory).events()[-1]
     assert (stopped["state"], stopped["cause"]) == ("pending", "preempted")
     executor.submit([job])
-    assert RunDirectory(job.directory).events()[-1]["step"] == stopped["step"] > 0
-
-
-def test_a_hard_stop_ends_attempts_without_a_word(executor, job):
-    executor.submit([job])
-    executor.stop(hard=True)
     (ended,) = executor.wait(0.0)
-    assert ended.exit_code == -9
-    assert RunDirectory(job.directory).events()[-1]["state"] == "running"
+    assert ended.exit_code == WorkerExit.RESULT
+    assert RunDirectory(job.directory).result()["status"] == "completed"
 
 
 def test_a_cancelled_job_ends_and_frees_its_slot(executor, job):

@@ -9,7 +9,7 @@ from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm import silence, slurm_executor
+from scalevec.orchestrator.executors.slurm import slurm_executor
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.slurm_executor import LOOKS_WITHOUT_RECORD, SlurmExecutor
 from scalevec.orchestrator.executors.slurm.submission import job_name
@@ -94,7 +94,7 @@ def test_a_job_that_the_queue_shows_again_was_only_out_of_sight(executor_on):
 
 
 def test_while_slurm_does_not_answer_nothing_has_ended_and_a_person_is_told(executor_on, monkeypatch):
-    monkeypatch.setattr(silence, "TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr(slurm_executor, "TOLD_AFTER_S", 0.0)
     executor, queue = executor_on(*[NO_ANSWER] * 3, row("RUNNING"))
     while queue.looks < 5:
         assert executor.wait(0.1) == []

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalevec.orchestrator.executors.slurm import silence as module
-from scalevec.orchestrator.executors.slurm.silence import TOLD_AFTER_S, Silence
+from scalevec.orchestrator.executors.slurm import slurm_executor as module
+from scalevec.orchestrator.executors.slurm.slurm_executor import TOLD_AFTER_S, Silence
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
+from scalevec.orchestrator.worker.trainers.metric_rows import LinePattern
 
 COMMON = r"step (?P<step>\d+): train loss (?P<training_loss>[\d.]+), val loss (?P<loss>[\d.]+)"
 
