@@ -37,7 +37,7 @@ def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_pro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", [pytest.param("adamw", marks=pytest.mark.nightly), "muon"])
 def test_a_checkpoint_of_shares_goes_on_in_any_world_and_way(optimizer, corpus, tmp_path):
     trial, kept = small_trial(corpus, optimizer, "bias"), tmp_path / "kept"
     undisturbed = trained(trial, corpus, tmp_path / "alone")
