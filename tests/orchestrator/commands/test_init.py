@@ -19,10 +19,11 @@ NAMES = sorted(SCALES)
 
 @pytest.fixture(autouse=True)
 def _of_this_machine(tmp_path, monkeypatch):
-    """Two cores, no GPU, nothing measured."""
+    """Two cores, no GPU, nothing measured; of the scales, each of which is planned, every fourth."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(sizing, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(sizing, "SCALES", {name: scales[::4] for name, scales in SCALES.items()})
 
 
 @pytest.fixture
@@ -55,6 +56,14 @@ def test_each_template_is_planned_to_end_in_its_time_and_more_time_makes_a_large
     assert f"{summary['trials']} trials, 0 of them done" in plan.stdout
     assert "this design detects a difference" in plan.stdout
     assert summary["next"] == ["scalevec plan my-sweep.yaml", "scalevec run my-sweep.yaml"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_template_is_a_sweep_at_each_of_its_scales(name):
+    content = (TEMPLATES / f"{name}.yaml").read_text(encoding="utf-8")
+    for scale in SCALES[name]:
+        sweep = sweeps.loads(edited(content, sizing._lines_of(scale, [1.0])), look_for_files=False)
+        assert (max(sweep.budgets), len(sweep.seeds)) == (scale.budget, scale.seeds)
 
 
 def test_every_template_is_offered_and_none_else():
