@@ -108,7 +108,10 @@ def test_every_public_function_is_called_here():
     assert sorted(CALLS) == sorted(functions)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name.startswith("write_") else ()) for name in CALLS],
+)
 def test_a_public_function_called_twice_gives_the_same_bytes(name: str, tmp_path: Path):
     # What the others show, draw and write comes from these two.
     for number, table in enumerate(TABLES if name in ("fit", "compare") else TABLES[:1]):

@@ -35,6 +35,7 @@ def timeless(rows):
     return [{name: value for name, value in row.items() if name != "tokens_per_s"} for row in rows]
 
 
+@pytest.mark.slow
 def test_measuring_changes_no_bit_and_a_resumed_run_measures_the_same(trial, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(sharpness, "BATCH_TOKENS", 2 * SEQUENCE)
     plain, measured, resumed = MemoryRecorder(), MemoryRecorder(), MemoryRecorder(stop_after=9)

@@ -19,11 +19,10 @@ NAMES = sorted(SCALES)
 
 @pytest.fixture(autouse=True)
 def _of_this_machine(tmp_path, monkeypatch):
-    """Two cores, no GPU, nothing measured; of the scales, each of which is planned, every fourth."""
+    """Two cores, no GPU, nothing measured."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(sizing, "usable_cpus", lambda: 2)
-    monkeypatch.setattr(sizing, "SCALES", {name: scales[::4] for name, scales in SCALES.items()})
 
 
 @pytest.fixture
@@ -39,7 +38,14 @@ def init(scalevec, tmp_path):
     return write
 
 
-@pytest.mark.parametrize("name", NAMES)
+OF_THE_SAME_SCALES = ("ladder", "optimizer")
+"""As the quickstart: planning them all takes long."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in OF_THE_SAME_SCALES else ()) for name in NAMES],
+)
 def test_each_template_is_planned_to_end_in_its_time_and_more_time_makes_a_larger_sweep(init, scalevec, name):
     seconds = []
     for minutes in (4, 20):
@@ -56,14 +62,6 @@ def test_each_template_is_planned_to_end_in_its_time_and_more_time_makes_a_large
     assert f"{summary['trials']} trials, 0 of them done" in plan.stdout
     assert "this design detects a difference" in plan.stdout
     assert summary["next"] == ["scalevec plan my-sweep.yaml", "scalevec run my-sweep.yaml"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_template_is_a_sweep_at_each_of_its_scales(name):
-    content = (TEMPLATES / f"{name}.yaml").read_text(encoding="utf-8")
-    for scale in SCALES[name]:
-        sweep = sweeps.loads(edited(content, sizing._lines_of(scale, [1.0])), look_for_files=False)
-        assert (max(sweep.budgets), len(sweep.seeds)) == (scale.budget, scale.seeds)
 
 
 def test_every_template_is_offered_and_none_else():
@@ -96,6 +94,7 @@ def test_a_short_text_gets_a_small_sweep_and_a_warning(scalevec, tmp_path):
     assert (sweep["corpus"]["source"], sweep["tokens_per_parameter"]) == ("jsonl", 2)
 
 
+@pytest.mark.slow
 def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch, gpus_of_torch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     gpus_of_torch(2)
