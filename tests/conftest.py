@@ -24,9 +24,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # One for all tests of this process: what is sent is the same code.
 PRIVATE = tempfile.TemporaryDirectory(prefix="scalevec-private-")
 os.environ["SCALEVEC_PRIVATE_DIR"] = PRIVATE.name
-# Models of one size are measured once, not once for each cache folder.
-ESTIMATES = tempfile.TemporaryDirectory(prefix="scalevec-estimates-")
-os.environ["SCALEVEC_ESTIMATES_DIR"] = ESTIMATES.name
+# Models of one size are measured once, not once for each cache folder or process of one test session.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    ESTIMATES = tempfile.TemporaryDirectory(prefix="scalevec-estimates-")
+    os.environ["SCALEVEC_ESTIMATES_DIR"] = ESTIMATES.name
 # A machine that judges a change tries the same examples each time; a person's machine tries new ones.
 # No example has a deadline, nor has its making: how long it takes is the machine's load.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -26,12 +26,7 @@ FOLDERS = GRAPH.folders()
 HEAVY = ("torch", "ray", "matplotlib", "pandas", "scipy", "sqlalchemy")
 
 # Doubles of today. This list may only get shorter.
-CLASSES_TWICE = {
-    "Cell",
-    "Problem",
-    "Profile",
-    "_Line",
-}
+CLASSES_TWICE = {"Cell", "Problem", "Profile", "_Line"}
 
 
 def package_of(module: str) -> str:

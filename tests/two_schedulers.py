@@ -23,10 +23,7 @@ from simulations import SWEEP, Silent
 
 PATIENCE_S = 300
 SPAWN = multiprocessing.get_context("spawn")
-SECTIONS: dict[str, Any] = {
-    "ladder": SWEEP["ladder"][:1],
-    "arms": {"baseline": {}},
-}
+SECTIONS: dict[str, Any] = {"ladder": SWEEP["ladder"][:1], "arms": {"baseline": {}}}
 WORKER = """
 import sys
 from pathlib import Path

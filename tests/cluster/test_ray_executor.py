@@ -38,10 +38,6 @@ def bench(ray_cluster: RayCluster, tmp_path, monkeypatch):
     ray_bench.close()
 
 
-def test_the_slots_are_the_processors_of_the_cluster(bench):
-    assert bench.executor(1).free_slots == 4
-
-
 def test_jobs_run_on_both_nodes_at_a_time(bench):
     executor = bench.executor(1)
     jobs = [bench.job("listens") for _ in range(4)]
@@ -50,13 +46,6 @@ def test_jobs_run_on_both_nodes_at_a_time(bench):
         bench.wait_until_it_runs(job, executor)
     executor.stop()
     assert sorted(end.node for end in collect(executor, 4).values()) == ["n1", "n1", "n2", "n2"]
-
-
-def test_what_a_job_prints_is_in_its_log(bench):
-    executor, job = bench.executor(1), bench.job("completes")
-    executor.submit([job])
-    collect(executor, 1)
-    assert log_of(job) == "hello\n"
 
 
 def test_a_job_has_as_many_threads_as_it_asks_for(bench):
@@ -94,11 +83,6 @@ def test_what_no_node_can_meet_is_refused_with_what_there_is(bench, request_):
     ):
         executor.submit([bench.job("completes", rung="big", request=request_)])
     assert executor.free_slots == 4
-
-
-def test_one_and_a_half_gpus_are_refused(bench):
-    with pytest.raises(InvalidInputError, match=r"1\.5 GPUs"):
-        bench.executor(1).submit([bench.job("completes", request=ResourceRequest(gpus=1.5))])
 
 
 def test_a_node_to_avoid_is_avoided_while_there_are_others(bench):

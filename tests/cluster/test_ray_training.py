@@ -152,20 +152,6 @@ def test_budgets_branch_off_their_trunk_on_a_cluster_as_on_this_machine(
     assert not states_left(on_the_cluster)
 
 
-@pytest.mark.nightly
-def test_a_killed_scheduler_takes_its_trials_along_and_the_next_one_goes_on(on_the_cluster, on_this_machine):
-    first = start_held(on_the_cluster, "--profile", "cluster")
-    wait_until(lambda: checkpoints(on_the_cluster) >= 2, first)
-    first.kill()
-    first.communicate()
-    wait_until(lambda: not processes_that_name(on_the_cluster / "runs"))
-    release(on_the_cluster)
-    assert len(results(on_the_cluster)) < len(on_this_machine)
-    done = run(on_the_cluster, "--profile", "cluster")
-    assert done.returncode == 0, done.stderr
-    assert losses(on_the_cluster) == on_this_machine
-
-
 def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machine, ray_cluster):
     process = start_held(on_the_cluster, "--profile", "cluster")
     raylet = ray_cluster.raylet_of("n2")
@@ -180,21 +166,6 @@ def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machin
     assert losses(on_the_cluster) == on_this_machine
     faults = [event for event in events(on_the_cluster) if event.get("cause") == "node_failure"]
     assert {event["node"] for event in faults} == {"n2"}
-
-
-@pytest.mark.nightly
-def test_workers_of_ray_are_killed_in_the_middle_of_training(on_the_cluster, on_this_machine):
-    process = start_held(on_the_cluster, "--profile", "cluster")
-    wait_until(lambda: checkpoints(on_the_cluster) == len(on_this_machine), process)
-    workers = processes_that_name(on_the_cluster / "runs")
-    for worker in workers:
-        worker.parent().kill()
-    wait_until_gone(workers)
-    release(on_the_cluster)
-    errors = process.communicate(timeout=PATIENCE_S)[1]
-    assert process.returncode == 0, errors
-    assert losses(on_the_cluster) == on_this_machine
-    assert sum(attempts(on_the_cluster)) > len(on_this_machine)
 
 
 def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, on_this_machine):

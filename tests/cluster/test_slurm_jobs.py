@@ -122,15 +122,6 @@ def test_status_shows_the_job_of_a_trial_that_was_requeued_and_why_it_waits(
     assert all(number in shown for number in numbers)
 
 
-def test_cancel_ends_jobs_that_were_requeued(held_in_the_queue, slurm, tmp_path, scalevec):
-    held_in_the_queue()
-    done = scalevec("cancel", "small", "--profile", "plain")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 trials cancelled, 2 of them had been sent\n")
-    assert states(tmp_path) == ["cancelled"] * 2
-    until(lambda: not ours(slurm), "the queue is empty", lambda: slurm.run("squeue"))
-
-
 def test_cancel_where_slurm_does_not_answer_is_under_way_until_it_is_repeated(
     start_held, slurm, tmp_path, scalevec, unreachable
 ):

@@ -178,18 +178,7 @@ def test_budgets_branch_off_their_trunk_on_slurm_as_on_this_machine(
 
 
 @pytest.mark.nightly
-def test_requeue_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
-    process = start_held("plain")
-    for job in jobs(slurm):
-        slurm.run("scontrol", "requeue", job)
-    go_on(tmp_path, slurm)
-    end_of(process)
-    assert_whole(tmp_path, undisturbed)
-    assert resumed(tmp_path) == 2
-    assert set(causes(tmp_path)) == {"preempted"}
-
-
-@pytest.mark.parametrize("profile", ["plain", at_night("side")])
+@pytest.mark.parametrize("profile", ["plain", "side"])
 def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_path, undisturbed, profile):
     """The signal is sent by hand: it is the one that SLURM sends before the limit."""
     process = start_held(profile)
@@ -211,17 +200,6 @@ def test_preemption_changes_no_bit(start_held, slurm, tmp_path, undisturbed, pro
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 2
     assert set(causes(tmp_path)) == {"preempted"}
-
-
-def test_the_kill_of_steps_and_workers_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
-    process = start_held("plain")
-    victim, other = workers_of(tmp_path)
-    victim.kill()
-    other.parent().kill()
-    go_on(tmp_path, slurm)
-    end_of(process)
-    assert_whole(tmp_path, undisturbed)
-    assert resumed(tmp_path) == 2
 
 
 def servers_of(folder: Path) -> set[psutil.Process]:
@@ -272,6 +250,7 @@ def test_cancelling_a_job_of_two_trials_side_by_side_writes_both_checkpoints(
     assert resumed(tmp_path) == 2
 
 
+@pytest.mark.nightly
 def test_a_scheduler_that_was_killed_is_succeeded_without_a_second_job(
     start, start_held, tmp_path, undisturbed
 ):

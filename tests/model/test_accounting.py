@@ -15,9 +15,7 @@ from any_strategy import any_strategy
 from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.strategies import (
-    PRESETS,
-)
+from scalevec.model.strategies import PRESETS
 
 SHAPES = {
     "full heads": Shape(16, 3, 4, 4, 42),

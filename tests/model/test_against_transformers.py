@@ -219,23 +219,3 @@ def test_the_balance_is_that_of_transformers_layer_by_layer_over_top_k(over: str
         _, penalty = ours.training_loss(inputs, targets)
     assert penalty is not None
     torch.testing.assert_close(penalty, 0.5 * expected, rtol=1e-10, atol=0)
-
-
-def test_balance_over_batches_of_one_layer_is_the_auxiliary_loss_of_mixtral_over_top_k() -> None:
-    """Of several layers Mixtral pools the choices, so that experts of other layers count as one."""
-    inputs, targets = tokens_of()
-    shape = Shape(**{**vars(SHAPE), "layers": 1})
-    config = ModelConfig(
-        shape,
-        VOCABULARY,
-        norm_epsilon=EPSILON,
-        rope_base=BASE,
-        experts=Experts(4, 2, 20, loss_coefficient=1.0, over="mean", per="batch"),
-    )
-    with reckoning_in(torch.float64):
-        ours, theirs = drawn(config), peer_of(config)
-        theirs.load_state_dict(dict(under_their_names(ours, lambda p: p.detach())))
-        auxiliary = theirs(inputs, output_router_logits=True).aux_loss
-        _, penalty = ours.training_loss(inputs, targets)
-    assert penalty is not None
-    torch.testing.assert_close(penalty, auxiliary / MIXTURE.top_k, rtol=1e-10, atol=0)

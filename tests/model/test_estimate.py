@@ -65,9 +65,14 @@ def test_a_process_that_has_planned_trains_with_real_tensors() -> None:
     assert loss.isfinite()
 
 
+def at_night(value: str) -> object:
+    """A parameter like others that every change is tested with."""
+    return pytest.param(value, marks=pytest.mark.nightly)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("preset", ["baseline", "unified", "unified-dp"])
+@pytest.mark.parametrize("precision", [at_night("float32"), "bfloat16"])
+@pytest.mark.parametrize("preset", [at_night("baseline"), "unified", at_night("unified-dp")])
 @pytest.mark.parametrize("experts", [None, Experts(4, 2, 88)], ids=["dense", "mixture"])
 def test_compiled_blocks_keep_what_is_planned(experts: Experts | None, preset: str, precision: str) -> None:
     """By one block more, so that what is outside of blocks counts for nothing."""

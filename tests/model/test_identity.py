@@ -37,9 +37,7 @@ from scalevec.model.identity import (
     trial_id,
 )
 from scalevec.model.optimization import OPTIONS as REGISTERED_OPTIONS
-from scalevec.model.strategies import (
-    PRESETS,
-)
+from scalevec.model.strategies import PRESETS
 
 TRIAL = Trial(
     model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
@@ -316,40 +314,15 @@ def test_an_option_that_is_not_taken_stays_out_of_the_identity(part: str) -> Non
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (
-            lambda: OptimizerConfig("sgd", beta1=0.9),
-            "beta1 is 0.9; allowed: no such option of sgd; its options: "
-            "learning_rate, weight_decay, clip_norm, momentum, nesterov",
-        ),
-        (
-            lambda: OptimizerConfig(momentum=0.9),
-            "momentum is 0.9; allowed: no such option of adamw; its options: "
-            "learning_rate, weight_decay, clip_norm, beta1, beta2, epsilon",
-        ),
-        (
-            lambda: ScheduleConfig("constant", final_fraction=0.1),
-            "final_fraction is 0.1; allowed: no such option of constant; its options: warmup_tokens",
-        ),
         (lambda: OptimizerConfig("muon", update_scale="big"), "update_scale is 'big'; allowed: match-rms"),
         (lambda: OptimizerConfig("muon", newton_schulz_steps=0), "newton_schulz_steps is 0; allowed: a pos"),
         (lambda: ScheduleConfig("wsd", cooldown="cubic"), "cooldown is 'cubic'; allowed: 1-sqrt, linear"),
-        (
-            lambda: ScheduleConfig("wsd", cooldown_fraction=0.0),
-            "cooldown_fraction is 0.0; allowed: a number in (0, 1]",
-        ),
-        (lambda: ScheduleConfig("inverse-sqrt"), "warmup_tokens is 0; allowed: a positive number of tokens"),
     ],
 )
-def test_an_option_that_does_not_exist_or_fit_is_refused(config: Any, message: str) -> None:
+def test_an_option_that_does_not_fit_is_refused(config: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         config()
     assert str(caught.value).startswith(message)
-
-
-def test_phases_that_exceed_the_run_are_refused() -> None:
-    schedule = ScheduleConfig("wsd", warmup_tokens=TRIAL.tokens // 2, cooldown_fraction=0.6)
-    with pytest.raises(ConfigurationError, match=r"cooldown_fraction is 0.6; allowed: at most 0.5"):
-        replace(TRIAL, schedule=schedule)
 
 
 @pytest.mark.parametrize("field", changes())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from folded_model import fold
-from scalevec.model.decoder import Transformer, parameter_roles
+from scalevec.model.decoder import parameter_roles
 from scalevec.model.scale_vectors import (
     LinearMap,
     ScaleVector,
@@ -19,33 +19,11 @@ from scalevec.model.scale_vectors import (
     post_norm_gains,
     scaled,
 )
-from scalevec.model.strategies import (
-    ALL_MAPS,
-    CHOICES,
-    PRESETS,
-    ScaleVectorStrategy,
-)
+from scalevec.model.strategies import ALL_MAPS, CHOICES, PRESETS, ScaleVectorStrategy
 
 FOLDABLE = [name for name, strategy in PRESETS.items() if "normalized" not in strategy.placement]
 NORMALIZED = [name for name in PRESETS if name not in FOLDABLE]
 ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
-LEARNING_RATE = 1e-7
-
-
-def step(module: torch.nn.Module, loss: Tensor, learning_rate: float = LEARNING_RATE) -> None:
-    """One step of plain gradient descent."""
-    module.zero_grad()
-    loss.backward()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter -= learning_rate * parameter.grad
-
-
-def folded_with_gradients(model: Transformer, tokens: Tensor) -> Transformer:
-    """The model without vectors, whose gradients are those by the effective matrices V."""
-    folded = fold(model)
-    folded.loss(tokens[:, :-1], tokens[:, 1:]).backward()
-    return folded
 
 
 # Reparameterizations
@@ -77,34 +55,6 @@ def drawn_vector(reparameterization: str, width: int = 7) -> ScaleVector:
         for parameter in vector.parameters():
             parameter += torch.rand(parameter.shape, generator=generator)
     return vector
-
-
-def movement_and_gradient(vector: ScaleVector) -> tuple[Tensor, Tensor, Tensor]:
-    """(change of g over the learning rate in one small step, g before, gradient by g) of a curved loss."""
-    before = vector().detach()
-    by_g = before.clone().requires_grad_()
-    (by_g**2).sin().sum().backward()
-    step(vector, (vector() ** 2).sin().sum())
-    return (vector().detach() - before) / LEARNING_RATE, before, by_g.grad
-
-
-def test_the_flow_of_or_is_d_times_as_fast_along_the_magnitude():
-    """P = d ghat ghat^T + rho (I - ghat ghat^T), rho = beta^2 d / |alpha|^2 (section 3.3 of the paper)."""
-    vector = drawn_vector("or")
-    beta, alpha = vector.beta.detach().clone(), vector.alpha.detach().clone()
-    moved, g, gradient = movement_and_gradient(vector)
-    width, along = len(g), torch.outer(g, g) / g.square().sum()
-    rho = beta**2 * width / alpha.square().sum()
-    preconditioner = width * along + rho * (torch.eye(width) - along)
-    torch.testing.assert_close(moved, -preconditioner @ gradient, rtol=1e-4, atol=1e-4)
-
-
-def test_the_flow_of_er_tells_the_mean_of_the_logarithm_from_the_rest():
-    """P = diag(g) (1 1^T + I - 1 1^T / d) diag(g), from g = exp(beta) exp(alpha - mean(alpha))."""
-    moved, g, gradient = movement_and_gradient(drawn_vector("er"))
-    width = len(g)
-    preconditioner = torch.diag(g) @ (torch.eye(width).double() + 1 - 1 / width) @ torch.diag(g)
-    torch.testing.assert_close(moved, -preconditioner @ gradient, rtol=1e-4, atol=1e-4)
 
 
 def test_a_normalized_direction_does_not_feel_the_decay_of_alpha():
@@ -215,54 +165,7 @@ def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head)
     torch.testing.assert_close(joint, one_by_one, rtol=1e-10, atol=1e-12)
 
 
-# Preconditioners
-
-
-def test_a_shared_input_vector_preconditions_the_stacked_columns(build, tokens):
-    """V_j moves by -lr (g_j^2 I + w_j w_j^T) grad_{V_j}, w_j column j of the stacked maps."""
-    model = build(PRESETS["baseline"], drawn=True)
-    attention = model.blocks[1].attention
-    maps = [attention.query, attention.key, attention.value]
-    g = attention.shared_vector.gain.detach().clone()
-    W = torch.cat([map_.weight.detach() for map_ in maps]).clone()
-    folded = folded_with_gradients(model, tokens).blocks[1].attention
-    G = torch.cat([map_.weight.grad for map_ in (folded.query, folded.key, folded.value)])
-    step(model, model.loss(tokens[:, :-1], tokens[:, 1:]))
-    V = torch.cat([map_.weight for map_ in maps]) * attention.shared_vector.gain
-    moved = (V.detach() - W * g) / LEARNING_RATE
-    for j in range(len(g)):
-        preconditioner = g[j] ** 2 * torch.eye(len(W)) + torch.outer(W[:, j], W[:, j])
-        torch.testing.assert_close(moved[:, j], -preconditioner @ G[:, j], rtol=1e-4, atol=1e-7)
-
-
-@pytest.mark.parametrize("name", [name for name in ALL_MAPS if name != "head"])
-def test_vectors_on_both_sides_precondition_rows_and_columns(build, tokens, name):
-    model = build(ALL_DUAL, drawn=True)
-    sublayer = "attention" if name in ("query", "key", "value", "output") else "feed_forward"
-    map_ = model.get_submodule(f"blocks.0.{sublayer}.{name}")
-    W, u, v = (p.detach().clone() for p in (map_.weight, map_.output_vector.gain, map_.input_vector.gain))
-    G = folded_with_gradients(model, tokens).get_parameter(f"blocks.0.{sublayer}.{name}.weight").grad
-    step(model, model.loss(tokens[:, :-1], tokens[:, 1:]))
-    moved = (map_.folded_weight().detach() - u[:, None] * W * v) / LEARNING_RATE
-    by_rows = (W * v * G).sum(1, keepdim=True)
-    by_columns = (u[:, None] * W * G).sum(0)
-    expected = -(u[:, None] ** 2 * v**2 * G + W * v * by_rows + u[:, None] * W * by_columns)
-    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-7)
-
-
-def test_gradient_descent_conserves_squared_vector_minus_squared_columns(build, tokens):
-    """To first order: what one step changes is exactly lr^2 times the same difference of the gradients."""
-    model = build(PRESETS["baseline"], drawn=True)
-    feed_forward = model.blocks[0].feed_forward
-    gain, weights = feed_forward.shared_vector.gain, (feed_forward.gate.weight, feed_forward.up.weight)
-
-    def difference(g: Tensor, columns: tuple[Tensor, ...]) -> Tensor:
-        return (g**2 - sum(w.square().sum(0) for w in columns)).detach()
-
-    before, learning_rate = difference(gain, weights), 0.1
-    step(model, model.loss(tokens[:, :-1], tokens[:, 1:]), learning_rate)
-    second_order = learning_rate**2 * difference(gain.grad, tuple(w.grad for w in weights))
-    torch.testing.assert_close(difference(gain, weights), before + second_order, rtol=1e-12, atol=1e-13)
+# Heads of attention
 
 
 def test_heads_that_share_an_output_vector_are_scaled_alike(build):

@@ -14,14 +14,7 @@ from scalevec.model.decoder import Transformer, parameter_roles
 from scalevec.model.experts import Mixture
 from scalevec.model.fields import ConfigurationError
 from scalevec.model.scale_vectors import LinearMap
-from scalevec.model.strategies import (
-    ALL_MAPS,
-    CHOICES,
-    NORMED_MAPS,
-    PRESETS,
-    ScaleVectorStrategy,
-    canonical,
-)
+from scalevec.model.strategies import ALL_MAPS, CHOICES, NORMED_MAPS, PRESETS, ScaleVectorStrategy, canonical
 
 SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
 
@@ -32,10 +25,7 @@ any_decay = st.sampled_from([0.0, 0.1])
 
 
 def trained(
-    strategy: ScaleVectorStrategy,
-    architecture: str,
-    weight_decay: float,
-    experts: Experts | None = None,
+    strategy: ScaleVectorStrategy, architecture: str, weight_decay: float, experts: Experts | None = None
 ) -> dict[str, Any]:
     """All of a strategy that training sees: each vector's parameters, decay and rate, each map's norm."""
     shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active_hidden)
@@ -85,7 +75,7 @@ def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architec
     assert canonical(simplest, **position) == simplest
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), any_architecture, any_decay)
 def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
     first, other, changed, architecture, weight_decay
@@ -149,20 +139,16 @@ def test_the_order_of_dual_maps_makes_no_difference():
     [
         ("branches", "some"),
         ("placement", "triple"),
-        ("dual_maps", ("router",)),
         ("dual_maps", ("up", "up")),
         ("reparameterization", "both"),
         ("weight_decay", "half"),
         ("magnitudes", "layer"),
         ("vector_weight_decay", -0.1),
         ("heterogeneous_maps", ("output",)),
-        ("heterogeneous_maps", ("key", "key")),
         ("input_role_maps", ("router",)),
-        ("input_role_maps", ("up", "up")),
         ("heads", "none"),
         ("experts", "some"),
         ("router", "own"),
-        ("learning_rate_factor", 0.0),
         ("learning_rate_factor", float("nan")),
     ],
 )

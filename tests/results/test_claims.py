@@ -75,12 +75,6 @@ def test_a_released_claim_gives_way_to_the_next_attempt(run_directory):
     assert not first.is_current()
 
 
-def test_a_released_claim_is_no_longer_current(run_directory):
-    claim = acquire(run_directory, {})
-    claim.release()
-    assert not claim.is_current()
-
-
 def test_a_claim_in_a_deleted_directory_is_not_current(run_directory):
     claim = acquire(run_directory, {})
     run_directory.path.rename(run_directory.path.with_name("gone"))

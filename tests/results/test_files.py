@@ -51,18 +51,6 @@ def test_indented_json_is_that_of_the_standard_library(value):
     assert files.to_json(value, indent=1).decode() == json.dumps(value, indent=1)
 
 
-def test_indented_json_writes_null_for_what_is_not_finite():
-    assert json.loads(files.to_json({"a": [1.0, {"b": float("nan")}]}, indent=1)) == {"a": [1.0, {"b": None}]}
-
-
-def test_an_atomic_write_replaces_the_content(tmp_path):
-    path = tmp_path / "a"
-    files.write_atomic(path, b"old")
-    files.write_atomic(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert names_in(tmp_path) == ["a"]
-
-
 def test_a_full_device_leaves_the_old_content_and_no_litter(tmp_path, full_device):
     path = tmp_path / "a.json"
     files.write_json(path, {"old": 1})

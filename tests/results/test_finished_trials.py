@@ -117,8 +117,7 @@ def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"text", lzma.compress(b"{"), lzma.compress(b"[]\n"), lzma.compress(b'{"trial_id": "x"}\n')],
+    "content", [b"text", lzma.compress(b"{"), lzma.compress(b"[]\n"), lzma.compress(b'{"trial_id": "x"}\n')]
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "kept.xz").write_bytes(content)

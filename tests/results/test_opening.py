@@ -212,8 +212,10 @@ def test_an_endless_last_line_is_not_read_to_its_beginning(trial):
         trial.append_event("running")
 
 
-@pytest.mark.parametrize("value", ["{},", '{"":{}},', "[],", '"ab",', "0.1,"])
-@pytest.mark.parametrize("read", [lambda path: read_json(path, list), read_lines])
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("{},", lambda path: read_json(path, list)), ("0.1,", read_lines), ('{"":{}},', read_lines)],
+)
 def test_values_that_would_take_a_gigabyte_are_not_read(trial, value, read):
     path = trial.path / "any.json"
     path.write_text(f"[{value * (99_000_000 // len(value))}0]\n")
@@ -226,6 +228,7 @@ def test_values_that_would_take_a_gigabyte_are_not_read(trial, value, read):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_the_members_of_a_hundred_thousand_trials_are_read(tmp_path):
     entry = dict.fromkeys(map("field_{}".format, range(24)), "a" * 12) | {"setting": {}, "fields": {}}
     write_json(tmp_path / "members.json", [entry | {"trial_id": "0" * 64}] * 100_000)

@@ -69,10 +69,6 @@ def test_an_environment_that_cannot_be_read_is_kept_aside_and_a_new_one_begun(ru
     assert (run_directory.path / "environment.json.corrupt-1").read_text() == '["no environment"]'
 
 
-def test_a_new_trial_is_pending(run_directory):
-    assert run_directory.state() == TrialState("pending")
-
-
 def test_an_absent_trial_is_pending(tmp_path):
     assert RunDirectory.of(tmp_path, TRIAL_ID).state() == TrialState("pending")
 
@@ -219,10 +215,6 @@ def test_all_run_directories_are_found_in_order(tmp_path):
     (tmp_path / "trials" / "ab" / "notes").mkdir()
     (tmp_path / "trials" / "readme.txt").write_text("not a folder")
     assert list(trial_ids(tmp_path)) == sorted(ids)
-
-
-def test_no_runs_are_no_trials(tmp_path):
-    assert list(trial_ids(tmp_path / "absent")) == []
 
 
 def test_trial_json_is_json_that_people_can_read(run_directory):

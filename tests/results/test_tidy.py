@@ -11,72 +11,17 @@ from scalevec.results.columns import COLUMNS
 from scalevec.results.tidy import UnwritableTableError, tidy_table, write_table
 
 CONTRACT = [
-    "trial_id",
-    "sweep",
-    "arm",
-    "stage",
-    "rung",
-    "n_params",
-    "n_params_embedding",
-    "n_params_scale_vectors",
-    "n_params_total",
-    "n_params_active",
-    "n_tokens",
-    "tokens_per_parameter",
-    "epochs",
-    "flops",
-    "flops_counted",
-    "loss",
-    "loss_validation",
-    "loss_initial",
-    "loss_blocks",
-    "block_tokens",
-    "seed",
-    "stream",
-    "identity_version",
-    "cluster",
-    "optimizer",
-    "schedule",
-    "architecture",
-    "corpus",
-    "learning_rate",
-    "lr_status",
-    "carried_check",
-    "status",
-    "cause",
-    "micro_batch",
-    "world_size",
-    "steps",
-    "wall_s",
-    "tokens_per_s",
-    "step_s_median",
-    "mfu",
-    "data_s",
-    "checkpoints_s",
-    "evaluation_s",
-    "planned_s",
-    "device",
-    "arithmetic",
-    "resumes",
-    "precision",
-    "vector_branches",
-    "vector_placement",
-    "vector_reparameterization",
-    "vector_decay",
-    "vector_gain",
-    "matrix_decay",
-    "peak_memory_bytes",
-    "allocated_bytes",
-    "cpu_model",
-    "cpu_capability",
-    "threads",
-    "gpu",
-    "cuda",
-    "cudnn",
-    "torch_version",
-    "commit",
-    "local_changes",
-]
+    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
+    "n_params_scale_vectors", "n_params_total", "n_params_active", "n_tokens", "tokens_per_parameter",
+    "epochs", "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "loss_blocks",
+    "block_tokens", "seed", "stream", "identity_version", "cluster", "optimizer", "schedule",
+    "architecture", "corpus", "learning_rate", "lr_status", "carried_check", "status", "cause",
+    "micro_batch", "world_size", "steps", "wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s",
+    "checkpoints_s", "evaluation_s", "planned_s", "device", "arithmetic", "resumes", "precision",
+    "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "vector_gain",
+    "matrix_decay", "peak_memory_bytes", "allocated_bytes", "cpu_model", "cpu_capability", "threads",
+    "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
+]  # fmt: skip
 STRATEGY = {"branches": "shared", "placement": "dual", "reparameterization": "or", "weight_decay": "input"}
 SEMANTIC = {
     "model": {"architecture": "llama", "shape": {"width": 64}, "scale_vectors": STRATEGY},
@@ -280,12 +225,6 @@ def test_what_is_no_list_of_block_losses_stands_in_json_as_it_is(value):
     stream = io.BytesIO()
     write_table(pd.DataFrame({"loss_blocks": [value]}), "json", stream)
     assert json.loads(stream.getvalue()) == [{"loss_blocks": value}]
-
-
-def test_an_empty_table_is_an_empty_list():
-    stream = io.BytesIO()
-    write_table(tidy_table([], [], "s"), "json", stream)
-    assert json.loads(stream.getvalue()) == []
 
 
 def test_another_format_is_refused(frame):

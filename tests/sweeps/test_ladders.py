@@ -129,13 +129,6 @@ def test_dense_layers_keep_their_hidden_width() -> None:
     assert (size.experts, size.shape.feed_forward) == (Experts(4, 2, 10, dense_layers=1), 88)
 
 
-def test_a_hidden_width_that_the_experts_do_not_divide_is_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"feed_forward is 100; allowed: a multiple of .*, 3, unless"
-    ):
-        ladders.mixture(64, 2, feed_forward=100, experts={"n_experts": 4, "top_k": 3})
-
-
 # Ladders by rule
 
 

@@ -36,7 +36,7 @@ def compared(rows: pd.DataFrame, **changes) -> list[analysis.Comparison]:
     return analysis.compare_arms(rows, reference="base", options=OPTIONS, by="laws", **changes)[1]
 
 
-@pytest.mark.parametrize("law", ["chinchilla", "chinchilla-shared", "chinchilla; fix E = 1.69"])
+@pytest.mark.parametrize("law", ["chinchilla", "chinchilla-shared"])
 def test_without_noise_the_planted_multipliers_and_differences_are_found(law: str):
     rows = table(arm("base", noise=0), arm("faster", 1.22, noise=0))
     comparison = compared(rows, law=law, tokens_per_parameter=20.0)[0]
@@ -144,13 +144,11 @@ def test_what_no_laws_compare_is_refused_with_the_reason(
         compared(rows, **changes)
 
 
-def test_ten_arms_of_other_peoples_checkpoints_are_compared_on_the_command_line(tmp_path, capsys):
+def test_arms_of_other_peoples_checkpoints_are_compared_on_the_command_line(tmp_path, capsys):
     from scalevec.orchestrator.commands.analyse.compare import compare
     from scalevec.orchestrator.sources.foreign import TableReading
 
-    rows = table(
-        arm("base"), *(arm(f"arm{number}", random_seed=number) for number in range(8)), arm("fast", 1.3)
-    )
+    rows = table(arm("base"), arm("other", random_seed=1), arm("fast", 1.3))
     foreign = rows.rename(
         columns={"arm": "recipe", "n_params": "size", "loss": "val/loss", "n_tokens": "tokens"}
     )

@@ -29,8 +29,3 @@ def test_a_frame_has_a_row_for_each_arm_with_interval_and_lines(compared):
     assert (frame["low"] < frame["difference"]).all()
     assert frame.loc["unified", "at_sizes"] == unified.at_sizes.text
     assert "<td>unified</td>" in compared._repr_html_()
-
-
-def test_it_prints_as_a_sentence_for_each_arm(compared):
-    assert repr(compared) == compared.summary()
-    assert [line.split(" is ")[0] for line in compared.summary().splitlines()] == ["none", "unified"]

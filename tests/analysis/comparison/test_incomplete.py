@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 from tests.comparisons import only
@@ -83,10 +82,6 @@ def test_failed_pairs_may_be_run_again_or_dropped_by_a_person(sweep):
     assert "exclude" in comparison.reason.text
 
 
-def test_a_diverged_trial_is_a_result(sweep, diverge):
-    assert only(diverge(sweep(), "unified", "55k", 1)).verdict == "undecided"
-
-
 def test_pairs_are_counted_as_pairs_whatever_their_names(sweep):
     budgets = [sweep().assign(n_tokens=lambda rows, k=k: k * rows["n_tokens"]) for k in (1, 2, 4)]
     table = pd.concat(budgets, ignore_index=True)
@@ -137,10 +132,3 @@ def test_the_terminal_and_the_page_are_stamped(sweep, tmp_path):
     assert stamp
     assert re.sub("<.*?>", "", stamp[1]).startswith("Interim: unified 1 of 8 pairs have a result;")
     assert "95 % interval −" not in page
-
-
-def test_a_sweep_without_any_result_is_incomplete(sweep):
-    table = sweep()
-    table["status"], table["loss"] = "pending", np.nan
-    comparison = only(table)
-    assert (comparison.verdict, comparison.interim) == ("incomplete", "interim: 0 of 8 pairs")

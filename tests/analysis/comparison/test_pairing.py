@@ -152,13 +152,6 @@ def test_a_setting_in_which_no_trial_of_an_arm_completed_still_counts(sweep, sta
     assert [len(names) for names in comparison.absences.values()] == [8]
 
 
-def test_arms_without_a_setting_in_common_are_refused(sweep):
-    rows = sweep({"baseline": 0.0, "unified": -0.03})
-    apart = rows.assign(optimizer=np.where(rows["arm"] == "baseline", "adamw", "muon"))
-    with pytest.raises(DataError, match="no arm has a trial in common with 'baseline'"):
-        only(apart)
-
-
 def test_arms_that_are_two_optimizers_are_paired_where_they_share_their_random_numbers(sweep):
     rows = sweep({"baseline": 0.0, "unified": -0.03})
     chosen = rows.assign(
@@ -183,12 +176,11 @@ def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
     assert "4 pairs that failed" in comparison.reason.text
 
 
-@pytest.mark.parametrize("law", ["chinchilla", "kaplan"])
-def test_an_arm_without_a_pair_beside_others_has_no_law_and_no_verdict(sweep, law):
+def test_an_arm_without_a_pair_beside_others_has_no_law_and_no_verdict(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "other": 0.0})
     table.loc[table["arm"] == "other", "rung"] = "elsewhere"
-    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0, law=law).values()}
-    assert verdicts["other"] == "invalid"
+    compared = compare(table, reference="baseline", bootstrap=0, law="chinchilla")
+    assert compared["other"].verdict == "invalid"
 
 
 def test_runs_of_equal_cells_without_a_seed_in_common_are_paired_in_their_order(sweep):

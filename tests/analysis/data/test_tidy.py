@@ -291,10 +291,6 @@ def test_sizes_and_tokens_in_millions_are_questioned_up_to_large_models():
     assert len(unit_warnings(table.assign(n_tokens=20 * table["n_params"] / 2))) == 2
 
 
-def test_the_smallest_rung_shipped_is_not_questioned():
-    assert unit_warnings(pd.DataFrame({"n_params": [25_088], "n_tokens": [200_704]})) == []
-
-
 def test_the_nullable_columns_of_a_sweep_are_read():
     table = small().astype({"n_params": "Int64", "n_tokens": "Int64"})
     table = table.assign(seed=pd.array([0, 1], "Int64"), status=pd.array(["completed", "pending"], "str"))

@@ -15,14 +15,7 @@ from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss, draw_predictions
 from scalevec.analysis.figures.multipliers import draw_multipliers
 from scalevec.analysis.figures.panels import Drawing, layout, page
-from scalevec.analysis.figures.style import (
-    DARK,
-    PAPER,
-    arm_styles,
-    nth_style,
-    title,
-    wrapped,
-)
+from scalevec.analysis.figures.style import DARK, PAPER, arm_styles, nth_style, title, wrapped
 from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
 ARMS = ["baseline", "none", "unified"]
@@ -56,26 +49,20 @@ def curves() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-@pytest.fixture(params=["loss", "differences", "tuning", "curves"])
-def drawn(request, sweep, choice):
+@pytest.fixture(scope="module", params=["loss", "differences", "tuning", "curves"])
+def svg(request, sweep, choice):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, seeds=(0,))
     table["trial_id"] = table["arm"] + table["rung"]
     recorded = {"choices": [choice(arm) for arm in ARMS], "curves": curves()}
-    return lambda: figures(table, request.param, **recorded)[request.param]
+    return figures(table, request.param, **recorded)[request.param]
 
 
-def test_a_figure_is_the_same_bytes_every_time(drawn):
-    assert drawn() == drawn()
-
-
-def test_a_figure_names_every_arm_and_is_well_formed(drawn):
-    svg = drawn()
+def test_a_figure_names_every_arm_and_is_well_formed(svg):
     words = " ".join("".join(node.itertext()) for node in ElementTree.fromstring(svg).iter()).split()
     assert {"none", "unified"} <= set(words)
 
 
-def test_a_figure_points_at_nothing_outside_itself(drawn):
-    svg = drawn()
+def test_a_figure_points_at_nothing_outside_itself(svg):
     ids = {node.get("id") for node in ElementTree.fromstring(svg).iter()} - {None}
     links = {
         value
@@ -94,13 +81,11 @@ def test_two_figures_share_no_id(sweep, choice):
     assert ids[0].isdisjoint(ids[1])
 
 
-@pytest.mark.parametrize(
-    "name", ["<script>alert(1)</script>", "$\\frac{1}{2}$", "_hidden", "a & b", "naïve ü"]
-)
-def test_an_arm_may_have_any_name(sweep, name: str):
-    svg = figures(sweep({"baseline": 0.0, name: -0.03}), "loss")["loss"]
+def test_an_arm_may_have_any_name(sweep):
+    names = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "_hidden", "a & b", "naïve ü"]
+    svg = figures(sweep({"baseline": 0.0} | dict.fromkeys(names, -0.03), seeds=(0,)), "loss")["loss"]
     texts = {"".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter()}
-    assert name in texts
+    assert set(names) <= texts
     assert "<script" not in svg
 
 
@@ -123,12 +108,6 @@ def test_arms_that_follow_each_other_share_neither_colour_nor_marker_nor_dash():
         assert earlier.colour != later.colour
         assert earlier.marker != later.marker
         assert earlier.dash != later.dash
-
-
-def test_a_design_without_an_interval_draws_no_bar(sweep):
-    data = figure_input(sweep(seeds=(0,)), "baseline", AnalysisOptions(bootstrap=50))
-    assert all(row.interval is None for comparison in data.comparisons for row in comparison.by_rung)
-    assert page_figures(data, ["differences"])["differences"].svgs[0].startswith("<svg")
 
 
 def test_the_bowl_is_the_parabola_through_the_lowest_point_and_its_neighbours():
@@ -237,7 +216,7 @@ def test_a_title_is_broken_between_words_and_at_hyphens(text, letters, lines):
 
 
 def test_panels_of_all_arms_have_the_same_cells_also_where_one_was_not_run(sweep):
-    table = sweep({"baseline": 0.0} | {f"a{i}": 0.01 for i in range(6)})
+    table = sweep({"baseline": 0.0} | {f"a{i}": 0.01 for i in range(3)})
     table = table[(table["arm"] != "a1") | (table["rung"] != "150k")]
     (figure,), _, data = drawn_pages(draw_differences, table)
     rows = ["25k", "55k", "83k", "150k", "mean of all"]

@@ -26,8 +26,7 @@ def points(noise: float = 0.003, random_seed: int = 0, seeds: int = 1, **changes
 
 
 @pytest.mark.parametrize(
-    ("seeds", "rows_per_run", "method"),
-    [(2, 1, "seed-t"), (1, 1, "residual-t"), (1, 2, "cluster-t")],
+    ("seeds", "rows_per_run", "method"), [(2, 1, "seed-t"), (1, 1, "residual-t"), (1, 2, "cluster-t")]
 )
 def test_the_method_follows_from_what_the_design_can_carry(seeds: int, rows_per_run: int, method: str):
     table = points(seeds=seeds)

@@ -142,10 +142,7 @@ def test_a_pilot_without_the_reference_is_answered_with_the_nearest_arm(sweep):
         pilot_noise(sweep(), "basline")
 
 
-@pytest.mark.parametrize(
-    ("rungs", "options"),
-    [([], {}), (ladder(), {"n_arms": 0}), (ladder(seeds=0), {})],
-)
+@pytest.mark.parametrize(("rungs", "options"), [([], {}), (ladder(), {"n_arms": 0}), (ladder(seeds=0), {})])
 def test_designs_without_power_are_refused(rungs, options):
     with pytest.raises(DataError, match="no power"):
         detectable(rungs, NOISE, **options)

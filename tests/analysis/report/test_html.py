@@ -113,12 +113,6 @@ def test_names_of_users_are_escaped(tmp_path, sweep, choice):
     assert "<b>sweep</b>" in report.text
 
 
-def test_the_same_results_give_the_same_page(tmp_path, sweep):
-    for name in ("a.html", "b.html"):
-        page(tmp_path / name, sweep())
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
-
-
 def test_a_refused_table_leaves_the_old_report_and_nothing_else(tmp_path, sweep):
     path = tmp_path / "r.html"
     path.write_text("old", encoding="utf-8")
@@ -181,12 +175,6 @@ def test_one_arm_alone_has_a_page_with_its_law_and_no_verdict(tmp_path, sweep):
     assert "One arm: nothing is compared with it." in text
     assert "Fitted laws L = A C α (Kaplan" in text
     assert "no law to show" not in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_diverged_trial_is_on_the_page(tmp_path, sweep, diverge):
-    text = page(tmp_path / "r.html", diverge(sweep(), "unified", "55k", 1)).text
-    assert "diverged at 55k (1 of 2)" in text
 
 
 @pytest.mark.usefixtures("undrawn")

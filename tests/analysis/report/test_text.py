@@ -12,9 +12,7 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.registry import LAWS
 from scalevec.analysis.report.text import verdict_table
 
-TRUTH = {
-    "chinchilla": {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28},
-}
+TRUTH = {"chinchilla": {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}}
 
 
 def curved(law: str = "chinchilla") -> pd.DataFrame:

@@ -13,13 +13,7 @@ from scalevec.analysis.solver.newton import evaluate, majorised_system, newton_s
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(12, 20, 40)), np.exp(RNG.uniform(16, 24, 40))
 SHARE = np.exp(RNG.uniform(-4, 0, 40))
-VARIABLES = {
-    "N": N,
-    "D": D,
-    "x": 6 * N * D,
-    "C": 6 * N * D,
-    "unique_tokens": D * SHARE,
-}
+VARIABLES = {"N": N, "D": D, "x": 6 * N * D, "C": 6 * N * D, "unique_tokens": D * SHARE}
 TRUTH = {
     "power": {"A": 30.0, "alpha": 0.06},
     "power-floor": {"E": 1.7, "A": 3000.0, "alpha": 0.2},

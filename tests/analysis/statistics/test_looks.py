@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from scalevec.analysis.statistics.looks import (
-    Look,
-    boundaries,
-    nominal,
-    sequential_p,
-    spent,
-)
+from scalevec.analysis.statistics.looks import Look, boundaries, nominal, sequential_p, spent
 
 # The probability of a box under the joint normal law of the statistics, by Genz's algorithm (in scipy): no
 # recursion over looks, so that it shares nothing with what it checks.

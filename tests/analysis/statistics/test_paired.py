@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from scalevec.analysis.statistics.noise import pooled_noise
-from scalevec.analysis.statistics.paired import (
-    contrast,
-    equivalence_p,
-    holm,
-    overall,
-    sign_p,
-    slope,
-)
+from scalevec.analysis.statistics.paired import contrast, equivalence_p, holm, overall, sign_p, slope
 from scalevec.analysis.statistics.sample import WHOLE_SEEDS, PairedSample
 
 DIFFERENCES = np.array([1.0, 3.0, 4.0, 8.0])

@@ -137,12 +137,6 @@ def test_a_truncated_shard_is_named_with_the_remedy(corpus, corpora, name):
         open_corpus(corpora, corpus.fingerprint)
 
 
-def test_a_missing_shard_is_named(corpus, corpora):
-    (corpus.directory / "test.bin").unlink()
-    with pytest.raises(CorpusError, match=r"test\.bin has 0 bytes"):
-        open_corpus(corpora, corpus.fingerprint)
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format_version": 1}', b"\xff"])
 def test_a_broken_corpus_json_is_named_with_the_remedy(corpus, corpora, content):
     (corpus.directory / "corpus.json").write_bytes(content)

@@ -294,7 +294,7 @@ def test_modes_behind_an_index_change_nothing(tmp_path):
 INDEX_BYTES = 34 + 12 * 6 + 8 * 4
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, INDEX_BYTES - 1), st.binary(min_size=1, max_size=9)), max_size=4),
     st.integers(0, INDEX_BYTES),

@@ -129,13 +129,6 @@ def test_the_fingerprint_follows_content_and_tokenizer_not_names(tmp_path: Path)
     assert fingerprint(text_config(tmp_path / "*.txt")) != expected
 
 
-def test_a_known_fingerprint_never_changes(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("".join(f"line {number}\n" for number in range(1000)))
-    expected = "991f7d33e0663b04f312bf1b4d333525ed319ca89037777f2393465d7ed94b38"
-    assert fingerprint(text_config(path)) == expected
-
-
 @pytest.mark.nightly  # the smoke of the small sweeps prepares it too
 def test_the_standard_library_is_large_enough_for_the_quickstart(corpora: Path) -> None:
     corpus = prepare(CorpusConfig("python-stdlib", "bpe", 1024), corpora, quiet)
@@ -287,7 +280,7 @@ def ended_at(
     return subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("message", ["read: ", "training ", "tokenized: ", "train: "])
+@pytest.mark.parametrize("message", ["read: ", "tokenized: "])
 def test_a_killed_preparation_is_no_corpus_and_the_next_one_makes_it(
     jsonl_config, tmp_path, undisturbed, cut_small, message
 ):
@@ -302,8 +295,7 @@ def test_a_killed_preparation_is_no_corpus_and_the_next_one_makes_it(
     assert {path.name for path in folder.iterdir()} == {corpus.fingerprint, left.name}
 
 
-@pytest.mark.parametrize("message", ["read: ", "tokenized: "])
-def test_ctrl_c_ends_all_processes_and_leaves_nothing(jsonl_config, tmp_path, message):
-    done = ended_at(message, jsonl_config, tmp_path / "corpora", signal.SIGINT)
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(jsonl_config, tmp_path):
+    done = ended_at("tokenized: ", jsonl_config, tmp_path / "corpora", signal.SIGINT)
     assert done.stderr.count("Traceback") == done.stderr.count("KeyboardInterrupt") == 1, done.stderr
     assert not (tmp_path / "corpora").exists()

@@ -156,13 +156,6 @@ def test_the_sources_that_a_distribution_lists_are_read_without_tests(install: I
     assert paths == kept
 
 
-def test_a_source_that_is_not_utf8_is_skipped_and_named(install: Install) -> None:
-    install("one", "1.0", {"one/good.py": b"x\n", "one/latin.py": b"# caf\xe9\n"})
-    skipped: list[str] = []
-    assert len(read_documents(packages_config("one"), skipped.append)) == 1
-    assert skipped == ["one/latin.py"]
-
-
 @pytest.mark.parametrize(
     ("package", "message"),
     [
@@ -188,11 +181,7 @@ def test_a_version_stands_for_all_its_builds(install: Install) -> None:
     install("one", "1.0+cpu", {"one/a.py": b"x\n"})
     assert [
         len(list(corpus_files(packages_config(name)))) for name in ("one", "one==1.0", "one==1.0+cpu")
-    ] == [
-        1,
-        1,
-        1,
-    ]
+    ] == [1, 1, 1]
 
 
 def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: Install) -> None:

@@ -11,12 +11,7 @@ from folded_model import fold
 from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE, Experts, Shape
 from scalevec.model.decoder import Transformer
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.strategies import (
-    ALL_MAPS,
-    PRESETS,
-    REPARAMETERIZATIONS,
-    ScaleVectorStrategy,
-)
+from scalevec.model.strategies import ALL_MAPS, PRESETS, REPARAMETERIZATIONS, ScaleVectorStrategy
 from scalevec.model.theory.preconditioner import (
     EffectiveMatrix,
     conserved,
@@ -240,8 +235,7 @@ def test_the_flow_of_a_vector_is_its_formula_and_its_jacobian_squared(name):
 
 @pytest.mark.parametrize("norm_gain", NORM_GAINS)
 @pytest.mark.parametrize(
-    "name",
-    ["baseline", "hg", "dp", "or", "er", "product", "exponential-sum", "unified", "faster-vectors"],
+    "name", ["baseline", "hg", "dp", "or", "er", "product", "exponential-sum", "unified", "faster-vectors"]
 )
 def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gain, build, tokens):
     factor = STRATEGIES[name].learning_rate_factor

@@ -25,14 +25,6 @@ def silent(message: str) -> None:
     pytest.fail(message)
 
 
-def test_what_is_saved_is_loaded(tmp_path):
-    save_checkpoint(tmp_path, checkpoint(7))
-    actual = load_newest(tmp_path, silent)
-    assert actual is not None
-    assert (actual.step, actual.facts) == (7, {"x": 1})
-    assert torch.equal(actual.tensors["model.a"], torch.full((4, 3), 7.0))
-
-
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o027, 0o640)])
 def test_a_checkpoint_is_for_whom_the_umask_says(tmp_path, umask, mode):
     usual = os.umask(umask)

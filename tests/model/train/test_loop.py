@@ -1,6 +1,5 @@
 """Training: what is recorded, when it stops, and that a resume changes no bit."""
 
-import math
 import re
 from dataclasses import replace
 
@@ -17,7 +16,6 @@ from scalevec.model.train.loop import TrainingRun, train
 from scalevec.model.train.record import RunProgress, TrainingInterruptedError, has_diverged
 from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
-ARMS = ("none", "baseline", "unified", "unified-dp")
 OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")
 
 
@@ -48,15 +46,7 @@ def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
     assert result["steps"] == STEPS == len(recorder.rows)
     assert result["n_params"] == 16 * 16 * 4 + 3 * 16 * 48
     assert result["epochs"] == trial.tokens / corpus.tokens["train"]
-
-
-def test_the_result_has_the_losses_of_blocks_of_the_test_split(trial, corpus, tmp_path):
-    result, _ = run(replace(trial, evaluation_tokens=0), corpus, tmp_path)
-    assert len(result["loss_blocks"]) == len(result["block_tokens"]) == 64
-    assert sum(result["block_tokens"]) == corpus.tokens["test"] - 1
-    weighted = zip(result["loss_blocks"], result["block_tokens"], strict=True)
-    mean = sum(loss * tokens for loss, tokens in weighted) / sum(result["block_tokens"])
-    assert mean == pytest.approx(result["loss"], abs=1e-6)
+    assert any(name.startswith("sv/") for name in recorder.rows[-1])
 
 
 def test_a_split_of_few_sequences_has_no_blocks_and_that_is_said(trial, corpus, tmp_path):
@@ -94,21 +84,9 @@ def step_lines(capsys) -> list[str]:
     return [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
 
 
-def test_a_diverged_trial_has_no_blocks(trial, corpus, tmp_path):
-    wild = replace(trial, optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30))
-    result, _ = run(replace(wild, schedule=ScheduleConfig()), corpus, tmp_path)
-    assert (result["status"], result["loss_blocks"], result["block_tokens"]) == ("diverged", None, None)
-
-
-def test_the_first_loss_is_that_of_guessing(trial, corpus, tmp_path):
-    of_whole_splits = replace(with_strategy(trial, "baseline"), evaluation_tokens=0)
-    result, _ = run(of_whole_splits, corpus, tmp_path)
-    assert result["loss_initial"] == pytest.approx(math.log(256), abs=0.7)
-
-
 @pytest.mark.parametrize(
     ("arm", "stops"),
-    [*((arm, [3, 4, 11]) for arm in ARMS), *(("unified", [stop]) for stop in (1, 5, STEPS - 1))],
+    [("none", [3, 4, 11]), ("unified-dp", [3, 4, 11]), ("unified", [1]), ("unified", [STEPS - 1])],
     ids=str,
 )
 def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(arm, stops, trial, corpus, tmp_path):
@@ -189,7 +167,7 @@ def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000003.safetensors"]
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2, 3])
+@pytest.mark.parametrize("micro_batch", [1, 3])
 def test_micro_batches_change_only_the_order_of_sums(micro_batch, trial, corpus, tmp_path):
     whole, rows = run(trial, corpus, tmp_path / "whole")
     parts, part_rows = run(trial, corpus, tmp_path / "parts", micro_batch=micro_batch)
@@ -249,19 +227,6 @@ def test_kept_weights_are_those_of_the_end(keep, optimizer_kept, trial, corpus, 
     assert any(name.startswith("optimizer.") for name in checkpoint.tensors) == optimizer_kept
 
 
-def test_statistics_of_the_vectors_are_recorded_at_the_end(trial, corpus, tmp_path):
-    _, recorder = run(trial, corpus, tmp_path)
-    assert any(name.startswith("sv/") for name in recorder.rows[-1])
-
-
-def test_every_parameter_gets_a_gradient(trial, corpus, tmp_path):
-    run = TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path)
-    run._step(0)
-    for name, parameter in run.model.named_parameters():
-        assert parameter.grad is not None, name
-        assert torch.any(parameter.grad != 0), name
-
-
 @pytest.mark.parametrize(("micro_batch", "at_once"), [(2, 2), (0, EVALUATED_AT_ONCE // SEQUENCE)])
 def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
     micro_batch, at_once, trial, corpus, tmp_path, monkeypatch
@@ -280,7 +245,7 @@ def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
     assert max(length for length, _, _ in seen) == at_once
 
 
-@pytest.mark.parametrize("keep", ["none", "weights", "all"])
+@pytest.mark.parametrize("keep", ["none", "all"])
 def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, corpus, tmp_path, monkeypatch):
     undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
     recorder, options = MemoryRecorder(), RunOptions(checkpoint_s=1e-9, keep=keep)
@@ -293,8 +258,7 @@ def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, cor
     assert [result[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
 
 
-@pytest.mark.parametrize("micro_batch", [0, 2])
-@pytest.mark.parametrize("arm", ["baseline", "unified"])
+@pytest.mark.parametrize(("arm", "micro_batch"), [("baseline", 0), ("unified", 2)])
 def test_recomputed_blocks_change_no_bit(arm, micro_batch, trial, corpus, tmp_path):
     trial = with_strategy(trial, arm)
     kept, rows = run(trial, corpus, tmp_path / "kept", micro_batch=micro_batch)

@@ -57,13 +57,13 @@ def of_all(optimizer: str, corpus: Corpus, options: RunOptions, folder: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     "options",
     [
         RunOptions(processes=2),
         RunOptions(processes=2, shard=True),
-        RunOptions(processes=4, shard=True, recompute="block"),
+        pytest.param(RunOptions(processes=4, shard=True, recompute="block"), marks=pytest.mark.nightly),
         RunOptions(processes=2, shard=True, micro_batch=2),
     ],
     ids=["replicated", "sharded", "four with recomputed blocks", "in micro-batches"],

@@ -12,7 +12,12 @@ from scalevec.model.train import checkpoint_path, newest_first
 from scalevec.model.train.checkpoint import read_checkpoint
 from scalevec.model.train.optimizer_state import LAYOUT
 
-KINDS = [("adamw", None), ("adamw", "batch"), ("muon", "bias"), ("sgd", None)]
+KINDS = [
+    ("adamw", None),
+    ("muon", "bias"),
+    pytest.param("adamw", "batch", marks=pytest.mark.slow),
+    pytest.param("sgd", None, marks=pytest.mark.nightly),
+]
 
 
 @pytest.mark.parametrize(("optimizer", "experts"), KINDS)
@@ -37,7 +42,7 @@ def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_pro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", [pytest.param("adamw", marks=pytest.mark.nightly), "muon"])
 def test_a_checkpoint_of_shares_goes_on_in_any_world_and_way(optimizer, corpus, tmp_path):
     trial, kept = small_trial(corpus, optimizer, "bias"), tmp_path / "kept"
     undisturbed = trained(trial, corpus, tmp_path / "alone")
@@ -69,6 +74,7 @@ def test_a_sharded_world_keeps_the_one_file_that_one_process_keeps(corpus, tmp_p
         torch.testing.assert_close(of_two.tensors[name], of_one.tensors[name])
 
 
+@pytest.mark.slow
 def test_another_trial_goes_on_from_the_state_of_a_sharded_trunk(corpus, tmp_path):
     schedule = ScheduleConfig("wsd", warmup_tokens=128, cooldown_fraction=0.4)
     trial, trunk = small_trial(corpus, steps=5, schedule=schedule), tmp_path / "trunk"

@@ -196,12 +196,6 @@ def test_schedules_with_a_trunk_have_the_same_rates_at_every_budget(name):
     assert rates[0] == rates[1]
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - set(WITH_TRUNK)))
-def test_every_other_schedule_knows_the_budget(name):
-    trials = [replace(_bare(steps, 2), schedule=ScheduleConfig(name, 64)) for steps in (20, 50)]
-    assert learning_rate(trials[0], 2) != learning_rate(trials[1], 2)
-
-
 def test_a_schedule_that_knows_the_budget_from_the_start_has_no_trunk(trial):
     assert trial.schedule.name not in WITH_TRUNK
     assert trunk_id(trial) is None

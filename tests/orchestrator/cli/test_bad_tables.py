@@ -67,54 +67,8 @@ def test_the_good_table_is_fitted_and_compared(run: Run):
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
-@pytest.mark.parametrize("column", ["loss", "n_params", "n_tokens"])
-@pytest.mark.parametrize("value", ["nan", "inf", 0.0, -1.5])
-def test_a_number_that_is_not_finite_and_above_zero(run: Run, command: str, column: str, value: object):
-    if (column, type(value)) == ("loss", str):  # such a trial has diverged
-        assert run(changed(column, value), command, "--bootstrap", "0")[0] == 0
-        return
-    assert_refused(run(changed(column, value), command), f"'{column}', row 3", "finite numbers above zero")
-
-
-@pytest.mark.parametrize("command", ["fit", "compare"])
 def test_text_in_a_number(run: Run, command: str):
     assert_refused(run(changed("loss", "3.1 nats"), command), "column 'loss', row 3", "'3.1 nats'")
-
-
-@pytest.mark.parametrize("command", ["fit", "compare"])
-def test_a_misspelt_column_is_answered_with_the_nearest(run: Run, command: str):
-    table = good().rename(columns={"n_tokens": "n_token"})
-    assert_refused(run(table, command), "no column 'n_tokens'", "nearest: 'n_token'")
-
-
-@pytest.mark.parametrize("command", ["fit", "compare"])
-def test_a_missing_column(run: Run, command: str):
-    assert_refused(run(good().drop(columns="loss"), command), "no column 'loss'")
-
-
-@pytest.mark.parametrize(
-    ("law", "parameters"), [("power-floor", 3), ("chinchilla", 5), ("gadre", 4), ("kaplan", 4)]
-)
-def test_fewer_points_than_parameters(run: Run, law: str, parameters: int):
-    table = good().query("arm == 'baseline' and n_params < 2e5 and seed == 0")
-    done = run(table.assign(n_tokens=[1e6, 3e6]), "fit", "--law", law)
-    assert_refused(done, f"2 distinct points for {parameters} parameters of {law}")
-
-
-@pytest.mark.parametrize("options", [("--law", "chinchilla"), ("--law", "power", "--x", "N")])
-def test_all_sizes_equal(run: Run, options: tuple[str, ...]):
-    table = good().assign(n_params=1e6)
-    assert_refused(run(table, "fit", *options), "one value of N, which leaves A, alpha free")
-
-
-def test_one_size_and_one_budget_leave_a_law_in_compute_free(run: Run):
-    assert_refused(run(good().assign(n_params=1e6, n_tokens=1e7), "fit"), "one value of C")
-
-
-def test_two_arms_without_a_common_rung(run: Run):
-    table = good()
-    table = table[(table["arm"] == "baseline") == (table["n_params"] < 3e5)]
-    assert_refused(run(table, "compare"), "no arm has a trial in common with 'baseline'", "rungs")
 
 
 @pytest.mark.parametrize(
@@ -128,19 +82,9 @@ def test_a_row_that_stands_twice_counts_once_and_is_said(run: Run, command: str,
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
-def test_parameters_in_millions_give_a_warning(run: Run, command: str):
-    table = good().assign(n_params=lambda t: t["n_params"] / 1e6)
-    code, out, err = run(table, command, "--bootstrap", "50")
-    assert code == 0
-    assert "thousands or millions" in out + err
-
-
-@pytest.mark.parametrize("command", ["fit", "compare"])
-@pytest.mark.parametrize(
-    "expression", ["__import__('os').system('true')", "loss.mean() > 1", "open('t.csv')", "(lambda: 1)()"]
-)
-def test_an_expression_that_calls_something(run: Run, command: str, expression: str):
-    assert_refused(run(good(), command, "--where", expression), "where", "is not allowed")
+def test_an_expression_that_calls_something(run: Run, command: str):
+    where = "__import__('os').system('true')"
+    assert_refused(run(good(), command, "--where", where), "where", "is not allowed")
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
@@ -168,36 +112,6 @@ def test_too_little_memory_is_what_the_machine_lacks(run: Run, monkeypatch: pyte
         "scalevec: not enough memory (Unable to allocate 9 GiB): "
         "a smaller table or fewer bootstrap replicates need less\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--bootstrap", "1"), "bootstrap is 1; allowed: 0 (none) or 20 to 1000000"),
-        (("--law", "chinchila"), "nearest: 'chinchilla'"),
-        (("--delta", "0"), "delta is 0.0"),
-        (("--cluster", "runs"), "no column 'runs'"),
-        (("--y", "los"), "no column 'los'"),
-        (("--x", "M"), "x is 'M'"),
-        (("--n-convention", "total"), "no column 'n_params_total'"),
-        (("--c-convention", "given"), "no column 'flops'"),
-    ],
-)
-@pytest.mark.parametrize("command", ["fit", "compare"])
-def test_an_option_that_the_table_or_the_law_cannot_serve(run: Run, command: str, options, message: str):
-    assert_refused(run(good(), command, *options), message)
-
-
-@pytest.mark.parametrize("seed", ["0.5", "inf", "1e30"])
-@pytest.mark.parametrize("command", ["fit", "compare"])
-def test_a_seed_that_is_no_whole_number(run: Run, command: str, seed: str):
-    assert_refused(run(changed("seed", seed), command), "column 'seed', row 3", "whole numbers")
-
-
-def test_blank_clusters_are_named_by_their_rows(run: Run):
-    table = good().assign(run=[f"r{i}" for i in range(20)])
-    table.loc[[4, 6], "run"] = None
-    assert_refused(run(table, "fit", "--cluster", "run"), "column 'run' is blank in 2 rows (5, 7)")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

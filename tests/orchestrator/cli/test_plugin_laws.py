@@ -81,7 +81,7 @@ def test_a_law_that_the_plugin_has_got_since_is_known_on_the_command_line(plante
     assert {fit["law"] for fit in json.loads(fitted.out)} == {"later"}, fitted.err
 
 
-@pytest.mark.parametrize("verb", ["fit", "compare", "report"])
+@pytest.mark.parametrize("verb", ["fit", "report"])
 def test_the_law_of_an_installed_plugin_is_known_for_any_table(installed, command, verb):
     done = command(verb, "t.csv", "--law", "floor-in-n", "--bootstrap", 20, "--json")
     assert done.code == 0, done.err

@@ -7,6 +7,7 @@ import lzma
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,15 @@ def written(folder: Path, name: str, odd: str) -> str:
     return name
 
 
-TAKEN = {
-    "NaN": (),
-    "": ("--map", "loss=loss"),
-    "inf": ("--map", "n_tokens=20*n_params"),
-}
+TAKEN = {"NaN": (), "": ("--map", "loss=loss"), "inf": ("--map", "n_tokens=20*n_params")}
 
 
-@pytest.mark.parametrize("odd", TAKEN)
-@pytest.mark.parametrize("name", [*FORMS, "t.parquet"])
+def each_with_one(of: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """Every form of a file with one of the cells, in turn."""
+    return zip(FORMS, cycle(of), strict=False)
+
+
+@pytest.mark.parametrize(("name", "odd"), [*each_with_one(TAKEN), ("t.parquet", "NaN"), ("t.parquet", "inf")])
 def test_a_loss_that_is_not_finite_is_a_run_that_diverged(name, odd, tmp_path, command):
     if name == "t.parquet":
         pd.DataFrame(records("NaN")).to_parquet(tmp_path / name)
@@ -93,8 +94,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("odd", REFUSED)
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("name", "odd"), each_with_one(REFUSED))
 def test_a_cell_that_is_no_number_is_refused_with_its_row_and_column(name, odd, tmp_path, command):
     verb, *options = REFUSED[odd]
     refused = command(verb, written(tmp_path, name, odd), *options)

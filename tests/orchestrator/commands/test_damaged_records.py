@@ -66,7 +66,7 @@ def test_the_row_of_a_trial_that_never_ran_has_its_cell(runs, trial):
         assert row[name] == other[name]
 
 
-@pytest.mark.parametrize("words", [["compare"], ["table", "comparison"], ["table", "ablation"], ["fit"]])
+@pytest.mark.parametrize("words", [["table", "comparison"], ["table", "ablation"], ["fit"]])
 def test_a_trial_of_one_side_that_never_ran_leaves_the_rest_readable(told, trial, words):
     shutil.rmtree(trial.path)
     assert "baseline" in told(words[0], NAME, *words[1:], "--bootstrap", "20")[0]

@@ -12,11 +12,7 @@ from tests.simulations import simulated
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.power.next_trials import (
-    ExtendableSize,
-    NextTrials,
-    next_trials,
-)
+from scalevec.analysis.power.next_trials import ExtendableSize, NextTrials, next_trials
 from scalevec.orchestrator.commands.run.next import next as next_command
 from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
 

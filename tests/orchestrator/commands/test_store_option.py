@@ -93,17 +93,6 @@ def test_what_cannot_be_read_without_the_store_is_told_too(runs_dir, monkeypatch
     assert "result.json: is not whole JSON" in capsys.readouterr().err
 
 
-def test_a_link_in_place_of_a_result_is_told_too(runs_dir, monkeypatch, capsys):
-    monkeypatch.delenv("SCALEVEC_STORE", raising=False)
-    monkeypatch.setenv("SCALEVEC_CACHE_DIR", "/proc/nothing/can/be/made/here")
-    path = directory_of(runs_dir, "none", 0).result_path
-    path.unlink()
-    path.symlink_to(path.name)
-    name = member_of("none", 0)["trial_id"]
-    assert sources.states_of(runs_dir, [name]) == {name: sources.UNREADABLE}
-    assert "result.json: is a link, where a file is expected" in capsys.readouterr().err
-
-
 @pytest.fixture
 def sweep_of_nobody(as_nobody, sweep_file):
     """The small sweep on a text that another user may read."""

@@ -17,8 +17,13 @@ def private(tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["log.txt", "checkpoints", "out", "claims", "events.jsonl", "."])
-@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize(
+    ("name", "is_done"),
+    [
+        *((name, False) for name in ("log.txt", "checkpoints", "out", "claims", "events.jsonl", ".")),
+        *((name, True) for name in ("out", "events.jsonl", ".")),
+    ],
+)
 def test_the_trial_fails_by_name_the_others_go_on_and_nothing_outside_changes(
     tmp_path, private, name, is_done
 ):

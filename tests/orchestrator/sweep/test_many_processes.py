@@ -47,12 +47,7 @@ def test_trials_of_two_processes_are_run_one_after_the_other(shard, run, tmp_pat
         ("processes: 3", "a: processes is 3; allowed: a divisor of the 4 sequences of a batch"),
         ("shard: true", "a: shard is true for a trial of one process"),
         ("processes: 2, nodes: 2", "a: nodes is 2; executor local has this machine alone"),
-        (
-            "gpus: 8",
-            "a: processes is 8; allowed: a divisor of the 4 sequences of a batch; the processes",
-        ),
         ("gpus: 2, processes: 2", "a: processes is 2 and gpus 2; allowed: one of them"),
-        ("gpus: 1.5", "gpus: 1.5; allowed: a whole number of GPUs, or a share of one"),
     ],
 )
 def test_what_cannot_be_is_refused_with_one_message_before_anything_is_trained(

@@ -232,7 +232,7 @@ def test_epochs_are_tokens_over_the_training_split(cells_of: Cells, corpus: Corp
 
 
 def test_a_sweep_of_many_trials_expands(cells_of: Cells) -> None:
-    cells = cells_of(grid={"beta2": [i / 10_000 for i in range(5_000)]}, seeds=list(range(20)))
+    cells = cells_of(grid={"beta2": [i / 10_000 for i in range(500)]}, seeds=list(range(200)))
     assert sum(len(cell.seeds) for cell in cells) == 100_000
 
 
@@ -259,29 +259,6 @@ def test_one_value_stands_for_the_list_of_it(cells_of: Cells) -> None:
     cells = cells_of(**SCALARS, tune=tune)
     assert cells == cells_of(**lists, tune=tune | {"seeds": [7], "rungs": ["tiny-55k"]})
     assert [(cell.seeds, cell.tune_seeds) for cell in cells] == [((3,), (7,))]
-
-
-def test_one_seed_is_a_seed_by_its_value(cells_of: Cells) -> None:
-    assert [cell.seeds for cell in cells_of(seeds=3)] == [(3,)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("seeds: x", "my.yaml:4: seeds: 'x'; allowed: a whole number"),
-        ("seeds:", "my.yaml:4: seeds: nothing; allowed: a list"),
-        ("optimizers: adamx", "my.yaml:4: optimizers: optimizer: 'adamx'"),
-        (
-            "optimizers: {name: adamw, beta9: 1}",
-            "my.yaml:4: optimizers.beta9: unknown key; did you mean beta2?",
-        ),
-        ("grid: {beta2: 7}", "my.yaml:4: grid.beta2: 7.0; allowed: a number in [0, 1)"),
-    ],
-)
-def test_a_bad_value_without_its_list_is_refused_where_it_stands(
-    text: str, message: str, refusal: Callable[[str], str]
-) -> None:
-    assert message in refusal(f"name: a\nladder: [tiny-25k]\narms: {{b: {{}}}}\n{text}\n")
 
 
 def test_one_rule_stands_for_the_list_of_it(cells_of: Cells) -> None:

@@ -212,10 +212,7 @@ def test_arms_with_the_same_fields_are_said_to_be_identical(folder: Path) -> Non
         ({"trainer": {"function": "mine.train:main"}}, "one of the two"),
         ({"trainer": {"files": ["model.py"]}}, "trainer.files[0]: 'model.py': no such file"),
         ({"fields": {"dropout": "number"}}, "'int', 'float', 'str' or 'bool'"),
-        (
-            {"fields": {"dropout": "float", "momentum": "str"}},
-            "fields.momentum: 'str'; allowed: float",
-        ),
+        ({"fields": {"dropout": "float", "momentum": "str"}}, "fields.momentum: 'str'; allowed: float"),
         ({"fields": {"dropout": "float", "optimizer": "int"}}, "fields.optimizer: 'int'; allowed: str"),
         ({"arms": {"a": {"dropuot": 0.1}}}, "is declared under fields, with its type"),
         ({"arms": {"a": {"dropout": "high"}}}, "allowed: a number"),

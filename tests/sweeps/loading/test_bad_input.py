@@ -10,444 +10,251 @@ from scalevec import sweeps
 from scalevec.sweeps.expansion.expand import CorpusFacts, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell
 
-# what is replaced, by what, and the message after "my.yaml:LINE: " (LINE: of what is replaced)
+# what is replaced: by what: the message after "my.yaml:LINE: " (LINE: of what is replaced)
 CASES = {
-    "unknown key with the nearest": (
-        "learning_rate: [8.0e-3",
-        "learning_rte: [8",
-        "tune.learning_rte: unknown key; did you mean learning_rate? (allowed: rungs, seeds, extend,",
-    ),
-    "text for a number": ("[8.0e-3,", "['8.0e-3',", "tune.learning_rate[0]: '8.0e-3'; allowed: a number"),
-    "boolean for a number": (
-        "1024, precision",
-        "true, precision",
-        "trial.batch_tokens: true; allowed: a whole",
-    ),
-    "a list where a mapping belongs": (
-        "{reference: baseline, law: power, margin: 0.005}",
-        "[1]",
-        "compare: [1]; allowed: a mapping of fields",
-    ),
-    "text where a list of numbers belongs": (
-        "seeds: [3, 4, 5]",
-        "seeds: x",
-        "seeds: 'x'; allowed: a whole number",
-    ),
-    "a list for a strategy": (
-        "scale_vectors: none",
-        "scale_vectors: [none]",
-        "arms.none.scale_vectors: ['none']; allowed: a name, or a mapping of fields",
-    ),
-    "an empty arm": (
-        "{scale_vectors: none} ",
-        "",
-        "arms.none: nothing; allowed: a mapping of fields",
-    ),
-    "a name of no field": (
-        "precision: float32",
-        "precision: half",
-        "trial.precision: 'half'; allowed: bfloat16,",
-    ),
-    "a width the given heads do not divide": (
-        "[tiny-25k, tiny-55k, tiny-83k",
-        "[{name: odd, width: 64, layers: 2, heads: 3}, tiny-25k, tiny-55k, tiny-83k",
-        "ladder[0].heads: 3; allowed: a divisor of the width 64",
-    ),
-    "a width the default heads do not divide": (
-        "[tiny-25k, tiny-55k, tiny-83k",
-        "[{name: odd, width: 50, layers: 2}, tiny-25k, tiny-55k, tiny-83k",
-        "ladder[0].width: 50; allowed: a multiple of 16, unless heads is given too",
-    ),
-    "an unknown rung": (
-        "[tiny-25k, tiny-55k, tiny-83k",
-        "[tiny-25, tiny-55k, tiny-83k",
-        "ladder[0]: 'tiny-25': unknown preset; did you mean tiny-25k? (allowed: tiny-25k, tiny-55k",
-    ),
-    "a rung twice": (
-        "[tiny-25k, tiny-55k, tiny-83k",
-        "[tiny-25k, {name: tiny-25k, width: 64, layers: 9}, tiny-55k, tiny-83k",
-        "ladder[1]: a second rung is called tiny-25k; allowed: each name once",
-    ),
-    "an empty grid": (
-        "seeds: [3, 4, 5]",
-        "grid: {beta2: []}",
-        "grid.beta2: []; allowed: a list of at least one",
-    ),
-    "an empty list": ("seeds: [3, 4, 5]", "seeds: []", "seeds: []; allowed: a list of at least one value"),
-    "no arms": (
-        "optimizers: [adamw]",
-        "optimizers: []",
-        "optimizers: []; allowed: a list of at least one value",
-    ),
-    "a tuned learning rate of zero": (
-        "[8.0e-3,",
-        "[0,",
-        "tune.learning_rate: 0.0; allowed: a positive number",
-    ),
-    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate: -1.0; allowed: a positive number"),
-    "a learning rate that is no number": (
-        "[8.0e-3,",
-        "[.nan,",
-        "tune.learning_rate[0]: nan; allowed: a finite number",
-    ),
-    "a learning rate of zero in an arm": (
-        "scale_vectors: none}",
-        "scale_vectors: none, clip_norm: 0}",
-        "arms.none.clip_norm: 0.0; allowed: a positive number",
-    ),
-    "a learning rate of zero in trial": (
-        "precision: float32",
-        "learning_rate: 0",
-        "trial.learning_rate: 0.0; allowed: a positive number",
-    ),
-    "a tuned value that no trial can have": (
-        "[8.0e-3, 2.0e-2, 5.0e-2]",
-        "[8.0e-3, 2.0e-2]\n  beta2: [0.9, 1.5]",
-        "tune.beta2: 1.5; allowed: a number in [0, 1)",
-    ),
-    "a grid value that no trial can have": (
-        "seeds: [3, 4, 5]",
-        "grid: {beta2: [0.9, 1.5]}",
-        "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
-    ),
-    "one value to tune": (
-        "[8.0e-3, 2.0e-2, 5.0e-2]",
-        "[8.0e-3]",
-        "tune.learning_rate: [0.008]; allowed: two values or more",
-    ),
-    "a tuned value twice": (
-        "[8.0e-3, 2.0e-2,",
-        "[8.0e-3, 0.008,",
-        "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]",
-    ),
-    "a batch that is not whole sequences": (
-        "batch_tokens: 1024",
-        "batch_tokens: 1000",
-        "trial.batch_tokens: 1000; allowed: a multiple of sequence_length 128",
-    ),
-    "a duplicate arm": (
-        "none:     {scale_vectors: none}",
-        "baseline: {scale_vectors: none}",
-        "arms.baseline: given twice; the first is in line ",
-    ),
-    "a label with signs": (
-        "none:     {scale_vectors: none}",
-        "'<b>':    {scale_vectors: none}",
-        "arms.'<b>': '<b>'; allowed: 1 to 40 letters, digits or signs of . _ + -",
-    ),
-    "an unknown strategy": (
-        "scale_vectors: none",
-        "scale_vectors: unifed",
-        "arms.none.scale_vectors: 'unifed': unknown preset; did you mean unified? (allowed: none,",
-    ),
-    "a strategy's field": (
-        "scale_vectors: none",
-        "scale_vectors: {preset: hg, branches: two}",
-        "arms.none.scale_vectors.branches: 'two'; allowed: heterogeneous, none, shared",
-    ),
-    "a map without a norm in front": (
-        "scale_vectors: none",
-        "scale_vectors: {preset: hg, heterogeneous_maps: [query, down]}",
-        "arms.none.scale_vectors.heterogeneous_maps: 'down'; allowed: gate, key, query, up, value",
-    ),
-    "a role of no map": (
-        "scale_vectors: none",
-        "scale_vectors: {preset: dp, input_role_maps: [values]}",
-        "arms.none.scale_vectors.input_role_maps: 'values'; allowed: down, gate, head, key, output",
-    ),
-    "heads of a strategy": (
-        "scale_vectors: none",
-        "scale_vectors: {preset: dnp, heads: one}",
-        "arms.none.scale_vectors.heads: 'one'; allowed: own, shared",
-    ),
-    "an unknown field of a strategy": (
-        "scale_vectors: none",
-        "scale_vectors: {preset: hg, branchs: none}",
-        "arms.none.scale_vectors.branchs: unknown key; did you mean branches? (allowed: preset, branches",
-    ),
-    "a duplicate seed": (
-        "seeds: [3, 4, 5]",
-        "seeds: [0, 0]",
-        "seeds[1]: 0 stands in the list twice, first at [0]",
-    ),
-    "a negative seed": ("seeds: [3, 4, 5]", "seeds: [-1]", "seeds[0]: -1; allowed: 0 or more"),
-    "tuning seeds among the comparison seeds": (
-        "seeds: [100]",
-        "seeds: [100, 3]",
-        "tune.seeds[1]: 3; allowed: seeds that are not among the comparison's",
-    ),
-    "a tuned rung that is not in the ladder": (
-        "rungs: [tiny-25k,",
-        "rungs: [tiny-200k,",
-        "tune.rungs[0]: 'tiny-200k': not in ladder",
-    ),
-    "tuning without a field": (
-        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
-        "",
-        "tune: names no field to tune",
-    ),
-    "a reference that is no arm": (
-        "reference: baseline",
-        "reference: basline",
-        "compare.reference: 'basline': no such arm; did you mean baseline? (allowed: baseline, none",
-    ),
-    "a margin of zero": (
-        "margin: 0.005",
-        "margin: 0",
-        "compare.margin: 0.0; allowed: a number of nats/token above zero, or none",
-    ),
-    "an unknown law": (
-        "law: power",
-        "law: cubic",
-        "compare.law: 'cubic': unknown law (allowed: auto, power, power-floor, ",
-    ),
-    "an exclusion that matches nothing": (
-        "seed: 5}",
-        "seed: 7}",
-        "exclude[0].seed: 7 matches no trial of the sweep",
-    ),
-    "an exclusion by an unknown field": (
-        "seed: 5}",
-        "sead: 4}",
-        "exclude[0].sead: unknown field; did you mean seed? (allowed: arm, rung, seed, stage, optimizer",
-    ),
-    "an exclusion of everything": (
+    "learning_rate: [8.0e-3": {
+        "learning_rte: [8": (
+            "tune.learning_rte: unknown key; did you mean learning_rate? (allowed: rungs, seeds, extend,"
+        )
+    },
+    "[8.0e-3,": {
+        "['8.0e-3',": "tune.learning_rate[0]: '8.0e-3'; allowed: a number",
+        "[0,": "tune.learning_rate: 0.0; allowed: a positive number",
+        "[.nan,": "tune.learning_rate[0]: nan; allowed: a finite number",
+    },
+    "1024, precision": {"true, precision": "trial.batch_tokens: true; allowed: a whole"},
+    "{reference: baseline, law: power, margin: 0.005}": {"[1]": "compare: [1]; allowed: a mapping of fields"},
+    "scale_vectors: none": {
+        "scale_vectors: [none]": "arms.none.scale_vectors: ['none']; allowed: a name, or a mapping of fields",
+        "scale_vectors: unifed": (
+            "arms.none.scale_vectors: 'unifed': unknown preset; did you mean unified? (allowed: none,"
+        ),
+        "scale_vectors: {preset: hg, branches: two}": (
+            "arms.none.scale_vectors.branches: 'two'; allowed: heterogeneous, none, shared"
+        ),
+        "scale_vectors: {preset: hg, heterogeneous_maps: [query, down]}": (
+            "arms.none.scale_vectors.heterogeneous_maps: 'down'; allowed: gate, key, query, up, value"
+        ),
+        "scale_vectors: {preset: dp, input_role_maps: [values]}": (
+            "arms.none.scale_vectors.input_role_maps: 'values'; allowed: down, gate, head, key, output"
+        ),
+    },
+    "{scale_vectors: none} ": {"": "arms.none: nothing; allowed: a mapping of fields"},
+    "precision: float32": {
+        "precision: half": "trial.precision: 'half'; allowed: bfloat16,",
+        "warmup_tokens: 1024, warmup_fraction: 0.1": (
+            "trial: warmup_tokens and warmup_fraction are both given"
+        ),
+    },
+    "[tiny-25k, tiny-55k, tiny-83k": {
+        "[{name: odd, width: 64, layers: 2, heads: 3}, tiny-25k, tiny-55k, tiny-83k": (
+            "ladder[0].heads: 3; allowed: a divisor of the width 64"
+        ),
+        "[{name: odd, width: 50, layers: 2}, tiny-25k, tiny-55k, tiny-83k": (
+            "ladder[0].width: 50; allowed: a multiple of 16, unless heads is given too"
+        ),
+        "[tiny-25, tiny-55k, tiny-83k": (
+            "ladder[0]: 'tiny-25': unknown preset; did you mean tiny-25k? (allowed: tiny-25k, tiny-55k"
+        ),
+        "[tiny-25k, {name: tiny-25k, width: 64, layers: 9}, tiny-55k, tiny-83k": (
+            "ladder[1]: a second rung is called tiny-25k; allowed: each name once"
+        ),
+    },
+    "seeds: [3, 4, 5]": {
+        "grid: {beta2: []}": "grid.beta2: []; allowed: a list of at least one",
+        "seeds: []": "seeds: []; allowed: a list of at least one value",
+        "grid: {beta2: [0.9, 1.5]}": "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
+        "seeds: [0, 0]": "seeds[1]: 0 stands in the list twice, first at [0]",
+        "seeds: [-1]": "seeds[0]: -1; allowed: 0 or more",
+        "zip: {beta1: [0.9], beta2: [0.9, 0.95]}": (
+            "zip: lists of different lengths: beta1 has 1, beta2 has 2"
+        ),
+        "simulate: {faults: {nan: 1.5}}": "simulate.faults.nan: 1.5; allowed: 1 or less",
+        "simulate: {arms: {unifed: {gain: 1.05}}}": (
+            "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)"
+        ),
+        "simulate: {arms: {unified: {gain: 0}}}": "simulate.arms.unified.gain: 0; allowed: more than 0",
+        "seeds: !!python/object/apply:os.system [ls]": (
+            "seeds: the tag '!!python/object/apply:os.system' is refused"
+        ),
+    },
+    "scale_vectors: none}": {
+        "scale_vectors: none, clip_norm: 0}": "arms.none.clip_norm: 0.0; allowed: a positive number"
+    },
+    "[8.0e-3, 2.0e-2, 5.0e-2]": {
+        "[8.0e-3, 2.0e-2]\n  beta2: [0.9, 1.5]": "tune.beta2: 1.5; allowed: a number in [0, 1)",
+        "[8.0e-3]": "tune.learning_rate: [0.008]; allowed: two values or more",
+    },
+    "[8.0e-3, 2.0e-2,": {
+        "[8.0e-3, 0.008,": "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]"
+    },
+    "batch_tokens: 1024": {
+        "batch_tokens: 1000": "trial.batch_tokens: 1000; allowed: a multiple of sequence_length 128"
+    },
+    "none:     {scale_vectors: none}": {
+        "baseline: {scale_vectors: none}": "arms.baseline: given twice; the first is in line ",
+        "'<b>':    {scale_vectors: none}": (
+            "arms.'<b>': '<b>'; allowed: 1 to 40 letters, digits or signs of . _ + -"
+        ),
+    },
+    "seeds: [100]": {
+        "seeds: [100, 3]": "tune.seeds[1]: 3; allowed: seeds that are not among the comparison's"
+    },
+    "rungs: [tiny-25k,": {"rungs: [tiny-200k,": "tune.rungs[0]: 'tiny-200k': not in ladder"},
+    "reference: baseline": {
+        "reference: basline": (
+            "compare.reference: 'basline': no such arm; did you mean baseline? (allowed: baseline, none"
+        )
+    },
+    "margin: 0.005": {
+        "margin: 0": "compare.margin: 0.0; allowed: a number of nats/token above zero, or none",
+        "predict: [{arm: unifid, sign: lower}]": (
+            "compare.predict[0].arm: 'unifid': no such arm; did you mean unified? (allowed: "
+        ),
+        "predict: [{arm: none, reference: all, sign: lower}]": (
+            "compare.predict[0].reference: 'all': no such arm"
+        ),
+        "predict: [{arm: baseline, sign: lower}]": (
+            "compare.predict[0].arm: 'baseline'; allowed: another arm than its reference, baseline"
+        ),
+        "predict: [{arm: none, sign: worse}]": (
+            "compare.predict[0].sign: 'worse'; allowed: 'lower' or 'higher'"
+        ),
+        "predict: [{arm: none}]": (
+            "compare.predict[0]: neither of them given of sign and difference; allowed: one of the two"
+        ),
+        "predict: [{arm: none, difference: 0.1}]": (
+            "compare.predict[0]: difference and interval belong together; allowed: both, or sign without them"
+        ),
+        "predict: [{arm: none, difference: 0.1, interval: [0.2, 0.3]}]": (
+            "compare.predict[0].interval: [0.2, 0.3]; allowed: two numbers [low, high] with the "
+            "difference, 0.1,"
+        ),
+        "predict: [{arm: none, difference: 0.1, interval: [0.1]}]": (
+            "compare.predict[0].interval: [0.1]; allowed: two numbers, [low, high]"
+        ),
+        "looks: [5, 3]": "compare.looks: (5, 3); allowed: increasing numbers of seeds, as [3, 5, 8]",
+    },
+    "law: power": {"law: cubic": "compare.law: 'cubic': unknown law (allowed: auto, power, power-floor, "},
+    "seed: 5}": {
+        "seed: 7}": "exclude[0].seed: 7 matches no trial of the sweep",
+        "sead: 4}": (
+            "exclude[0].sead: unknown field; did you mean seed? (allowed: arm, rung, seed, stage, optimizer"
+        ),
+    },
+    "optimizers: [adamw]": {
+        "optimizers: [adam]": (
+            "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, "
+            "sgd, soap"
+        ),
+        "optimizers: [adamw, {name: muon, beta3: 0.9}]": (
+            "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
+            "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, "
+            "adamw_rate_factor, beta1, beta2"
+        ),
+        "optimizers: [adamw, sgd]\ngrid: {beta2: [0.9, 0.95]}": (
+            "grid.beta2[0]: 0.9; allowed: no such option of sgd; its options: learning_rate, "
+            "weight_decay, clip"
+        ),
+        "optimizers: [{name: muon, momentun: 0.9}]": (
+            "optimizers[0].momentun: unknown key; did you mean momentum?"
+        ),
+        "optimizers: [adamw]\ngrid: {optimizer: [adamw]}": (
+            "grid.optimizer: the field is chosen by optimizers too; allowed: one of the two"
+        ),
+    },
+    "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]": {
+        "weight_decay: [0, 0.1]\n  check_carried: true": (
+            "tune.check_carried: true; allowed: false where learning_rate is not tuned"
+        )
+    },
+    "schedules: [cosine]": {
+        "schedules: [{name: cosine, cooldown_fraction: 0.2}]": (
+            "schedules[0].cooldown_fraction: 0.2; allowed: no such option of cosine; its options: "
+            "warmup_tokens, final_fraction"
+        ),
+        "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]": (
+            "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of"
+        ),
+        "schedules: [{name: inverse-sqrt, warmup_tokens: 0}]": (
+            "schedules[0].warmup_tokens: 0; allowed: a positive number of tokens"
+        ),
+        "schedules: [{name: cosine, warmup_fraction: 2}]": (
+            "schedules[0].warmup_fraction: 2.0; allowed: a number in [0, 1]"
+        ),
+    },
+    "default: {time: auto}": {
+        "tiny-26k: {time: auto}": "resources.tiny-26k: no such rung; did you mean tiny-25k?"
+    },
+    "time: auto": {
+        "time: soon": "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
+        "gpus: 1.5": (
+            "resources.default.gpus: 1.5; allowed: a whole number of GPUs, or a share of one (0 to 1) "
+            "that lets several trials use it"
+        ),
+    },
+    "name: quickstart": {
+        "name: ../x": "name: '../x'; allowed: 1 to 80 letters",
+        "name: ..": "name: '..'; allowed: a name without '..'",
+    },
+    "{bpe: 1024}": {
+        "words": (
+            "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}"
+        ),
+        "{bpe: 256}": "corpus.tokenizer.bpe: 256; allowed: more than 256",
+    },
+    "source: python-stdlib": {
+        "source: text, files: [none.txt]": "corpus.files[0]: 'none.txt': no such file (looked in .",
+        "source: text": "corpus: corpus.files is missing; source text needs a list of files or globs",
+    },
+}
+ELSEWHERE = [
+    ("learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]", "", "tune: names no field to tune", "tune:"),
+    (
         "{rung: tiny-150k, seed: 5}",
         "{schedule: cosine}",
         "exclude: drops every trial; nothing is left",
+        "exclude:",
     ),
-    "an optimizer that does not exist": (
-        "optimizers: [adamw]",
-        "optimizers: [adam]",
-        "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
-    ),
-    "a prediction of no arm": (
-        "margin: 0.005",
-        "predict: [{arm: unifid, sign: lower}]",
-        "compare.predict[0].arm: 'unifid': no such arm; did you mean unified? (allowed: ",
-    ),
-    "a prediction against no arm": (
-        "margin: 0.005",
-        "predict: [{arm: none, reference: all, sign: lower}]",
-        "compare.predict[0].reference: 'all': no such arm",
-    ),
-    "a prediction of an arm against itself": (
-        "margin: 0.005",
-        "predict: [{arm: baseline, sign: lower}]",
-        "compare.predict[0].arm: 'baseline'; allowed: another arm than its reference, baseline",
-    ),
-    "a sign that is none": (
-        "margin: 0.005",
-        "predict: [{arm: none, sign: worse}]",
-        "compare.predict[0].sign: 'worse'; allowed: 'lower' or 'higher'",
-    ),
-    "a prediction of nothing": (
-        "margin: 0.005",
-        "predict: [{arm: none}]",
-        "compare.predict[0]: neither of them given of sign and difference; allowed: one of the two",
-    ),
-    "a predicted difference without its interval": (
-        "margin: 0.005",
-        "predict: [{arm: none, difference: 0.1}]",
-        "compare.predict[0]: difference and interval belong together; allowed: both, or sign without them",
-    ),
-    "a predicted difference outside its interval": (
-        "margin: 0.005",
-        "predict: [{arm: none, difference: 0.1, interval: [0.2, 0.3]}]",
-        "compare.predict[0].interval: [0.2, 0.3]; allowed: two numbers [low, high] with the difference, 0.1,",
-    ),
-    "an interval of one number": (
-        "margin: 0.005",
-        "predict: [{arm: none, difference: 0.1, interval: [0.1]}]",
-        "compare.predict[0].interval: [0.1]; allowed: two numbers, [low, high]",
-    ),
-    "looks that do not increase": (
-        "margin: 0.005",
-        "looks: [5, 3]",
-        "compare.looks: (5, 3); allowed: increasing numbers of seeds, as [3, 5, 8]",
-    ),
-    "more seeds than the last look": (
+    (
         "margin: 0.005",
         "looks: [1]",
         "seeds: [3, 4, 5]; allowed: at most as many seeds as the last of compare.looks (1)",
-    ),
-    "a check of a carried rate that is not tuned": (
-        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
-        "weight_decay: [0, 0.1]\n  check_carried: true",
-        "tune.check_carried: true; allowed: false where learning_rate is not tuned",
-    ),
-    "an option that the optimizer does not have": (
-        "optimizers: [adamw]",
-        "optimizers: [adamw, {name: muon, beta3: 0.9}]",
-        "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
-        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, "
-        "beta1, beta2",
-    ),
-    "an option for all trials that one optimizer does not have": (
-        "optimizers: [adamw]",
-        "optimizers: [adamw, sgd]\ngrid: {beta2: [0.9, 0.95]}",
-        "grid.beta2[0]: 0.9; allowed: no such option of sgd; its options: learning_rate, weight_decay, clip",
-    ),
-    "an option that no optimizer has, nor one like it": (
-        "optimizers: [adamw]",
-        "optimizers: [{name: lion, foo: 0.9}]",
-        "optimizers[0].foo: unknown key (allowed: name, learning_rate, weight_decay, clip_norm, beta1",
-    ),
-    "an option that no optimizer has": (
-        "optimizers: [adamw]",
-        "optimizers: [{name: muon, momentun: 0.9}]",
-        "optimizers[0].momentun: unknown key; did you mean momentum?",
-    ),
-    "an option that the schedule does not have": (
-        "schedules: [cosine]",
-        "schedules: [{name: cosine, cooldown_fraction: 0.2}]",
-        "schedules[0].cooldown_fraction: 0.2; allowed: no such option of cosine; its options: warmup_tokens, "
-        "final_fraction",
-    ),
-    "a schedule whose phases exceed the run": (
-        "schedules: [cosine]",
-        "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]",
-        "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of",
-    ),
-    "an inverse square root without a warm-up": (
-        "schedules: [cosine]",
-        "schedules: [{name: inverse-sqrt, warmup_tokens: 0}]",
-        "schedules[0].warmup_tokens: 0; allowed: a positive number of tokens",
-    ),
-    "an option that an optimizer cannot have": (
-        "optimizers: [adamw]",
-        "optimizers: [{name: adamw, beta2: 2}]",
-        "optimizers[0].beta2: 2.0; allowed: a number in [0, 1)",
-    ),
-    "a field that two sections choose": (
-        "optimizers: [adamw]",
-        "optimizers: [adamw]\ngrid: {optimizer: [adamw]}",
-        "grid.optimizer: the field is chosen by optimizers too; allowed: one of the two",
-    ),
-    "two forms of the warm-up": (
-        "precision: float32",
-        "warmup_tokens: 1024, warmup_fraction: 0.1",
-        "trial: warmup_tokens and warmup_fraction are both given",
-    ),
-    "a warm-up that is longer than the trial": (
-        "schedules: [cosine]",
-        "schedules: [{name: cosine, warmup_fraction: 2}]",
-        "schedules[0].warmup_fraction: 2.0; allowed: a number in [0, 1]",
-    ),
-    "zipped lists of different lengths": (
         "seeds: [3, 4, 5]",
-        "zip: {beta1: [0.9], beta2: [0.9, 0.95]}",
-        "zip: lists of different lengths: beta1 has 1, beta2 has 2",
     ),
-    "resources of no rung": (
-        "default: {time: auto}",
-        "tiny-26k: {time: auto}",
-        "resources.tiny-26k: no such rung; did you mean tiny-25k?",
-    ),
-    "a time that is none": (
-        "time: auto",
-        "time: soon",
-        "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
-    ),
-    "GPUs that are neither a share of one nor whole": (
-        "time: auto",
-        "gpus: 1.5",
-        "resources.default.gpus: 1.5; allowed: a whole number of GPUs, or a share of one (0 to 1) that lets "
-        "several trials use it",
-    ),
-    "no CPUs": ("time: auto", "cpus: 0", "resources.default.cpus: 0; allowed: 1 or more"),
-    "negative GPU hours": (
-        "seeds: [3, 4, 5]",
-        "max_gpu_hours: -1",
-        "max_gpu_hours: -1; allowed: 0 or more",
-    ),
-    "a probability above 1": (
-        "seeds: [3, 4, 5]",
-        "simulate: {faults: {nan: 1.5}}",
-        "simulate.faults.nan: 1.5; allowed: 1 or less",
-    ),
-    "a planted arm that does not exist": (
-        "seeds: [3, 4, 5]",
-        "simulate: {arms: {unifed: {gain: 1.05}}}",
-        "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)",
-    ),
-    "a gain of zero": (
-        "seeds: [3, 4, 5]",
-        "simulate: {arms: {unified: {gain: 0}}}",
-        "simulate.arms.unified.gain: 0; allowed: more than 0",
-    ),
-    "a planted law with text": (
-        "seeds: [3, 4, 5]",
-        "simulate: {law: {alpha: steep}}",
-        "simulate.law.alpha: 'steep'; allowed: a number",
-    ),
-    "a negative noise": (
-        "seeds: [3, 4, 5]",
-        "simulate: {pair_noise: -0.1}",
-        "simulate.pair_noise: -0.1; allowed: 0 or more",
-    ),
-    "a name that leaves its folder": (
-        "name: quickstart",
-        "name: ../x",
-        "name: '../x'; allowed: 1 to 80 letters",
-    ),
-    "a name of dots": ("name: quickstart", "name: ..", "name: '..'; allowed: a name without '..'"),
-    "a name that is missing": ("name: quickstart", "keep: all", "name: missing; the field has no default"),
-    "a tag that would construct an object": (
-        "seeds: [3, 4, 5]",
-        "seeds: !!python/object/apply:os.system [ls]",
-        "seeds: the tag '!!python/object/apply:os.system' is refused",
-    ),
-    "a tokenizer that does not exist": (
-        "{bpe: 1024}",
-        "words",
-        "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}",
-    ),
-    "a vocabulary smaller than the bytes": (
-        "{bpe: 1024}",
-        "{bpe: 256}",
-        "corpus.tokenizer.bpe: 256; allowed: more than 256",
-    ),
-    "a missing corpus file": (
-        "source: python-stdlib",
-        "source: text, files: [none.txt]",
-        "corpus.files[0]: 'none.txt': no such file (looked in .",
-    ),
-    "a text corpus without files": (
-        "source: python-stdlib",
-        "source: text",
-        "corpus: corpus.files is missing; source text needs a list of files or globs",
-    ),
-    "more trials than a sweep may have": (
+    ("name: quickstart", "keep: all", "name: missing; the field has no default", "name:"),
+    (
         "seeds: [3, 4, 5]",
         "grid: {beta1: [" + ", ".join(f"0.{i}" for i in range(100, 900)) + "], beta2: [0.1, 0.2, 0.3]}\n"
         "seeds: [" + ", ".join(map(str, range(1000, 1100))) + "]",
         "about 2966400 trials; allowed: at most 250000 in one sweep",
+        "name:",
     ),
-}
-OTHER_LINE = {
-    "more seeds than the last look": "seeds: [3, 4, 5]",
-    "tuning without a field": "tune:",
-    "an exclusion of everything": "exclude:",
-    "a name that is missing": "name:",
-    "more trials than a sweep may have": "name:",
-}
-"""Where the problem is in another line than the change."""
+]
+"""Where the problem is in another line than the change: that of the last field."""
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("old", "new", "expected", "faulty"),
+    [
+        *((old, new, message, old) for old, group in CASES.items() for new, message in group.items()),
+        *ELSEWHERE,
+    ],
+)
 def test_bad_input_is_refused_with_its_place_and_what_is_allowed(
-    case: str,
+    old: str,
+    new: str,
+    expected: str,
+    faulty: str,
     changed: Callable[[str, str], str],
     line_of: Callable[[str], int],
     refusal: Callable[[str], str],
 ) -> None:
-    old, new, expected = CASES[case]
     message = refusal(changed(old, new))
     actual = [line for line in message.splitlines() if expected in line]
     assert actual, message
     line = int(re.match(r"my\.yaml:(\d+): ", actual[0])[1])  # type: ignore[index]
-    assert abs(line - line_of(OTHER_LINE.get(case, old))) <= new.count("\n")
+    assert abs(line - line_of(faulty)) <= new.count("\n")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "[1, 2]", "just words", "3"])
@@ -501,9 +308,7 @@ def test_arms_identical_by_construction_are_warned_of(cells_of: Callable[..., li
     ]
 
 
-def test_arms_that_are_identical_in_some_cells_only_are_told_so(
-    cells_of: Callable[..., list[Cell]],
-) -> None:
+def test_arms_that_are_identical_in_some_cells_only_are_told_so(cells_of: Callable[..., list[Cell]]) -> None:
     arms = {name: {"scale_vectors": name} for name in ("baseline", "baseline-no-decay")}
     assert identical_arms(cells_of(arms=arms, grid={"weight_decay": [0.0, 0.1]})) == [
         "arms baseline and baseline-no-decay are identical by construction in 1 of 2 cells: "

@@ -143,37 +143,30 @@ def test_a_sweep_that_does_not_name_the_plugin_does_not_have_it(folder):
     assert "'sign-momentum' is of the plugin mylab.arms; name it under plugins" in refused(folder, text)
 
 
-PROBLEMS = {
-    "of our name": (ARMS.replace('"sign-momentum"', '"adamw"'), "'adamw' is the name of one of scalevec"),
-    "no literal": (ARMS.replace("state=1", "state=len('a')"), "line 29: optimizer: malformed node"),
-    "of another kind": (
+PROBLEMS = [
+    (ARMS.replace('"sign-momentum"', '"adamw"'), "'adamw' is the name of one of scalevec"),
+    (ARMS.replace("state=1", "state=len('a')"), "line 29: optimizer: malformed node"),
+    (
         ARMS.replace('"(0, inf)"})', '"(0, inf)"}, state=1)'),
         "schedule: _schedule() got an unexpected keyword argument 'state'",
     ),
-    "no default": (
-        ARMS.replace("kappa: float = 0.9", "kappa"),
-        "option kappa of sign_momentum has no default",
-    ),
-    "no interval": (ARMS.replace("[0, 1)", "0 to 1"), "'0 to 1' is no interval like [0, 1)"),
-    "bad default": (ARMS.replace("= 0.9", "= 1.5"), "kappa is 1.5; allowed: a number in [0, 1)"),
-    "our arithmetic": (
-        ARMS.replace('"softplus"', '"or"'),
-        "reparameterization 'or' is the name of one of scalevec",
-    ),
-    "no law": (ARMS.replace("A/N^alpha", "A/N^"), "expected a number, a name"),
-    "no Python": ("def (", "is no Python that can be read"),
-    "nothing": ("", "declares none of optimizer, schedule, reparameterization, law"),
-    "a word of ours": (ARMS.replace("kappa", "seeds"), "option 'seeds' means something else"),
-    "another type": (
+    (ARMS.replace("kappa: float = 0.9", "kappa"), "option kappa of sign_momentum has no default"),
+    (ARMS.replace("[0, 1)", "0 to 1"), "'0 to 1' is no interval like [0, 1)"),
+    (ARMS.replace("= 0.9", "= 1.5"), "kappa is 1.5; allowed: a number in [0, 1)"),
+    (ARMS.replace('"softplus"', '"or"'), "reparameterization 'or' is the name of one of scalevec"),
+    (ARMS.replace("A/N^alpha", "A/N^"), "expected a number, a name"),
+    ("def (", "is no Python that can be read"),
+    ("", "declares none of optimizer, schedule, reparameterization, law"),
+    (ARMS.replace("kappa", "seeds"), "option 'seeds' means something else"),
+    (
         ARMS.replace("power: float = 0.5", "final_fraction='low'").replace('"power": "(0, inf)"', ""),
         "option 'final_fraction' is str of the schedule, elsewhere float",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_plugin_that_cannot_be_read_is_refused_with_the_reason(folder, problem):
-    source, message = PROBLEMS[problem]
+@pytest.mark.parametrize(("source", "message"), PROBLEMS)
+def test_a_plugin_that_cannot_be_read_is_refused_with_the_reason(folder, source, message):
     write_plugin(folder, source)
     message_of = refused(folder)
     assert message_of.startswith("s.yaml:2: plugins[0]: mylab.arms")

@@ -7,71 +7,45 @@ from scalevec import sweeps
 RUNG = "[{{name: odd, width: 64, layers: 2, {}}}]"
 # what the ladder is, and the message after its line
 CASES = {
-    "experts that do not divide the hidden width": (
-        RUNG.format("feed_forward: 101, experts: {n_experts: 4, top_k: 2}"),
-        "ladder[0].feed_forward: 101; allowed: a multiple of top_k + shared_experts, 2, unless the experts",
+    RUNG.format("feed_forward: 101, experts: {n_experts: 4, top_k: 2}"): (
+        "ladder[0].feed_forward: 101; allowed: a multiple of top_k + shared_experts, 2, unless the experts"
     ),
-    "more chosen experts than there are": (
-        RUNG.format("experts: {n_experts: 4, top_k: 5}"),
-        "ladder[0].experts.top_k: 5; allowed: at most n_experts, 4",
+    RUNG.format("experts: {n_experts: 4, top_k: 5}"): (
+        "ladder[0].experts.top_k: 5; allowed: at most n_experts, 4"
     ),
-    "no layer for the experts": (
-        RUNG.format("experts: {n_experts: 4, top_k: 2, dense_layers: 2}"),
-        "ladder[0].experts.dense_layers: 2; allowed: less than the layers, 2",
+    RUNG.format("experts: {n_experts: 4, top_k: 2, dense_layers: 2}"): (
+        "ladder[0].experts.dense_layers: 2; allowed: less than the layers, 2"
     ),
-    "a hidden width beside that of the experts": (
-        RUNG.format("feed_forward: 100, experts: {n_experts: 4, top_k: 2, feed_forward: 64}"),
-        "ladder[0].feed_forward: 100; allowed: 128, what a token passes of the experts",
+    RUNG.format("feed_forward: 100, experts: {n_experts: 4, top_k: 2, feed_forward: 64}"): (
+        "ladder[0].feed_forward: 100; allowed: 128, what a token passes of the experts"
     ),
-    "an unknown field of experts": (
-        RUNG.format("experts: {n_experts: 4, topk: 2}"),
-        "ladder[0].experts.topk: unknown key; did you mean top_k? (allowed: n_experts, top_k,",
+    RUNG.format("experts: {n_experts: 4, topk: 2}"): (
+        "ladder[0].experts.topk: unknown key; did you mean top_k? (allowed: n_experts, top_k,"
     ),
-    "no number of chosen experts": (
-        RUNG.format("experts: {n_experts: 4}"),
-        "ladder[0].experts.top_k: missing; the field has no default",
+    RUNG.format("experts: {n_experts: 4, top_k: 2, balancing: luck}"): (
+        "ladder[0].experts.balancing: 'luck'; allowed: 'loss', 'bias' or 'none'"
     ),
-    "an unknown balancing": (
-        RUNG.format("experts: {n_experts: 4, top_k: 2, balancing: luck}"),
-        "ladder[0].experts.balancing: 'luck'; allowed: 'loss', 'bias' or 'none'",
+    RUNG.format("experts: 4"): "ladder[0].experts: 4; allowed: a mapping of fields",
+    "{from: 2.0e7, to: 1.0e7, rungs: 3}": "ladder.to: 10000000.0; allowed: more than from, 20000000.0",
+    "{from: 1.0e7, to: 2.0e7, rungs: 1}": "ladder.rungs: 1; allowed: 2 or more",
+    "{from: 1.0e7, to: 1.05e7, rungs: 9}": (
+        "ladder.rungs: 9; allowed: fewer rungs, or a wider range: two fall on one shape"
     ),
-    "a coefficient of zero": (
-        RUNG.format("experts: {n_experts: 4, top_k: 2, loss_coefficient: 0}"),
-        "ladder[0].experts.loss_coefficient: 0; allowed: more than 0",
+    "{from: 1.0e7, too: 2.0e7, rungs: 3}": (
+        "ladder.too: unknown key; did you mean to? (allowed: from, to, rungs, experts)"
     ),
-    "experts as a number": (RUNG.format("experts: 4"), "ladder[0].experts: 4; allowed: a mapping of fields"),
-    "a batch of a rung that is no whole sequences": (
-        RUNG.format("batch_tokens: 100"),
-        "ladder[0].batch_tokens: 100; allowed: a multiple of sequence_length 256",
+    "{from: 1.0e7, to: 2.0e7, rungs: 2, experts: {n_experts: 4, top_k: 5}}": (
+        "ladder.experts.top_k: 5; allowed: at most n_experts, 4"
     ),
-    "a ladder that descends": (
-        "{from: 2.0e7, to: 1.0e7, rungs: 3}",
-        "ladder.to: 10000000.0; allowed: more than from, 20000000.0",
-    ),
-    "a ladder of one rung": ("{from: 1.0e7, to: 2.0e7, rungs: 1}", "ladder.rungs: 1; allowed: 2 or more"),
-    "rungs that fall together": (
-        "{from: 1.0e7, to: 1.05e7, rungs: 9}",
-        "ladder.rungs: 9; allowed: fewer rungs, or a wider range: two fall on one shape",
-    ),
-    "an unknown field of a rule": (
-        "{from: 1.0e7, too: 2.0e7, rungs: 3}",
-        "ladder.too: unknown key; did you mean to? (allowed: from, to, rungs, experts)",
-    ),
-    "a rule whose experts do not fit": (
-        "{from: 1.0e7, to: 2.0e7, rungs: 2, experts: {n_experts: 4, top_k: 5}}",
-        "ladder.experts.top_k: 5; allowed: at most n_experts, 4",
-    ),
-    "a size that is too small for the rule": (
-        "{from: 10, to: 2.0e7, rungs: 2}",
-        "ladder.from: 10; allowed: 10000.0 or more",
-    ),
-    "a ladder that is a number": ("3", "ladder: 3; allowed: the name of a preset"),
+    "{from: 10, to: 2.0e7, rungs: 2}": "ladder.from: 10; allowed: 10000.0 or more",
+    "3": "ladder: 3; allowed: the name of a preset",
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_ladder_that_cannot_be_is_refused_with_its_place_and_what_is_allowed(case: str) -> None:
-    ladder, expected = CASES[case]
+@pytest.mark.parametrize(("ladder", "expected"), CASES.items())
+def test_a_ladder_that_cannot_be_is_refused_with_its_place_and_what_is_allowed(
+    ladder: str, expected: str
+) -> None:
     with pytest.raises(sweeps.SweepError) as refusal:
         sweeps.loads(f"name: x\nladder: {ladder}\narms: {{a: {{}}}}", "my.yaml")
     assert f"my.yaml:2: {expected}" in str(refusal.value)

@@ -12,14 +12,7 @@ from torch.optim import _muon
 from scalevec.model.config import OPTIMIZERS, OptimizerConfig
 from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.train import optim
-from scalevec.model.train.optim import (
-    _Muon,
-    adamw,
-    build_optimizer,
-    orthogonal,
-    parameter_groups,
-    set_learning_rate,
-)
+from scalevec.model.train.optim import _Muon, build_optimizer, orthogonal, parameter_groups, set_learning_rate
 from support import with_strategy
 
 
@@ -63,22 +56,6 @@ def test_vectors_take_their_factor_of_the_learning_rate(trial):
     optimizer = build_optimizer(Transformer(trial.model), trial)
     set_learning_rate(optimizer, 0.5)
     assert {group["lr"] for group in optimizer.param_groups} == {0.5, 2.0}
-
-
-def test_a_step_is_that_of_torch():
-    ours, peer = (torch.nn.Parameter(torch.arange(6.0).view(2, 3)) for _ in range(2))
-    group = {"params": [ours], "weight_decay": 0.3, "learning_rate_factor": 1.0}
-    optimizers = [adamw([group], OptimizerConfig(learning_rate=0.1)), peer_adamw(peer)]
-    for step in range(3):
-        for parameter, optimizer in zip((ours, peer), optimizers, strict=True):
-            optimizer.zero_grad()
-            (parameter * step).sin().sum().backward()
-            optimizer.step()
-    assert torch.equal(ours, peer)
-
-
-def peer_adamw(parameter):
-    return torch.optim.AdamW([parameter], lr=0.1, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3, fused=True)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])

@@ -68,11 +68,6 @@ def test_fold_once_and_padded_a_step_is_the_plain_step(preset, architecture, mon
     require_the_same(config_of(preset, architecture), torch.float64, 1e-12, monkeypatch)
 
 
-@pytest.mark.parametrize("preset", ["baseline", "unified"])
-def test_so_it_is_in_float32(preset, monkeypatch):
-    require_the_same(config_of(preset), torch.float32, 1e-5, monkeypatch)
-
-
 @pytest.mark.parametrize("experts", ["shared", "own"])
 @pytest.mark.parametrize("preset", ["baseline", "unified"])
 def test_so_it_is_of_a_mixture(preset, experts, monkeypatch):
