@@ -218,5 +218,5 @@ def test_numbers_of_the_page_follow_from_the_kept_rows_by_pandas_alone(claim):
         assert "**not run yet**" in row[6]
         return
     expected = numbers_of(claim)
-    for said, number in zip(seen, expected, strict=False):
-        assert said == pytest.approx(number, abs=0.51 * 10.0 ** -DIGITS[claim.get("reads", "difference")])
+    for shown, number in zip(seen, expected, strict=False):
+        assert shown == pytest.approx(number, abs=0.51 * 10.0 ** -DIGITS[claim.get("reads", "difference")])

@@ -103,11 +103,11 @@ def test_a_port_that_is_taken_is_refused(server, runs_dir):
 @pytest.mark.slow
 def test_in_a_browser_it_shows_what_runs_and_goes_on(server, runs_dir, monkeypatch):
     monkeypatch.setattr(dashboards, "LOOK_S", 0.0)
-    said: list[str] = []
+    messages: list[str] = []
     with chromium() as browser:
         page = browser.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda problem: said.append(str(problem)))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda problem: messages.append(str(problem)))
         page.goto(server.url)
         page.wait_for_selector("text=1 of 3 trials done")
         assert ODD in page.inner_text("#cells")
@@ -115,4 +115,4 @@ def test_in_a_browser_it_shows_what_runs_and_goes_on(server, runs_dir, monkeypat
         complete(directory_of(runs_dir, "none", 1))
         page.wait_for_selector("text=2 of 3 trials done")
         assert not page.is_visible("#running")
-    assert said == []
+    assert messages == []
