@@ -131,8 +131,8 @@ def figure_input(
     for arm, colour in (palette or {}).items():
         if not is_colour(colour):
             raise DataError(f"colour of {arm} is {colour!r}; a name or #RRGGBB, as #D55E00")
-    places = {arm: place for place, arm in enumerate(order)}
-    others = sorted(trials.others, key=lambda arm: places.get(arm, len(places)))
+    others = [arm for arm in order if arm in trials.others]
+    others += [arm for arm in trials.others if arm not in others]
     data = FigureInput(replace(trials, others=tuple(others)), choices, curves, statistics, {}, palette or {})
     if rename:
         colours = {rename.get(arm, arm): colour for arm, colour in data.palette.items()}
