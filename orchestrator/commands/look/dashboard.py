@@ -2,10 +2,12 @@
 
 import hmac
 import json
+import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +23,8 @@ from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.errors import Exit, InvalidInputError, explain
 from scalevec.orchestrator.progress import duration, note, notes_kept
 from scalevec.results.claims import ClaimObserver
+from scalevec.results.files import MOST_BYTES_OF_LINES
+from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 
@@ -67,8 +71,7 @@ class WatchedSweep:
     _observer: ClaimObserver = field(default_factory=ClaimObserver)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _read: tuple[float, Record] | None = None
-    _curves: dict[str, tuple[int, list[list[float]]]] = field(default_factory=dict)
-    """By trial: the size of its file of metrics, and the points that were read of it."""
+    _curves: dict[str, "Curve"] = field(default_factory=dict)
 
     def state(self) -> Record:
         """Return what the page shows: the record of ``status --json`` without losses of arms, and curves."""
@@ -101,19 +104,36 @@ class WatchedSweep:
         }
 
     def _curve(self, trial: Mapping[str, Any]) -> Record:
-        directory = RunDirectory.of(self.runs_dir, trial["trial_id"])
-        size = directory.metrics_path.stat().st_size if directory.metrics_path.is_file() else 0
-        if size != self._curves.get(trial["trial_id"], (-1, []))[0]:
-            rows = [row for row in directory.metrics_before_damage() if row.get("loss") is not None]
-            self._curves[trial["trial_id"]] = size, _thinned([[row["step"], row["loss"]] for row in rows])
-        points = self._curves[trial["trial_id"]][1]
-        return {"trial_id": trial["trial_id"], "label": trial["label"], "points": points}
+        curve = self._curves.setdefault(trial["trial_id"], Curve())
+        curve.read_on(RunDirectory.of(self.runs_dir, trial["trial_id"]).metrics_path)
+        return {"trial_id": trial["trial_id"], "label": trial["label"], "points": curve.points}
 
 
-def _thinned(points: Sequence[list[float]]) -> list[list[float]]:
-    """About so many of ``points``, the last among them."""
-    every = max(1, -(-len(points) // POINTS))
-    return [*points[:-1:every], *points[-1:]]
+@dataclass
+class Curve:
+    """The losses of a trial by step, some hundred of them: of its metrics only what is new is read."""
+
+    points: list[tuple[int, float]] = field(default_factory=list)
+    _at: int = 0
+    """Up to where the file has been read."""
+
+    def read_on(self, path: Path) -> None:
+        """Take what has been appended; a file that was cut back to go on from a checkpoint is read again."""
+        try:
+            with open_to_read(path, MOST_BYTES_OF_LINES) as stream:
+                if stream.seek(0, os.SEEK_END) < self._at:
+                    self.points, self._at = [], 0
+                stream.seek(self._at)
+                whole = stream.read().rpartition(b"\n")[0]
+        except FileNotFoundError:
+            return
+        self._at += len(whole) + bool(whole)
+        for line in whole.splitlines():
+            with suppress(ValueError, TypeError, KeyError):  # a torn line; the trial's worker sees to it
+                row = json.loads(line)
+                self.points.append((int(row["step"]), float(row["loss"])))
+        while len(self.points) > 2 * POINTS:
+            del self.points[1:-1:2]
 
 
 class DashboardServer(ThreadingHTTPServer):
