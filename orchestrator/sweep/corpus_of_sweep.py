@@ -8,6 +8,7 @@ from scalevec.model.data import CorpusConfig, TokenProcess
 from scalevec.model.data.corpus import open_corpus
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.results.opening import make_folder
 from scalevec.sweeps import corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
 
@@ -88,6 +89,7 @@ def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -
     """Return the facts of the corpus; it is prepared under RUNS_DIR if it is not there yet."""
     if sweep.trainer is not None:
         return NO_CORPUS
+    make_folder(runs_dir)
     return _facts(prepare(configuration(sweep), runs_dir / "corpora", say))
 
 

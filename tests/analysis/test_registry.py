@@ -68,7 +68,7 @@ def test_what_a_person_adds_is_fitted_made_and_drawn(tmp_path, sweep):
     options = ("--only", "trial-counts", "--format", "svg", "--reference", "baseline", "-o", "figures")
     done = run_scalevec(environment, tmp_path, "figures", "rows.csv", *options)
     assert done.returncode == 0, done.stderr
-    assert "<!-- baseline -->" in (tmp_path / "figures" / "trial-counts.svg").read_text(encoding="utf-8")
+    assert ">baseline</text>" in (tmp_path / "figures" / "trial-counts.svg").read_text(encoding="utf-8")
 
 
 def test_every_law_is_what_its_line_says():

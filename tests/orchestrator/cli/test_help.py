@@ -51,7 +51,7 @@ def test_the_version_is_that_of_the_package(command):
 
 def test_every_command_that_prints_for_programs_has_json():
     commands = typer.main.get_command(application()).commands
-    without = {"demo", "results", "corpus", "store", "schema", "logs"}
+    without = {"demo", "results", "dashboard", "corpus", "store", "schema", "logs"}
     for name in commands.keys() - without:
         assert any("--json" in parameter.opts for parameter in commands[name].params), name
 
