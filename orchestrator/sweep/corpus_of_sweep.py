@@ -8,7 +8,6 @@ from scalevec.model.data import CorpusConfig, TokenProcess
 from scalevec.model.data.corpus import open_corpus
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.results.opening import make_folder
 from scalevec.sweeps import corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
 
@@ -89,7 +88,8 @@ def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -
     """Return the facts of the corpus; it is prepared under RUNS_DIR if it is not there yet."""
     if sweep.trainer is not None:
         return NO_CORPUS
-    make_folder(runs_dir)
+    if runs_dir.exists() and not runs_dir.is_dir():
+        raise InvalidInputError(f"{runs_dir}: is a file, where a folder is expected")
     return _facts(prepare(configuration(sweep), runs_dir / "corpora", say))
 
 
