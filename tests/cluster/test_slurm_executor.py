@@ -89,7 +89,7 @@ def test_an_array_is_cut_to_the_limit(make_bench):
     bench = make_bench(max_submitted=3)
     executor = bench.executor(1)
     assert executor.free_slots == 3
-    executor._limits = (3, 2)
+    executor._settings = {**executor._settings, "MaxArraySize": "2"}
     numbers = executor.submit([bench.job("completes") for _ in range(3)])
     assert executor.free_slots == 0
     assert len({slurm_job(number).partition("_")[0] for number in numbers}) == 2
