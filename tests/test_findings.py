@@ -23,7 +23,7 @@ CLAIMS = [
     if claim.get("reads", "difference") in ("difference", "time", "memory")
 ]
 SETTINGS = ("tokens_per_parameter", "optimizer", "schedule", "embedding_scale", "norm_gain", "weight_decay")
-DIGITS = {"difference": 4, "time": 2, "memory": 2}
+DIGITS = {"difference": 3, "time": 2, "memory": 2}
 """After the point, as the page writes them."""
 EVERY_TIME = ("removal-tuned", "overhead")
 """Sweeps of which all is remade in every test run."""
