@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,14 +126,10 @@ def arm_styles(
     """
     palette = palette or {}
     taken = {colour.upper() for colour in palette.values()}
-    free = [colour for colour in OKABE_ITO if colour.upper() not in taken] or OKABE_ITO
+    free = cycle([colour for colour in OKABE_ITO if colour.upper() not in taken] or OKABE_ITO)
     styles = {reference: ArmStyle(palette.get(reference, ""))}
     for number, arm in enumerate(arm for arm in arms if arm != reference):
-        styles[arm] = nth_style(number)
-        if palette:
-            uncoloured = sum(other not in palette for other in [*styles][1:-1])
-            colour = palette.get(arm, free[uncoloured % len(free)])
-            styles[arm] = replace(styles[arm], colour=colour)
+        styles[arm] = replace(nth_style(number), colour=palette.get(arm) or next(free))
     return styles
 
 

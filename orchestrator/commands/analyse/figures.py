@@ -17,6 +17,19 @@ from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import choices_of
 
+Renames = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ARM=NAME", help="What an arm is called in figures; may be given again."),
+]
+Colours = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--colour", "--color", metavar="ARM=COLOUR", help="Its colour, as #D55E00; may be given again."
+    ),
+]
+Order = Annotated[str | None, typer.Option(metavar="ARMS", help="Arms that come first, with commas.")]
+Style = Annotated[Path | None, typer.Option(metavar="FILE", help="A style sheet of matplotlib, over ours.")]
+
 
 def figures(
     source: SourceName,
@@ -37,25 +50,10 @@ def figures(
         Literal["page", "text", "column"],
         typer.Option(help="page: 3.25 inches for one panel, 6.75 for several; text: 5.5; column: 3.25."),
     ] = "page",
-    rename: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARM=NAME", help="What an arm is called in figures; may be given again."),
-    ] = None,
-    colour: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--colour",
-            "--color",
-            metavar="ARM=COLOUR",
-            help="Its colour, as #D55E00; may be given again.",
-        ),
-    ] = None,
-    order: Annotated[
-        str | None, typer.Option(metavar="ARMS", help="Arms that come first, with commas.")
-    ] = None,
-    style: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A style sheet of matplotlib, over ours.")
-    ] = None,
+    rename: Renames = None,
+    colour: Colours = None,
+    order: Order = None,
+    style: Style = None,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
     reading: TableReading = AS_IT_IS,
