@@ -111,7 +111,6 @@ TIMED = {
         "checkpoints_s": 2.0,
         "evaluation_s": 3.0,
         "mfu": 0.31,
-        "allocated_bytes": None,
         "step_s": {"p5": 0.1, "p50": 0.2, "p95": 0.4},
     },
 }

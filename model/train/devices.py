@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import re
+import resource
 import shutil
 import sys
 import sysconfig
@@ -224,20 +225,16 @@ def release_unused(device: "torch.device") -> None:
         torch.cuda.empty_cache()
 
 
-def peak_memory_bytes(device: "torch.device") -> int | None:
+def peak_memory_bytes(device: "torch.device") -> int:
     """Return the most bytes held so far: allocated on a CUDA device, resident in this process elsewhere.
 
     The resident figure holds the interpreter and its libraries (some 300 MB) and every earlier run of the
-    process. None where the system does not tell.
+    process.
     """
     import torch
 
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
-        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # getrusage gives bytes on macOS and KiB on Linux.
     return peak if sys.platform == "darwin" else peak * 1024

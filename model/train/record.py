@@ -12,7 +12,7 @@ import torch
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.train.checkpoint import Checkpoint
-from scalevec.model.train.devices import model_flops_utilization, peak_memory_bytes
+from scalevec.model.train.devices import model_flops_utilization
 
 DIVERGENCE_WINDOW = 50
 """Steps over which the training loss is averaged before it is held against the initial loss."""
@@ -40,7 +40,7 @@ class RunProgress:
     trunk_step: int = 0
     """How many of the first steps were taken from a trunk."""
     compiled: bool = False
-    """Whether its blocks are compiled; checkpoints that do not say so are from before that could be."""
+    """Whether its blocks are compiled."""
 
     @property
     def arithmetic(self) -> str:
@@ -63,11 +63,9 @@ class RunProgress:
     @classmethod
     def kept_in(cls, checkpoint: Checkpoint) -> "RunProgress":
         """The progress that ``checkpoint`` holds."""
-        names = {field.name for field in fields(cls)} & checkpoint.facts.keys()
-        kept = {name: checkpoint.facts[name] for name in names}
-        losses = deque(checkpoint.facts["recent_losses"], maxlen=DIVERGENCE_WINDOW)
-        # Checkpoints from before there were trunks have no trunk_step.
-        return cls(step=checkpoint.step, **{**kept, "recent_losses": losses})
+        kept = {field.name: checkpoint.facts[field.name] for field in fields(cls) if field.name != "step"}
+        losses = deque(kept.pop("recent_losses"), maxlen=DIVERGENCE_WINDOW)
+        return cls(step=checkpoint.step, recent_losses=losses, **kept)
 
 
 def has_diverged(trial: Trial, progress: RunProgress, loss: float) -> bool:
@@ -202,7 +200,6 @@ def timing_of(
         ``step_s``: percentiles of the seconds of a step.
         ``data_s``, ``checkpoints_s`` (what they held the training up), ``evaluation_s``.
         ``mfu``: the counted FLOPs of the median step over the devices' peak; None where that is not known.
-        ``allocated_bytes``: the most that arrays took on a GPU, None elsewhere.
     """
     seconds = [trial.batch_tokens / row["tokens_per_s"] for row in rows if row.get("tokens_per_s")]
     step_s = {f"p{q}": float(np.percentile(seconds, q)) for q in PERCENTILES} if seconds else {}
@@ -213,7 +210,6 @@ def timing_of(
         "checkpoints_s": progress.checkpoints_s,
         "evaluation_s": progress.evaluation_s,
         "mfu": _utilization(trial, step_s["p50"], device, world_size) if step_s and on_gpu else None,
-        "allocated_bytes": peak_memory_bytes(device) if on_gpu else None,
     }
 
 

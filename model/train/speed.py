@@ -37,17 +37,6 @@ def drawn_corpus(tokens: int) -> Iterator[Corpus]:
         yield prepare(config, Path(folder), lambda _: None)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within it torch takes one thread, as a trial does that asks for no more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class SteppedRun(TrainingRun):
     """A run that takes a step only when it is asked to, so that several can take turns on one device.
 

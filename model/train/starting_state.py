@@ -64,13 +64,8 @@ class StartingState:
 
 def how_trained(options: RunOptions) -> dict[str, Any]:
     """What must be the same for two runs of the same steps to give the same bits."""
-    how = {"micro_batch": options.micro_batch, "device": options.device, "world_size": options.processes}
-    marks = {name: True for name in ("shard", "compiled") if getattr(options, name)}
-    return {**how, **marks}
-
-
-_ALONE = {"world_size": 1, "shard": False, "compiled": False}
-"""What a state was trained with that does not say so."""
+    same = {name: getattr(options, name) for name in ("micro_batch", "device", "shard", "compiled")}
+    return {**same, "world_size": options.processes}
 
 
 @dataclass(frozen=True)
@@ -127,8 +122,8 @@ class StartingStates:
 
     def _unfit(self, state: TrunkState) -> str:
         """Why going on from ``state`` would not be this trial alone; empty where it is."""
-        here, facts = {**_ALONE, **how_trained(self.options)}, state.checkpoint.facts
-        there = {name: facts.get(name, _ALONE.get(name)) for name in here}
+        here = how_trained(self.options)
+        there = {name: state.checkpoint.facts.get(name) for name in here}
         if here != there:
             return f"it was trained with {_in_words(there)}, this is {_in_words(here, short=True)}"
         if unbroken(state.rows) != state.checkpoint.step:
@@ -139,7 +134,7 @@ class StartingStates:
 
 
 def _note_of_branch(trunk: str, step: int, origin: Mapping[str, Any]) -> str:
-    """``origin`` is empty in states from before it was kept."""
+    """``origin`` has no commit where the code is in no repository."""
     known = (f"{name} {str(origin[name])[:12]}" for name in ("trial_id", "commit") if origin.get(name))
     return f"branched from trunk {trunk[:12]} after step {step}" + "".join(f", {words}" for words in known)
 

@@ -21,7 +21,7 @@ from scalevec.model.train.devices import (
     is_out_of_memory,
     precisions_of,
 )
-from scalevec.model.train.speed import drawn_corpus, one_thread, steps_timed
+from scalevec.model.train.speed import drawn_corpus, steps_timed
 from scalevec.orchestrator.costs.rates import (
     BUSY,
     VERSION,
@@ -80,8 +80,8 @@ def measured_machine(seconds: float, say: Say) -> MeasuredMachine:
     load, began, present = load_of_machine(), utc_now(), devices_here()
     if load > BUSY:
         say(f"warning: this machine is busy (load {load:.2f} per core); measure again when it is idle")
-    with one_thread():
-        devices = tuple(_measured(device, seconds / len(present), say) for device in present)
+    torch.set_num_threads(1)  # as a trial takes that asks for no more
+    devices = tuple(_measured(device, seconds / len(present), say) for device in present)
     return MeasuredMachine(VERSION, platform.node(), began, torch.__version__, 1, load, devices)
 
 

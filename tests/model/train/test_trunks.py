@@ -28,7 +28,7 @@ from scalevec.model.train import checkpoint_path, starting_state
 from scalevec.model.train.checkpoint import Checkpoint, read_checkpoint
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import TrainingInterruptedError, stays_whole
-from scalevec.model.train.starting_state import load_trunk, save_trunk
+from scalevec.model.train.starting_state import how_trained, load_trunk, save_trunk
 from support import BATCH_TOKENS, MemoryRecorder
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)
@@ -353,7 +353,7 @@ def test_a_disk_that_refuses_a_state_of_a_trunk_is_not_passed_over(monkeypatch, 
 
 
 def test_a_state_whose_rows_have_a_gap_is_not_used(of_steps, corpus, tmp_path):
-    state = Checkpoint(4, {"model.weight": torch.zeros(2)}, {"micro_batch": 0, "device": "cpu"})
+    state = Checkpoint(4, {"model.weight": torch.zeros(2)}, how_trained(RunOptions()))
     save_trunk(tmp_path / "trunk", state, [{"step": 1, "loss": 5.0}, {"step": 4, "loss": 5.0}])
     result, recorder = run(of_steps(10), corpus, tmp_path / "branch", tmp_path / "trunk")
     assert result["trunk_step"] == 0

@@ -10,7 +10,6 @@ TIMING = {
     "checkpoints_s": 2.0,
     "evaluation_s": 3.0,
     "mfu": 0.31,
-    "allocated_bytes": None,
 }
 RESULT = {
     "wall_s": 57.0,
