@@ -76,7 +76,6 @@ def load(factory: str) -> Any:
 _KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 _HOFFMANN = "Hoffmann et al. 2022, arXiv 2203.15556"
 _HENIGHAN = "Henighan et al. 2020, arXiv 2010.14701"
-_GADRE = "Gadre et al. 2024, arXiv 2403.08540, eq. 4, written in N and D"
 _CHINCHILLA = "E + A/N^alpha + B/D^beta"
 LAWS: dict[str, LawEntry] = {
     "auto": LawEntry("A/x^alpha", "with a floor E + where the data identify one, arXiv 2010.14701"),
@@ -89,15 +88,11 @@ LAWS: dict[str, LawEntry] = {
     "chinchilla-shared": LawEntry(
         _CHINCHILLA, f"{_HOFFMANN}, eq. 2, arms together", ("A", "B"), alone="chinchilla"
     ),
-    "gadre": LawEntry("E + A/N^alpha + B/D^alpha", _GADRE),
+    "gadre": LawEntry("E + A/N^alpha + B/D^alpha", "Gadre et al. 2024, arXiv 2403.08540, eq. 4, in N and D"),
     "kaplan": LawEntry(
         "[(Nc/N)^(aN/aD) + Dc/D]^aD; positive Nc, Dc; bounds aN = 0:, aD = 0:"
         "; start Nc = 1e3:1e20, Dc = 1e3:1e20, aN = 0.01:1, aD = 0.01:1",
         f"{_KAPLAN}, eq. 1.5",
-    ),
-    "overtraining": LawEntry(
-        "E + (a*(D/N)^eta + b*(N/D)^eta)/C^eta; positive E, a, b",
-        "Gadre et al. 2024, arXiv 2403.08540, eq. 4, with tokens per parameter D/N",
     ),
     "data-constrained": LawEntry(
         "E + A/N^alpha + B/(min(unique_tokens, D)*(1 + R*(1 - exp((1 - max(D/unique_tokens, 1))/R))))^beta"

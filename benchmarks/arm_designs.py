@@ -35,7 +35,7 @@ def pairs_of_arms(n_rungs: int, n_seeds: int) -> Simulate:
         mean = _mean(pairs)
         lines = ArmLaws(pairs, settings)
         low, high = lines.range()
-        middle, largest = (lines.multiplier("", at, at).interval for at in ((low * high) ** 0.5, high))
+        middle, largest = (lines.multiplier("", at).interval for at in ((low * high) ** 0.5, high))
         reference = table[table["arm"] == "reference"]
         compute = 6 * reference["n_params"].to_numpy() * reference["n_tokens"].to_numpy()
         runs = np.arange(len(compute))
@@ -183,4 +183,4 @@ def _middle(pairs: Pairs, settings: AnalysisOptions) -> Interval:
     """The interval of the multiplier in the middle of the range."""
     lines = ArmLaws(pairs, settings)
     at = float(np.sqrt(np.prod(lines.range())))
-    return lines.multiplier("middle", at, at).interval
+    return lines.multiplier("middle", at).interval

@@ -178,7 +178,7 @@ def multipliers(layout: Layout, law: dict[str, float]) -> Simulate:
         lines = ArmLaws(pairs, settings)
         low, high = lines.range()
         points = {"middle": (low * high) ** 0.5, "largest": high}
-        bounds = {name: lines.multiplier(name, at, at).interval for name, at in points.items()}
+        bounds = {name: lines.multiplier(name, at).interval for name, at in points.items()}
         change = lines.change(low, high)
         bounds["change per decade"] = change["interval"] if change else None
         return {

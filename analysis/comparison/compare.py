@@ -55,7 +55,6 @@ class Comparison:
         by_rung: The difference of each rung and setting, or at points of the line of laws; descriptive.
         compute_multipliers: How many times the arm's compute (FLOPs) the reference needs for the same loss,
             at the largest that both were run at.
-        token_multipliers: The same in training tokens at the largest size, by laws in N and D.
         withheld: Why there is no multiplier: what refutes a law; empty where nothing does.
         trend: Change of the difference (nats/token) and of the multiplier per decade of compute.
         signs: At how many steps to the next size the difference kept its sign, of this arm and of all.
@@ -94,7 +93,6 @@ class Comparison:
     settings: tuple[Part, ...] = ()
     by_rung: tuple[RungDifference, ...] = ()
     compute_multipliers: tuple[Multiplier, ...] = ()
-    token_multipliers: tuple[Multiplier, ...] = ()
     withheld: str = ""
     trend: dict[str, Any] = field(default_factory=lambda: {"per_decade": None, "multiplier_per_decade": None})
     signs: KeptSigns | None = None
@@ -108,11 +106,6 @@ class Comparison:
     predictions: tuple[Prediction, ...] = ()
     laws: tuple[dict[str, Any], ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def multipliers(self) -> dict[str, tuple[Multiplier, ...]]:
-        """The multipliers by what is saved: compute, tokens."""
-        return {"compute": self.compute_multipliers, "token": self.token_multipliers}
 
     @property
     def lines(self) -> dict[str, Line]:
@@ -257,7 +250,6 @@ def _comparison(
         warnings=(
             *notes,
             *(f"{paired.arm}: {text}" for text in caveats),
-            *words.laws_warnings(of_laws["laws"]),
         ),
         facts=(*trials.chosen, *dropped_trials(trials.source, names)),
         absences={kind.value: names for kind, names in pairs.absences.items() if names},

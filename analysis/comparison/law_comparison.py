@@ -18,7 +18,7 @@ import pandas as pd
 from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
 from scalevec.analysis.comparison.differences import LossDifference, RungDifference
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.line_laws import Multiplier, Statistic, TwoLaws
+from scalevec.analysis.comparison.line_laws import Statistic, TwoLaws
 from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
@@ -165,20 +165,6 @@ class LawsOnLine(TwoLaws):
             points.append(RungDifference(f"N {count(size)}", size, tokens, {}, (), (), 0, mean.value, ends))
         return tuple(points)
 
-    def multipliers(self) -> tuple[Multiplier, ...]:
-        """That of compute at the end of the line and, for laws in N and D, that of tokens at its size."""
-        size, tokens, compute = (float(of[0]) for of in self.places(self.compute[-1:]).values())
-        of_compute = self.multiplier("largest", compute, compute)
-        if set(self.law.variables) != {"N", "D"}:
-            return (of_compute,)
-
-        def at_the_size(d: FloatArray) -> dict[str, FloatArray]:
-            return {"N": np.full(len(d), size), "D": d}
-
-        known = self.arms[0].data.rows["n_tokens"]
-        span = (float(known.min()), float(known.max()))
-        return of_compute, self.multiplier("largest", tokens, compute, at_the_size, span)
-
 
 def _require_line(arms: Sequence[ArmData]) -> None:
     """Refuse a law that says nothing along a line of sizes, or that lies across several."""
@@ -224,7 +210,7 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
     """The comparison of two sides; ``p_values`` are that of the mean difference, and by Holm."""
     options, (mean, note), (reference, arm) = laws.options, laws.difference(laws.compute), laws.names
     interval = mean.interval(level_of_holm(options.level, *p_values, n_arms))
-    at, multipliers = laws.along_the_line(), laws.multipliers()
+    at = laws.along_the_line()
     where = f"{at[0].rung} to {count(at[-1].n_params)}"
     against = [
         f"at {point.rung} the difference is {signed(point.mean)} ({span(point.interval)})"
@@ -249,8 +235,7 @@ def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_a
         sentence=_sentence(laws, verdict, of_mean, note, where) + (f" {reason.text}" if reason else ""),
         loss_difference=of_mean,
         by_rung=at,
-        compute_multipliers=multipliers[:1],
-        token_multipliers=multipliers[1:],
+        compute_multipliers=(laws.multiplier("largest", float(laws.compute[-1])),),
         warnings=tuple(
             f"{side.data.arm}: {warning}"
             for side in laws.arms

@@ -49,8 +49,6 @@ Parameters = Sequence[Rows]
 """Those of both laws, the reference first."""
 Statistic = Callable[[Parameters], FloatArray]
 """What follows from both laws [rows]: a difference, or the logarithm of a ratio."""
-Along = Callable[[FloatArray], Mapping[str, FloatArray]]
-"""The law's variables at places [points] of an axis."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +142,12 @@ class TwoLaws(ABC):
             return None, "no interval: the noise leaves more than six orders of magnitude open"
         return (float(np.exp(ends[0])), float(np.exp(ends[1]))), note
 
-    def needed(self, laws: Parameters, at: float, along: Along) -> FloatArray:
-        """The place [rows] where the reference has the arm's loss at ``at``; infinite where it never has."""
+    def needed(self, laws: Parameters, at: float) -> FloatArray:
+        """FLOPs [rows] at which the reference has the arm's loss at ``at``; infinite where it never has."""
         reference, arm = laws
 
-        def loss_at(side: Rows, places: FloatArray) -> FloatArray:
-            variables = {name: np.reshape(values, (-1, 1)) for name, values in along(places).items()}
+        def loss_at(side: Rows, compute: FloatArray) -> FloatArray:
+            variables = {name: np.reshape(of, (-1, 1)) for name, of in self.variables(compute).items()}
             return self.law.predict(side, variables)[:, 0]
 
         n_rows = max(len(values) for side in laws for values in side.values())
@@ -164,36 +162,21 @@ class TwoLaws(ABC):
                 low, high = np.where(above, middle, low), np.where(above, high, middle)
         return np.where(is_inside, np.exp((low + high) / 2), np.inf)
 
-    def log_multiplier(self, laws: Parameters, at: float, along: Along | None = None) -> FloatArray:
-        """The logarithm of the multiplier at a place of an axis [rows], by default compute."""
+    def log_multiplier(self, laws: Parameters, at: float) -> FloatArray:
+        """The logarithm of the multiplier [rows] at ``at`` FLOPs."""
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.needed(laws, at, along or self.variables) / at))
+            return np.asarray(np.log(self.needed(laws, at) / at))
 
-    def multiplier(
-        self,
-        name: str,
-        at: float,
-        at_flops: float,
-        along: Along | None = None,
-        span: tuple[float, float] | None = None,
-    ) -> Multiplier:
-        """The multiplier at a place ``at``, with its interval.
-
-        Args:
-            name: What the place is called.
-            at: The place, by default compute (FLOPs).
-            at_flops: The compute there.
-            along: The law's variables along another axis, such as tokens.
-            span: The range of that axis at which the reference was run.
-        """
-        estimate, note = self.estimated(lambda laws: self.log_multiplier(laws, at, along))
+    def multiplier(self, name: str, at: float) -> Multiplier:
+        """The multiplier at ``at`` FLOPs, a place that is called ``name``, with its interval."""
+        estimate, note = self.estimated(lambda laws: self.log_multiplier(laws, at))
         if not abs(estimate.value) <= np.log(LARGEST_FACTOR):
             never = f"the reference's law never reaches this {self.options.y}"
-            return Multiplier(name, at_flops, None, None, True, never)
-        (low, high), factor = span or self.range(), float(np.exp(estimate.value))
+            return Multiplier(name, at, None, None, True, never)
+        (low, high), factor = self.range(), float(np.exp(estimate.value))
         is_beyond = not low * (1 - 1e-9) <= factor * at <= high * (1 + 1e-9)
         interval, note = self.interval_of_ratio(estimate, note)
-        return Multiplier(name, at_flops, factor, interval, is_beyond, note)
+        return Multiplier(name, at, factor, interval, is_beyond, note)
 
     def described(self, names: Sequence[str] = SIDES, x: str = "C") -> list[dict[str, Any]]:
         """Both laws as plain JSON values; ``objective`` is a sum over points.
@@ -350,10 +333,10 @@ class ArmLaws(TwoLaws):
                 return [Error(spread, by_rung.df), Error(spread * quotient, pooled.df)]
         return [Error(spread, self.df)]
 
-    def needed(self, laws: Parameters, at: float, along: Along) -> FloatArray:
+    def needed(self, laws: Parameters, at: float) -> FloatArray:
         """Solved for C where the law is E + A / C^alpha."""
         if self.law.name not in ("power", "power-floor", "power-floor-shared") or self.law.fixed:
-            return super().needed(laws, at, along)
+            return super().needed(laws, at)
         reference, arm = ({name: values[:, 0] for name, values in side.items()} for side in laws)
         loss = arm["A"] * at ** -arm["alpha"] + arm.get("E", 0.0)
         above = loss - reference.get("E", np.zeros(1))

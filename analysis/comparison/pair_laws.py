@@ -83,7 +83,7 @@ class ShownLaws:
         """The multiplier at ``compute``; one that is extrapolated says where no hold-out checks its laws."""
         if self.laws is None:
             raise DataError(self.reason)
-        at_compute = self.laws.multiplier(name, compute, compute)
+        at_compute = self.laws.multiplier(name, compute)
         unchecked = self.unchecked if at_compute.extrapolated else ""
         note = "; ".join(filter(None, [self.line, at_compute.note, unchecked]))
         return dataclasses.replace(at_compute, note=note)

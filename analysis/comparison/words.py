@@ -14,7 +14,6 @@ from scalevec.analysis.data.pairs import PairKind, Pairs, differs
 from scalevec.analysis.data.tidy import BoolArray, simulation_warnings, unit_warnings
 from scalevec.analysis.formatting import (
     degrees,
-    equal_optima_warning,
     few,
     joined,
     p_value,
@@ -224,15 +223,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return "none" if value is None else str(value)
-
-
-def laws_warnings(laws: Sequence[dict[str, Any]]) -> list[str]:
-    """Where the optimum of a fitted law is not unique."""
-    return [
-        f"law of the {law['side']} in {law['x']}: {warning}"
-        for law in laws
-        for warning in equal_optima_warning(law["equal_parameters"])
-    ]
 
 
 def of_reference(trials: ComparedTrials) -> list[str]:

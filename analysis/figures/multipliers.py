@@ -67,7 +67,7 @@ def _panel(laws: dict[str, ArmLaws], data: FigureInput) -> Panel:
 def _draw_multiplier(axis: "Axes", laws: ArmLaws, style: ArmStyle) -> None:
     """Draw the multiplier over the compute at which both sides were run."""
     low, high = max(np.min(x) for x in laws.x), min(np.max(x) for x in laws.x)
-    along = [laws.multiplier("grid", c, c) for c in np.geomspace(low, high, STEPS)]
+    along = [laws.multiplier("grid", c) for c in np.geomspace(low, high, STEPS)]
     bounds = np.array([each.interval or (np.nan, np.nan) for each in along]).T
     values = np.array([each.estimate for each in along], float)
     is_beyond = np.array([each.extrapolated for each in along])
@@ -75,4 +75,4 @@ def _draw_multiplier(axis: "Axes", laws: ArmLaws, style: ArmStyle) -> None:
     # Markers stand where runs are, and nowhere else: a reader takes them for data.
     runs = np.unique(laws.x[1])
     runs = runs[(runs >= low) & (runs <= high)]
-    draw_points(axis, runs, np.array([laws.multiplier("run", c, c).estimate for c in runs], float), style)
+    draw_points(axis, runs, np.array([laws.multiplier("run", c).estimate for c in runs], float), style)

@@ -24,8 +24,8 @@ def best_of_budgets(fitted: FittedArm, budgets: Sequence[float]) -> pd.DataFrame
     if law.method == "points" and not {"N", "D"} <= set(law.variables) <= {"N", "D", "C"}:
         raise DataError(
             f"the best size of a budget needs a law in N and D; law {law.name} reads "
-            f"{', '.join(map(fitted.shown, law.variables))}; take chinchilla, gadre, kaplan, overtraining, "
-            "isoflop or a formula in N and D"
+            f"{', '.join(map(fitted.shown, law.variables))}; take chinchilla, gadre, kaplan, isoflop "
+            "or a formula in N and D"
         )
     if options.c_convention == "counted" or (law.method == "points" and options.c_convention != "6nd"):
         raise DataError(f"c_convention is {options.c_convention!r}; a budget is 6 N D: allowed is '6nd'")

@@ -1,7 +1,6 @@
 """One self-contained HTML page: answers, figures, tuning, laws, trials, and how it was done."""
 
 import base64
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -48,7 +47,6 @@ def write_report(
     curves: pd.DataFrame | None = None,
     name: str = "results",
     facts: Mapping[str, object] | None = None,
-    declared: AnalysisOptions | None = None,
     options: AnalysisOptions | None = None,
     **changes: Unpack[OptionChanges],
 ) -> None:
@@ -62,7 +60,6 @@ def write_report(
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
         name: The title, for example the name of the sweep.
         facts: Provenance by name; text of several lines keeps them.
-        declared: The options of the sweep file; those of the page that differ are named beside the verdict.
         options: How the arms are compared, as for :func:`compare`.
         **changes: Fields of :class:`AnalysisOptions` that replace those of ``options``.
 
@@ -76,22 +73,12 @@ def write_report(
     figures = figure_input(results, reference, chosen, choices, curves)
     table = shortened_in(checked(select(results, chosen.where), cluster=chosen.cluster), figures.names)
     whole = {"names that are shortened": "\n".join(footnotes(figures.names))} if figures.names else {}
-    remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
     context = _of_arms(figures) | _of_trials(figures, table)
-    context |= {"name": name, "remarks": remarks, "figures": page_figures(figures, FIGURES_SHOWN)}
+    context |= {"name": name, "remarks": figures.trials.chosen_rows()}
+    context["figures"] = page_figures(figures, FIGURES_SHOWN)
     context["facts"] = {str(key): str(value) for key, value in {**(facts or {}), **whole}.items()}
     page = _environment().get_template("page.html.jinja").render(context)
     write_atomically(Path(path), page.encode())
-
-
-def _deviations(options: AnalysisOptions, declared: AnalysisOptions | None) -> list[str]:
-    """Return each option beside the chosen rows that is not the sweep file's, with both values."""
-    shown, planned = dataclasses.asdict(options), dataclasses.asdict(declared or options)
-    return [
-        f"{name.replace('_', ' ')}: {value} (sweep file: {planned[name]})"
-        for name, value in shown.items()
-        if name != "where" and value != planned[name]
-    ]
 
 
 def _of_arms(figures: FigureInput) -> dict[str, Any]:

@@ -112,11 +112,7 @@ def comparison_text(comparisons: Iterable[Comparison]) -> str:
 
 def details(comparison: Comparison) -> list[str]:
     """The numbers behind an answer, a line each: sizes, multipliers, laws, conventions."""
-    shown = [
-        f"{kind} multiplier, {multiplier_text(multiplier)}"
-        for kind, multipliers in comparison.multipliers.items()
-        for multiplier in multipliers
-    ]
+    shown = [f"compute multiplier, {multiplier_text(each)}" for each in comparison.compute_multipliers]
     return [*_evidence(comparison), *shown, *map(law_text, comparison.laws), _settings(comparison)]
 
 

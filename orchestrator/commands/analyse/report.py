@@ -6,7 +6,7 @@ from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.analyse.question import options_of, question
+from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import Source, choices_of
 
@@ -33,7 +33,6 @@ def report(
         facts=_facts(data, runs_dir),
         reference=arm,
         options=options,
-        declared=options_of(data, {}) if data.compare else None,
     )
     return Result({"report": str(path)}, f"report: {path}")
 

@@ -51,12 +51,6 @@ def test_without_noise_the_planted_multipliers_and_differences_are_found(law: st
     assert at.n_tokens == pytest.approx(20 * at.n_params)
 
 
-def test_a_token_multiplier_is_what_the_reference_needs_at_the_same_size():
-    rows = table(arm("base", noise=0), arm("faster", noise=0, B=410.7 / 1.3**0.28))
-    comparison = compared(rows)[0]
-    assert [multiplier.estimate for multiplier in comparison.token_multipliers] == pytest.approx([1.3])
-
-
 def test_with_noise_a_better_arm_is_called_and_an_equal_one_is_not():
     verdicts = {c.arm: c for c in compared(table(arm("base"), arm("same"), arm("faster", 1.22)))}
     assert verdicts["faster"].verdict == "better"

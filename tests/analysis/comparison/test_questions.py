@@ -31,7 +31,7 @@ def test_questions_that_cannot_be_answered_are_refused(sweep, options, message: 
 def test_a_comparison_is_plain_json(sweep):
     record = json.loads(json.dumps(only(sweep(), margin=0.005).to_dict(), allow_nan=False))
     assert set(record) >= {
-        "reference", "arm", "pairs", "loss_difference", "by_rung", "compute_multipliers", "token_multipliers",
+        "reference", "arm", "pairs", "loss_difference", "by_rung", "compute_multipliers",
         "at_sizes", "with_scale", "fair", "claim_status", "scope", "trend", "equivalence", "verdict",
         "sentence", "warnings",
     }  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_column_that_is_no_loss_is_described_without_unit_margin_or_verdict(sw
 
 def test_a_multiplier_of_more_than_a_million_is_none_and_says_so(sweep):
     comparison = only(scored(sweep()), y="accuracy")
-    for multiplier in (*comparison.compute_multipliers, *comparison.token_multipliers):
+    for multiplier in comparison.compute_multipliers:
         assert multiplier.estimate is None
         assert multiplier.note == "the reference's law never reaches this accuracy"
 

@@ -52,7 +52,7 @@ def test_the_planted_loss_and_best_size_are_predicted():
         assert best.value == pytest.approx(planted(best.N, best.D), rel=1e-6)
 
 
-@pytest.mark.parametrize("law", ["gadre", "kaplan", "overtraining", "E + A/N^a + B/D^b; positive E, A, B"])
+@pytest.mark.parametrize("law", ["gadre", "kaplan", "E + A/N^a + B/D^b; positive E, A, B"])
 def test_every_law_in_n_and_d_is_lowest_at_its_best_size(law):
     fitted = asked(grid(), law)
     [best] = fitted.best(1e22).itertuples()

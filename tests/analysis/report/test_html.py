@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import AnalysisOptions, DataError, compare, write_report
+from scalevec.analysis import DataError, compare, write_report
 from scalevec.analysis.report import html
 
 INLINE = {"a", "sup"}
@@ -197,16 +197,6 @@ def test_a_sweep_file_keeps_its_lines(tmp_path, sweep):
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert '<pre class="copy" tabindex="0">name: a  # a comment\nseeds: [0]</pre>' in text
     assert "<dd>h</dd>" in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_options_that_differ_from_the_sweep_file_are_named_beside_the_verdict(tmp_path, sweep):
-    declared = AnalysisOptions(margin=0.005)
-    options = {"where": "n_params > 3e4", "margin": 0.005, "bootstrap": 20}
-    text = page(tmp_path / "r.html", sweep(), declared=declared, **options).text
-    position = text.index("Options of this page: rows: where n_params > 3e4 (4 left out); bootstrap: 20")
-    assert position < text.index("unified is better")
-    assert text.count("(sweep file: ") == text.count("bootstrap: 20 (sweep file: 1000)") == 1
 
 
 @pytest.mark.usefixtures("undrawn")
