@@ -126,8 +126,13 @@ def until_all_train(campaign: Campaign, attempt: int, count: int) -> None:
     )
 
 
-def until_done(campaign: Campaign) -> None:
-    until(lambda: campaign.scheduler.poll() is not None, "the sweep has ended", campaign.log)
+def until_done(campaign: Campaign, slurm: SlurmCluster) -> None:
+    def as_it_stands() -> str:
+        jobs = slurm.run("squeue", "-h", "-r", "-o", "%i %j %T %r %N %M")
+        nodes = slurm.run("sinfo", "-h", "-N", "-o", "%N %T %E")
+        return f"{campaign.log()}\nqueue:\n{jobs}\nnodes:\n{nodes}\n{slurm.logs()}"
+
+    until(lambda: campaign.scheduler.poll() is not None, "the sweep has ended", as_it_stands)
     assert campaign.scheduler.returncode == 0, campaign.log()
 
 
@@ -186,13 +191,13 @@ def test_each_job_is_requeued_three_times_while_the_scheduler_is_killed_five_tim
         controller.kill()
         release(tmp_path)
         terminal.start()
-        until_done(campaign)
+        until_done(campaign, slurm)
         assert_whole(campaign, undisturbed, slurm)
         assert {len(known_jobs(trial)) for trial in campaign.trials()} == {1}
         assert {result["resumes"] for result in campaign.results().values()} == {REQUEUES}
         before = records(campaign)
         terminal.start()
-        until_done(campaign)
+        until_done(campaign, slurm)
         assert records(campaign) == before  # nothing comes back
 
 
@@ -270,7 +275,7 @@ def test_an_outage_is_waited_out(slurm_commands, folder, commands, text_files, u
         with OUTAGES[what](slurm_commands, commands):
             release(folder)
             time.sleep(OUTAGE_S)
-        until_done(campaign)
+        until_done(campaign, slurm_commands)
         if what == "slurmctld":
             drop_what_only_slurm_believes(campaign, slurm_commands)
         assert_whole(campaign, undisturbed, slurm_commands)
@@ -279,6 +284,7 @@ def test_an_outage_is_waited_out(slurm_commands, folder, commands, text_files, u
         assert {starts(trial) for trial in campaign.trials()} == {1}
 
 
+@pytest.mark.nightly  # once in some 30 it ran into the limit of 10 minutes; of that no more is known
 def test_a_slurm_that_forgets_what_it_started_is_outlived(slurm_commands, folder, text_files, undisturbed):
     """Killed before it has saved that a job runs, it starts the job again, finds it there, and holds it."""
     with sent_to(slurm_commands, folder, text_files, "one", [SEEDS - 1]) as campaign:
@@ -286,6 +292,6 @@ def test_a_slurm_that_forgets_what_it_started_is_outlived(slurm_commands, folder
         until(lambda: bool(running_jobs(slurm_commands)), "the first job runs", campaign.log)
         with stopped(slurm_commands, folder, "slurmctld"):
             pass
-        until_done(campaign)
+        until_done(campaign, slurm_commands)
         drop_what_only_slurm_believes(campaign, slurm_commands)
         assert_whole(campaign, undisturbed, slurm_commands)
