@@ -118,8 +118,16 @@ FIGURES: dict[str, RegistryEntry] = {
         ("differences", "forest:draw_differences", "difference to the reference per rung, with intervals"),
         ("multipliers", "multipliers:draw_multipliers", "compute multiplier against compute"),
         ("predictions", "law_curves:draw_predictions", "the laws to ten times the largest compute"),
+        ("isoflop", "compute_optimal:draw_isoflop", "loss of each compute budget against N, with parabolas"),
+        ("optimal", "compute_optimal:draw_optimal", "best N and D against the compute budget"),
+        ("surface", "compute_optimal:draw_surface", "lines of equal loss over N and D"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
         ("curves", "curves:draw_curves", "training loss against tokens per rung"),
+        (
+            "envelope",
+            "compute_optimal:draw_envelope",
+            "training loss against compute with its envelope",
+        ),
         ("statistics", "curves:draw_statistics", "scale vectors and theory along the run"),
     )
 }

@@ -218,7 +218,7 @@ def _set_ticks(axis: Any) -> None:
     most = max(2, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))
     is_log = axis.get_scale() == "log"
     if is_log:
-        axis.set_major_formatter(FuncFormatter(_number))
+        axis.set_major_formatter(FuncFormatter(power_of_ten))
         axis.set_minor_locator(NullLocator())
     if not is_log or high < 5 * low:
         axis.set_major_locator(MaxNLocator(min(5, most), steps=[1, 2, 5, 10], min_n_ticks=2))
@@ -232,8 +232,8 @@ def _set_ticks(axis: Any) -> None:
     axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most)].tolist()))
 
 
-def _number(value: float, _position: object = None) -> str:
-    """Return a tick of a logarithmic axis, 0.05 or 3x10^11 in superscripts."""
+def power_of_ten(value: float, _position: object = None) -> str:
+    """Return a number as on a logarithmic axis, 0.05 or 3x10^11 in superscripts."""
     # Not mathtext, which is off because names of arms may hold dollars.
     if 1e-3 < value < 1e4:
         return f"{value:g}"

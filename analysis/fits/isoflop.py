@@ -47,7 +47,7 @@ def optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
 
     Raises :class:`DataError` where fewer than two are left, since no power law goes through one.
     """
-    of_budgets = [line.optimum() for line in _lines(rows, options)]
+    of_budgets = [line.optimum() for line in budget_lines(rows, options)]
     n_left = sum(not optimum.censored for optimum in of_budgets)
     if n_left < 2:
         reasons = "; ".join(f"C {o.budget:.3g}: {o.censored}" for o in of_budgets if o.censored)
@@ -59,7 +59,7 @@ def optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class BudgetLine:
     """One budget C: the rows ``at`` that are near its lowest loss, and the parabola through them.
 
     ``logs`` are ln N and ``loss`` the losses of those rows; ``sizes`` and ``tokens`` N and D of all its rows.
@@ -81,6 +81,17 @@ class _Line:
         return np.asarray(np.linalg.pinv(self._design), float)
 
     @property
+    def bends(self) -> bool:
+        """Whether it has the three sizes that a parabola needs."""
+        return len(np.unique(np.round(self.logs, 9))) > 2
+
+    def parabola(self, logs: FloatArray) -> FloatArray:
+        """The loss at ln N [points]."""
+        return np.asarray(
+            np.vander(logs - self.logs.mean(), 3, increasing=True) @ (self._inverse @ self.loss)
+        )
+
+    @property
     def fitted(self) -> FloatArray:
         """The parabola at the rows."""
         return np.asarray(self._design @ (self._inverse @ self.loss))
@@ -97,9 +108,8 @@ class _Line:
 
     def optimum(self) -> Optimum:
         """The vertex with its D*, or why the budget is censored."""
-        n_sizes = len(np.unique(np.round(self.logs, 9)))
-        if n_sizes < 3:
-            return Optimum(self.budget, len(self.at), censored=f"{n_sizes} sizes carry no parabola")
+        if not self.bends:
+            return Optimum(self.budget, len(self.at), censored="fewer than 3 sizes carry no parabola")
         _, slope, curvature = self._inverse @ self.loss
         if curvature <= 0:
             reason = "the parabola has a maximum, not a minimum"
@@ -117,7 +127,7 @@ class _Line:
         return Optimum(self.budget, len(self.at), n_star, loss, "", d_star, d_star / n_star)
 
 
-def _lines(rows: pd.DataFrame, options: AnalysisOptions) -> Iterator[_Line]:
+def budget_lines(rows: pd.DataFrame, options: AnalysisOptions) -> Iterator[BudgetLine]:
     """The budgets of one arm's rows, smallest first."""
     n_params, compute = variable_of(rows, "N", options), variable_of(rows, "C", options)
     tokens = rows["n_tokens"].to_numpy(float) if "n_tokens" in rows else compute / 6 / n_params
@@ -133,7 +143,7 @@ def _lines(rows: pd.DataFrame, options: AnalysisOptions) -> Iterator[_Line]:
         lowest = n_params[at][np.argmin(loss[at])]
         near = at[np.abs(np.log(n_params[at] / lowest)) <= np.log(WINDOW)]
         budget = float(np.exp(np.mean(np.log(compute[at]))))
-        yield _Line(budget, near, np.log(n_params[near]), loss[near], n_params[at], tokens[at])
+        yield BudgetLine(budget, near, np.log(n_params[near]), loss[near], n_params[at], tokens[at])
 
 
 def vertex_replicates(law: FittedLaw, rows: pd.DataFrame, options: AnalysisOptions) -> Replicates:
@@ -148,7 +158,7 @@ def vertex_replicates(law: FittedLaw, rows: pd.DataFrame, options: AnalysisOptio
     if dependent := checkpoints(rows, options.cluster):
         return no_interval(law, f"no interval: {dependent}")
     kept = law.points.variables["C"]
-    lines = [line for line in _lines(rows, options) if np.isclose(line.budget, kept, rtol=1e-12).any()]
+    lines = [line for line in budget_lines(rows, options) if np.isclose(line.budget, kept, rtol=1e-12).any()]
     used = np.concatenate([line.at for line in lines])
     codes, runs = pd.factorize(rows[options.cluster].iloc[used])
     df = (len(used) - 3 * len(lines)) * len(runs) / len(used)

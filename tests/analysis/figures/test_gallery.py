@@ -37,16 +37,21 @@ TOUCHING = 0.5
 
 
 class Page:
-    """A drawn page: the boxes [x0, y0, x1, y1] in points of its texts, axes and legends."""
+    """A drawn page: the boxes [x0, y0, x1, y1] in points of its texts, axes and legends.
+
+    Labels of points and lines stand in their panel; all other texts may not.
+    """
 
     def __init__(self, figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.figure, self.texts = figure, []
+        self.figure, self.texts, self.labels = figure, [], []
         draw = Text.draw
 
         def noted(text: Text, renderer, *rest) -> None:
             # As it is drawn: ticks beyond the ends of an axis have texts too, and others move later.
             if text.get_text().strip() and text.get_visible():
-                self.texts.append((text.get_text(), self._box(text, renderer), text.get_fontsize()))
+                is_label = text.axes is not None and text in text.axes.texts
+                of_kind = self.labels if is_label else self.texts
+                of_kind.append((text.get_text(), self._box(text, renderer), text.get_fontsize()))
             draw(text, renderer, *rest)
 
         monkeypatch.setattr(Text, "draw", noted)
@@ -92,20 +97,22 @@ def test_an_example_is_legible(name):
 
 def faults(page: Page) -> list[str]:
     """What cannot be read on a page, because it is small, covered or cut off."""
-    pairs = combinations(page.texts, 2)
+    every = page.texts + page.labels
+    pairs = combinations(every, 2)
     unreadable = [f"{a!r} on {b!r}" for (a, box, _), (b, other, _) in pairs if overlap(box, other)]
     # Lines and points are drawn within their panels alone.
     covers = [(text, box) for text, box, _ in page.texts] + [("the legend", box) for box in page.legends]
     pairs_with_panels = product(covers, page.panels)
     unreadable += [f"{text!r} on a panel" for (text, box), panel in pairs_with_panels if overlap(box, panel)]
-    unreadable += [f"{text!r} cut off" for text, box, _ in page.texts if not within(box, page.figure)]
-    return unreadable + [f"{text!r} in {size} points" for text, _, size in page.texts if size < SMALLEST]
+    unreadable += [f"{text!r} cut off" for text, box, _ in every if not within(box, page.figure)]
+    return unreadable + [f"{text!r} in {size} points" for text, _, size in every if size < SMALLEST]
 
 
 def test_what_cannot_be_read_is_found(monkeypatch):
     figure = Figure()
     axes = figure.add_axes((0.1, 0.1, 0.8, 0.8), xticks=[], yticks=[])
-    axes.text(0.5, 0.5, "in the panel")
+    axes.text(0.5, 0.5, "of a line")
+    figure.text(0.5, 0.3, "in the panel")
     figure.text(0.02, 0.95, "below")
     figure.text(0.03, 0.95, "above", fontsize=5)
     figure.text(0.95, 0.02, "far to the right")

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.compute_optimal import draw_envelope, draw_isoflop, draw_optimal, draw_surface
 from scalevec.analysis.figures.curves import draw_curves
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
@@ -98,3 +100,61 @@ def test_arms_on_several_panels_of_one_cell_have_their_own_names(sweep):
     table = sweep({"baseline": 0.0, **dict.fromkeys(arms, -0.1)}, rungs={"25k": 25_088})
     shown = [names for figure in drawn(draw_differences, table) for names in names_of_lines(figure)]
     assert [name for names in shown for name in names if name] == arms
+
+
+def isoflops() -> pd.DataFrame:
+    """Nine sizes around the best of Hoffmann's law at three budgets of one arm."""
+    parts = []
+    for budget in (1e19, 1e20, 1e21):
+        size = best_size(budget) * np.geomspace(0.4, 2.5, 9)
+        loss = 1.69 + 406.4 / size**0.34 + 410.7 / (budget / 6 / size) ** 0.28
+        parts.append(pd.DataFrame({"n_params": size, "n_tokens": budget / 6 / size, "loss": loss}))
+    return pd.concat(parts, ignore_index=True).assign(arm="baseline")
+
+
+def best_size(budget: float) -> float:
+    return (0.34 * 406.4 / (0.28 * 410.7)) ** (1 / 0.62) * (budget / 6) ** (0.28 / 0.62)
+
+
+def test_each_budget_has_its_parabola_and_a_ring_at_the_best_size():
+    (figure,) = drawn(draw_isoflop, isoflops(), law="chinchilla")
+    (axes,) = figure.axes
+    rings = [line.get_xdata()[0] for line in axes.lines if line.get_markerfacecolor() == "none"]
+    assert rings == pytest.approx([best_size(budget) for budget in (1e19, 1e20, 1e21)], rel=0.05)
+    assert [text.get_text() for text in axes.texts] == ["10¹⁹", "10²⁰", "10²¹"]
+
+
+def test_the_best_n_and_d_are_drawn_for_budgets_to_ten_times_the_largest():
+    (figure,) = drawn(draw_optimal, isoflops(), law="chinchilla")
+    sizes, tokens = (axes.lines[-1].get_ydata() for axes in figure.axes)
+    compute = figure.axes[0].lines[-1].get_xdata()
+    assert compute[-1] == pytest.approx(1e22)
+    assert sizes[-1] == pytest.approx(best_size(1e22), rel=1e-3)
+    assert 6 * sizes * tokens == pytest.approx(compute)
+
+
+def test_the_surface_of_a_law_shows_where_its_runs_lie():
+    (figure,) = drawn(draw_surface, isoflops(), law="chinchilla")
+    points = np.asarray(figure.axes[0].collections[-1].get_offsets()).tolist()
+    runs = isoflops()[["n_params", "n_tokens"]].to_numpy().tolist()
+    assert np.array(sorted(points)) == pytest.approx(np.array(sorted(runs)))
+
+
+@pytest.mark.parametrize(
+    ("draw", "why"), [(draw_optimal, "needs a law in N and D"), (draw_surface, "no surface over N and D")]
+)
+def test_a_law_in_one_variable_has_neither(draw, why):
+    with pytest.raises(DataError, match=why):
+        drawn(draw, isoflops(), law="power")
+
+
+def test_the_envelope_is_the_lowest_training_curve_at_each_compute(sweep):
+    table = sweep({"baseline": 0.0}).assign(trial_id=[f"t{number}" for number in range(8)])
+    tokens = np.arange(1, 401) * 1000.0
+    runs = table[["trial_id", "arm", "rung", "seed"]].to_dict("records")
+    curves = [pd.DataFrame({**run, "tokens": tokens, "loss": 9 - tokens / 1e5 + run["seed"]}) for run in runs]
+    (figure,) = drawn(draw_envelope, table, curves=pd.concat(curves))
+    *of_runs, envelope = figure.axes[0].lines
+    assert len(of_runs) == 8
+    assert envelope.get_ydata()[-1] == pytest.approx(5.0, abs=0.1)
+    assert np.all(np.diff(envelope.get_ydata()) <= 0)
