@@ -97,8 +97,8 @@ class Resources(Given):
     """What the backward pass goes forward through again instead of keeping it: nothing, or each block;
     ``auto`` takes blocks where a trial of the rung would not fit on its device otherwise."""
     compile: Literal["auto", "always", "never"] = "auto"
-    """Whether blocks are compiled for training; ``auto`` does so on a GPU, and on a CPU where it pays for the
-    trials that are compared. Chosen once: trials that began keep what they have (docs/times.md)."""
+    """Whether blocks are compiled for training; ``auto`` does so on a GPU and not on a CPU.
+    Chosen once: trials that began keep what they have (docs/times.md)."""
     checkpoint_s: Positive = 180.0
     """Seconds between two checkpoints."""
     keep: Keep | None = None
