@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STEPS = 25
-"""Budgets at which N* and D* are found, and places of an axis."""
+"""Budgets for which the best N and D are shown, and places of an axis."""
 BEYOND = 10.0
 """How far beyond the largest compute of a run they are drawn."""
 LEVELS = 10
 """Of equal loss."""
 BINS = 40
-"""Of compute, in each of which the lowest curve is found."""
+"""Of compute, in each of which the lowest curve counts."""
 
 
 def draw_isoflop(data: FigureInput) -> Drawing:
@@ -88,23 +88,23 @@ def draw_optimal(data: FigureInput) -> Drawing:
 
     Raises :class:`DataError` for a law that has no best size.
     """
-    found: dict[str, dict[str, tuple[FittedArm, pd.DataFrame]]] = {}
+    best_of_arms: dict[str, dict[str, tuple[FittedArm, pd.DataFrame]]] = {}
     reasons: list[str] = []
     for setting, part in data.trials.law_parts:
         laws, refused = part.laws
         reasons += refused
         for arm, law in laws.items():
             try:
-                found.setdefault(named_setting(setting), {})[arm] = law, _best_along(law)
+                best_of_arms.setdefault(named_setting(setting), {})[arm] = law, _best_along(law)
             except DataError as error:
                 reasons.append(str(error))
-    found = {name: of_part for name, of_part in found.items() if of_part}
-    if not found:
+    best_of_arms = {name: of_part for name, of_part in best_of_arms.items() if of_part}
+    if not best_of_arms:
         raise DataError("; ".join(dict.fromkeys(reasons)) or "no trial is completed")
     panels: dict[Key, Panel] = {
         (label, name): _optimal_panel(of_part, column, data.styles)
         for column, label in (("N", "best N"), ("D", "best D"))
-        for name, of_part in found.items()
+        for name, of_part in best_of_arms.items()
     }
     options = data.trials.options
     return Drawing(
@@ -113,7 +113,7 @@ def draw_optimal(data: FigureInput) -> Drawing:
         f"Size and training tokens of the lowest loss for each budget C = 6ND by {formula_of(options)}; "
         f"bands: {percent(options.level)} of the law; thin: beyond the runs. Markers: minima of isoFLOP "
         "parabolas.",
-        data.legend(arm for of_part in found.values() for arm in of_part),
+        data.legend(arm for of_part in best_of_arms.values() for arm in of_part),
         height=1.9,
         share=("all", "row"),
         ratios=(1.0, 1.0),
@@ -127,10 +127,10 @@ def _best_along(law: FittedArm) -> pd.DataFrame:
 
 
 def _optimal_panel(
-    found: Mapping[str, tuple[FittedArm, pd.DataFrame]], column: str, styles: Mapping[str, ArmStyle]
+    best_of_arms: Mapping[str, tuple[FittedArm, pd.DataFrame]], column: str, styles: Mapping[str, ArmStyle]
 ) -> Panel:
     def draw(axis: "Axes") -> None:
-        for arm, (law, best) in found.items():
+        for arm, (law, best) in best_of_arms.items():
             value, *ends = (best[f"{column}{end}"].to_numpy(float) for end in ("", "_low", "_high"))
             draw_curve(axis, best["flops"].to_numpy(float), value, ends, styles[arm], best["is_beyond"])
             minima = [(o.budget, o.n_star, o.d_star) for o in law.data.optima if o.n_star]
