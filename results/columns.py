@@ -1,14 +1,18 @@
 """The columns of a tidy row: their order, their types, and where a trial's semantic fields hold them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.environment import ENVIRONMENT_COLUMNS
 from scalevec.results.files import CorruptRecordError
 
+ENVIRONMENT_COLUMNS = (
+    *("cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn"),
+    *("torch_version", "commit", "local_changes"),
+)
+"""Which machine and which code trained: text that names each of them where attempts ran on several."""
 # The columns in their order, with the pandas type of each.
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
@@ -87,6 +91,16 @@ def timing_columns(result: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     columns = {name: timing.get(name) for name in ("mfu", "data_s", "checkpoints_s", "evaluation_s")}
     return columns | {"step_s_median": _at(timing, ("step_s", "p50"))}
+
+
+def environment_columns(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
+    """The columns of a trial; None where no attempt (a record of environment.json) says anything."""
+    columns: dict[str, str | None] = {}
+    for name in ENVIRONMENT_COLUMNS:
+        path = ("versions", "torch") if name == "torch_version" else (name,)
+        values = (_at(attempt, path) for attempt in attempts)
+        columns[name] = "; ".join(dict.fromkeys(str(each) for each in values if each is not None)) or None
+    return columns
 
 
 def checked_columns(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalevec.results.columns import checked, checked_columns
 from scalevec.results.files import (
     AlreadyWrittenError,
     CorruptRecordError,
@@ -22,11 +24,11 @@ from scalevec.results.files import (
     write_json,
     write_once,
 )
-from scalevec.results.member_entries import problems_in
 from scalevec.results.opening import make_folder, require_no_link
 from scalevec.results.run_directory import is_trial_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OF_MEMBERS: Mapping[str, type] = {"trial_id": str, "arm": str, "stage": str, "rung": str}
 _AGAIN = "stands_again"
 """When a list of predictions came back after another one had taken its place."""
 
@@ -139,26 +141,15 @@ class SweepFolder:
 
     def plugins(self) -> list[dict[str, Any]]:
         """What the sweep's plugins declared when it was last run."""
-        return self._entries(self.plugins_path, {"module": str, "source": str, "laws": dict})
+        return self._entries(self.plugins_path, {"module": str, "source": str, "laws": dict}) or []
 
     def write_members(self, members: list[dict[str, Any]]) -> None:
         """Keep the list of trials."""
         self._write(self.members_path, members)
 
     def members(self) -> list[dict[str, Any]] | None:
-        """The list of trials, without damaged entries."""
-        members = self.members_and_problems()
-        return None if members is None else members[0]
-
-    def members_and_problems(self) -> tuple[list[dict[str, Any]], list[str]] | None:
-        """The list of trials, and of each entry that is left out what is wrong with it."""
-        entries = read_json_if_any(self.members_path, list)
-        if entries is None:
-            return None
-        problems = problems_in(self.members_path, entries)
-        if problems:
-            entries = [entry for index, entry in enumerate(entries) if index not in problems]
-        return entries, [f"entry {index + 1}: {problem}" for index, problem in problems.items()]
+        """The list of trials."""
+        return self._entries(self.members_path, _OF_MEMBERS)
 
     def write_to_come(self, trials: list[dict[str, Any]]) -> None:
         """Keep the compared trials that have no names yet."""
@@ -166,10 +157,8 @@ class SweepFolder:
             self._write(self.to_come_path, trials)
 
     def to_come(self) -> list[dict[str, Any]]:
-        """The compared trials that have no names yet, without damaged entries."""
-        entries = read_json_if_any(self.to_come_path, list) or []
-        problems = problems_in(self.to_come_path, entries)
-        return [entry for at, entry in enumerate(entries) if at not in problems]
+        """The compared trials that have no names yet."""
+        return self._entries(self.to_come_path, _OF_MEMBERS) or []
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""
@@ -181,9 +170,8 @@ class SweepFolder:
 
     def verdicts(self) -> list[dict[str, Any]]:
         """The verdicts that were given, oldest first."""
-        return self._entries(
-            self.verdicts_path, {"reference": str, "arm": str, "verdict": str, "pairs": list}
-        )
+        kinds = {"reference": str, "arm": str, "verdict": str, "pairs": list}
+        return self._entries(self.verdicts_path, kinds) or []
 
     def add_verdicts(self, verdicts: list[dict[str, Any]]) -> None:
         """Keep further verdicts; those that were given stay."""
@@ -231,26 +219,33 @@ class SweepFolder:
 
     def dropped(self) -> list[dict[str, Any]]:
         """The trials that the sweep file left out after they had been started."""
-        return self._entries(self.dropped_path, {"trial_id": str, "arm": str, "rung": str, "state": str})
+        kinds = {"trial_id": str, "arm": str, "rung": str, "state": str}
+        return self._entries(self.dropped_path, kinds) or []
 
     def arithmetic(self) -> list[dict[str, Any]]:
         """Which rungs and settings are trained with compiled blocks; empty before the first run."""
         kinds = {"rung": str, "setting": str, "compiled": bool, "reason": str}
-        return self._entries(self.arithmetic_path, kinds)
+        return self._entries(self.arithmetic_path, kinds) or []
 
     def write_arithmetic(self, choices: list[dict[str, Any]]) -> None:
         """Keep the whole list of these choices."""
         self._write(self.arithmetic_path, choices)
 
-    def _entries(self, path: Path, kinds: dict[str, type]) -> list[dict[str, Any]]:
-        """The objects in ``path``, each of which has a value of its kind under each name of ``kinds``."""
-        entries = read_json_if_any(path, list) or []
-        for number, entry in enumerate(entries, 1):
+    def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]] | None:
+        """The objects in ``path``, each of which has a value of its kind under each name of ``kinds``.
+
+        What is called like a column of the results, or is a setting, is a value that the results can hold.
+        """
+        entries = read_json_if_any(path, list)
+        for number, entry in enumerate(entries or (), 1):
             named = entry if isinstance(entry, dict) else {}
             if wrong := [name for name, kind in kinds.items() if not isinstance(named.get(name), kind)]:
                 raise CorruptRecordError(path, f"entry {number} has no {wrong[0]!r}")
             if not is_trial_id(named.get("trial_id", "0" * 64)) or not _are_pairs(named.get("pairs", [])):
                 raise CorruptRecordError(path, f"entry {number} names no trials")
+            checked_columns(path, named)
+            for name in ("setting", "fields") if kinds is _OF_MEMBERS else ():
+                _check_setting(path, named.get(name, {}))
         return entries
 
     def write_dropped(self, dropped: list[dict[str, Any]]) -> None:
@@ -260,6 +255,14 @@ class SweepFolder:
     def _write(self, path: Path, value: Any) -> None:
         make_folder(self.path)
         write_json(path, value)
+
+
+def _check_setting(path: Path, setting: Any) -> None:
+    if not isinstance(setting, dict):
+        raise CorruptRecordError(path, f"has setting {setting!r:.80}, not an object")
+    for name, value in setting.items():
+        if type(value) in (int, float, str):
+            checked(path, name, type(value), value)
 
 
 def _are_pairs(pairs: list[Any]) -> bool:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.errors import read_or_warn
-from scalevec.orchestrator.progress import note
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -12,31 +11,11 @@ from scalevec.sweeps.plugins.locate import PluginError
 from scalevec.sweeps.plugins.registered import register_kept
 
 Record = dict[str, Any]
-MOST_SAID = 3
-"""Damaged entries of one file that are named; the rest are counted."""
-
-
-def members_of(folder: SweepFolder) -> list[Record] | None:
-    """Return the trials of a sweep without damaged entries; None before its first run.
-
-    Raises ``CorruptRecordError`` where no entry can be read.
-    """
-    read = folder.members_and_problems()
-    if read is None:
-        return None
-    members, problems = read
-    for problem in problems[:MOST_SAID]:
-        note(f"warning: {folder.members_path}: {problem}; left out")
-    if len(problems) > MOST_SAID:
-        note(f"warning: {folder.members_path}: {len(problems) - MOST_SAID} more entries left out")
-    if problems:
-        note(f"`scalevec run` writes {folder.members_path.name} again from the sweep file")
-    return members
 
 
 def members_or_none(folder: SweepFolder) -> list[Record]:
     """Return the trials of one sweep of several: none where they cannot be read, which is said."""
-    return read_or_warn(lambda: members_of(folder) or [], [], f"sweep {folder.name} is left out")
+    return read_or_warn(lambda: folder.members() or [], [], f"sweep {folder.name} is left out")
 
 
 def tuning_choices(folder: SweepFolder) -> list[Record]:

@@ -15,7 +15,7 @@ from scalevec.orchestrator.sources.foreign import (
     is_table,
     rows_as_read,
 )
-from scalevec.orchestrator.sources.records import compare_section, members_of, tuning_choices
+from scalevec.orchestrator.sources.records import compare_section, tuning_choices
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -30,8 +30,8 @@ VERDICTS, DROPPED, PREDICTIONS, DECLARED = "verdicts", "dropped", "predictions",
 """What a sweep's table brings along in ``attrs`` (``analysis.comparison.plan`` and ``.predictions``)."""
 Answer = TypeVar("Answer")
 REMEDY = (
-    "an index holds nothing that the run directories do not: drop its tables scalevec_meta and "
-    "scalevec_trials (or remove its file), and `scalevec store rebuild` makes them again"
+    "an index holds nothing that the run directories do not: drop its tables "
+    "scalevec_trials_* (or remove its file), and `scalevec store rebuild` makes them again"
 )
 UNREADABLE = "unreadable"
 """The state of a trial whose records cannot be read."""
@@ -76,7 +76,7 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     from scalevec.results.tidy import tidy_table
 
     folder = sweep_folder(source, runs_dir)
-    members = members_of(folder)
+    members = folder.members()
     if members is None:
         run = f"scalevec run {source} --runs {runs_dir}"
         raise InvalidInputError(f"sweep {folder.name} has not been run in {runs_dir}; to run it: {run}")
@@ -93,49 +93,25 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     return Source(folder.name, table, folder, compare_section(folder), problems)
 
 
-def with_index(
-    runs_dir: Path, use: "Callable[[ResultsIndex], Answer]", *, replace_newer: bool = False
-) -> Answer:
+def with_index(runs_dir: Path, use: "Callable[[ResultsIndex], Answer]") -> Answer:
     """Return what ``use`` makes of the index of RUNS_DIR in the chosen store.
 
     A damaged one in the cache, where nobody keeps anything else, is set aside, said, and ``use`` called again
-    with an empty one; one of a newer scalevec only with ``replace_newer``. Raises ``StoreError``: a store
-    that a person named is left as it is.
+    with an empty one. Raises ``StoreError``: a store that a person named is left as it is.
     """
-    from scalevec.results.index.store import StoreDamagedError, StoreError, StoreNewerError, store_url
-    from scalevec.results.index.url import file_number, named_store, set_aside
+    from scalevec.results.index.store import ResultsIndex, StoreDamagedError, StoreError, store_url
+    from scalevec.results.index.url import named_store, set_aside
 
     url = store_url(runs_dir)
-    number = None if named_store() else file_number(url)
     try:
-        with _opened(url) as index:
+        with ResultsIndex(url) as index:
             return use(index)
-    except StoreNewerError as newer:
-        if named_store():
-            raise
-        if not replace_newer:
-            raise StoreNewerError(f"{newer}; `scalevec store rebuild` makes one for this version") from None
-        damage: StoreError = newer
-    except StoreDamagedError as found:
-        damage = found
+    except StoreDamagedError as damage:
         if named_store():
             raise StoreError(f"{damage}; {REMEDY}") from None
-    aside = set_aside(url, number)
-    note(f"warning: {damage}; {f'moved to {aside}, and ' if aside else ''}rebuilt from the run directories")
-    with _opened(url) as index:
+        note(f"warning: {damage}; moved to {set_aside(url)}, and rebuilt from the run directories")
+    with ResultsIndex(url) as index:
         return use(index)
-
-
-def _opened(url: str) -> "ResultsIndex":
-    from scalevec.results.index.store import ResultsIndex
-
-    index = ResultsIndex(url)
-    if index.replaced is not None:
-        note(
-            f"the index at {index.name} is of an older version ({index.replaced}); "
-            "it is rebuilt from the run directories"
-        )
-    return index
 
 
 def check_named_store(runs_dir: Path) -> None:
@@ -154,7 +130,7 @@ def indexed_rows(runs_dir: Path, ids: Sequence[str]) -> tuple[list[dict[str, Any
 
     def read(index: "ResultsIndex") -> tuple[list[dict[str, Any]], dict[str, str]]:
         report = index.collect(runs_dir, ids)
-        return index.rows(runs_dir, ids), report.problems | report.incomplete
+        return index.rows(runs_dir, ids), report.problems
 
     return with_index(runs_dir, read)
 
@@ -181,7 +157,7 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
 def recorded_states(source: str, runs_dir: Path) -> list[tuple[RunDirectory, str]]:
     """Return the trials of a sweep that have a run directory, each with its state."""
     folder = sweep_folder(source, runs_dir)
-    members = members_of(folder) or []
+    members = folder.members() or []
     ids = sorted({member["trial_id"] for member in members})
     directories = [RunDirectory.of(runs_dir, trial_id) for trial_id in ids]
     return [(directory, recorded_state(directory)) for directory in directories if directory.path.is_dir()]

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.columns import checked, checked_columns, semantic_columns, timing_columns
-from scalevec.results.environment import environment_columns
+from scalevec.results.columns import (
+    checked,
+    checked_columns,
+    environment_columns,
+    semantic_columns,
+    timing_columns,
+)
 from scalevec.results.files import CorruptRecordError, to_json
 from scalevec.results.index.tables import BLOCK_COLUMNS, FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
 from scalevec.results.run_directory import RunDirectory, state_of
@@ -36,7 +41,7 @@ def _stamp(path: str) -> str:
 
 
 def row_of(run_directory: RunDirectory) -> dict[str, Any]:
-    """The row without its fingerprint and environment, documents as JSON text.
+    """The row without its fingerprint, documents as JSON text.
 
     Raises ``CorruptRecordError`` or ``OSError``.
     """
@@ -46,6 +51,8 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
         raise CorruptRecordError(run_directory.trial_path, "is missing") from None
     for fields in (semantic_columns(trial["semantic"]), trial["descriptive"]):
         checked_columns(run_directory.trial_path, fields)
+    environment_path = run_directory.environment_path
+    environment = environment_columns(run_directory.environments())
     result, events_path = run_directory.result(), run_directory.events_path
     state = state_of(run_directory.events(), result)
     return {
@@ -55,20 +62,11 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
         "attempt": checked(events_path, "attempt", int, state.attempt),
         "time": checked(events_path, "time", str, state.time),
         **_result_columns(run_directory.result_path, result),
+        **{name: checked(environment_path, name, str, value) for name, value in environment.items()},
         "semantic": _document(trial["semantic"]),
         "descriptive": _document(trial["descriptive"]),
         "result": None if result is None else _document(result),
     }
-
-
-def environment_of(run_directory: RunDirectory) -> tuple[dict[str, Any], str]:
-    """The columns of the trial's environment, and why there are none: its result counts without them."""
-    path = run_directory.environment_path
-    try:
-        columns = environment_columns(run_directory.environments())
-        return {name: checked(path, name, str, value) for name, value in columns.items()}, ""
-    except (CorruptRecordError, OSError) as error:
-        return environment_columns([]), f"{error}; machine and code are left out"
 
 
 def _document(value: dict[str, Any]) -> str:

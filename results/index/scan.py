@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.index.rows import INDEXED_FILES, environment_of, fingerprint, row_of
+from scalevec.results.index.rows import INDEXED_FILES, fingerprint, row_of
 from scalevec.results.run_directory import RunDirectory
 
 THREADS = 16
@@ -34,15 +34,6 @@ class Looks:
     """The present fingerprint."""
     unchanged: set[str] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """The row of a trial, and why there is none or what it lacks."""
-
-    trial_id: str
-    row: dict[str, Any] | None
-    problem: str = ""
 
 
 def look(runs_dir: Path, ids: Iterable[str], known: dict[str, str]) -> Looks:
@@ -82,23 +73,20 @@ def _folder(runs_dir: str, trial_id: str) -> str:
     return f"{runs_dir}/trials/{trial_id[:2]}/{trial_id}"
 
 
-def read_rows(runs_dir: Path, ids: Iterable[str]) -> Iterator[TrialRow]:
-    """Yield the rows of these trials, in their order."""
+def read_rows(runs_dir: Path, ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """Yield these trials, in their order, each with its row or with what keeps it from having one."""
     return _in_parts(ids, partial(_rows, runs_dir))
 
 
-def _rows(runs_dir: Path, part: list[str]) -> list[TrialRow]:
-    return [_row(runs_dir, trial_id) for trial_id in part]
+def _rows(runs_dir: Path, part: list[str]) -> list[tuple[str, dict[str, Any] | str]]:
+    return [(trial_id, _row(RunDirectory.of(runs_dir, trial_id))) for trial_id in part]
 
 
-def _row(runs_dir: Path, trial_id: str) -> TrialRow:
-    directory = RunDirectory.of(runs_dir, trial_id)
+def _row(directory: RunDirectory) -> dict[str, Any] | str:
     try:
-        row = row_of(directory)
-        environment, problem = environment_of(directory)
-        return TrialRow(trial_id, row | environment, problem)
+        return row_of(directory)
     except (CorruptRecordError, OSError) as error:
-        return TrialRow(trial_id, None, str(error))
+        return str(error)
 
 
 def _in_parts(ids: Iterable[str], work: Callable[[list[str]], list[Answer]]) -> Iterator[Answer]:

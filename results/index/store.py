@@ -15,10 +15,8 @@ from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
 from scalevec.results.index.url import (
     StoreDamagedError,
     StoreError,
-    StoreNewerError,
     StoreUnavailableError,
     default_url,
-    shown,
     store_errors,
     store_url,
 )
@@ -30,7 +28,6 @@ __all__ = [
     "ResultsIndex",
     "StoreDamagedError",
     "StoreError",
-    "StoreNewerError",
     "StoreUnavailableError",
     "default_url",
     "store_url",
@@ -45,7 +42,7 @@ MOST_ASKED_ONE_BY_ONE = 5 * BATCH
 class CollectReport:
     """What a collection did, in trials.
 
-    By trial id, ``problems`` says why a trial is not in the index, ``incomplete`` what its row lacks.
+    By trial id, ``problems`` says why a trial is not in the index.
     """
 
     added: int = 0
@@ -53,7 +50,6 @@ class CollectReport:
     unchanged: int = 0
     removed: int = 0
     problems: dict[str, str] = field(default_factory=dict)
-    incomplete: dict[str, str] = field(default_factory=dict)
 
 
 class ResultsIndex:
@@ -65,15 +61,12 @@ class ResultsIndex:
     Args:
         url: The store, of SQLite or PostgreSQL.
 
-    Attributes:
-        replaced: The version of an older index that was emptied on opening; None where there was none.
-
     Raises:
         StoreError: The database cannot be reached or used; every method may raise it.
     """
 
     def __init__(self, url: str) -> None:
-        self._engine, self.replaced = open_engine(url)
+        self._engine = open_engine(url)
 
     def __enter__(self) -> "ResultsIndex":
         return self
@@ -82,11 +75,6 @@ class ResultsIndex:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def name(self) -> str:
-        """The URL without its password."""
-        return shown(self._engine.url)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -116,15 +104,11 @@ class ResultsIndex:
         written: set[str] = set()
         reads = read_rows(runs_dir, looks.changed)
         while batch := list(islice(reads, BATCH)):
-            for read in batch:
-                if read.problem:
-                    told = report.problems if read.row is None else report.incomplete
-                    told[read.trial_id] = read.problem
+            report.problems |= {trial_id: row for trial_id, row in batch if isinstance(row, str)}
             rows = [
-                # What a row lacks is told at each look, so that directory never counts as unchanged.
-                {**read.row, "runs_dir": key, "fingerprint": read.problem or looks.changed[read.trial_id]}
-                for read in batch
-                if read.row is not None
+                {**row, "runs_dir": key, "fingerprint": looks.changed[trial_id]}
+                for trial_id, row in batch
+                if not isinstance(row, str)
             ]
             if rows:
                 self._write(upsert(self._engine), rows)

@@ -1,23 +1,17 @@
-"""The tables of the index, their version, and how a database that holds another version is opened."""
+"""The table of the index, and how a database that holds it is opened."""
 
 from importlib import import_module
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
-from scalevec.results.environment import ENVIRONMENT_COLUMNS
+from scalevec.results.columns import ENVIRONMENT_COLUMNS
 from scalevec.results.extras import install_command
-from scalevec.results.index.url import (
-    StoreDamagedError,
-    StoreNewerError,
-    StoreUnavailableError,
-    parse_url,
-    shown,
-    store_errors,
-)
+from scalevec.results.index.url import StoreUnavailableError, parse_url, shown, store_errors
 
-SCHEMA_VERSION = 9
+VERSION = 10
+"""Of the columns. The table is named by it: another version of scalevec has a table of its own."""
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
@@ -35,16 +29,9 @@ TEXT_COLUMNS = ("device", "arithmetic", "precision")
 BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
 """Lists of numbers, one for each block of the test split, as JSON text."""
 
-metadata = sa.MetaData()
-meta = sa.Table(
-    "scalevec_meta",
-    metadata,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
 trials = sa.Table(
-    "scalevec_trials",
-    metadata,
+    f"scalevec_trials_{VERSION}",
+    sa.MetaData(),
     sa.Column("runs_dir", sa.Text, primary_key=True),
     sa.Column("trial_id", sa.String(64), primary_key=True),
     sa.Column("fingerprint", sa.Text, nullable=False),
@@ -60,15 +47,14 @@ trials = sa.Table(
     sa.Column("result", sa.JSON(none_as_null=True)),
 )
 # Holds all that ``status`` asks, so that it need not read the wide rows.
-states = sa.Index("scalevec_states", trials.c.runs_dir, trials.c.trial_id, trials.c.state)
+states = sa.Index(f"scalevec_states_{VERSION}", trials.c.runs_dir, trials.c.trial_id, trials.c.state)
 
 
-def open_engine(text: str) -> tuple[sa.Engine, int | None]:
-    """An engine for the store URL ``text`` whose tables have this version.
+def open_engine(text: str) -> sa.Engine:
+    """An engine for the store URL ``text``, in which the table is made where it is absent.
 
-    Documents go into it as JSON text and come back as values. The tables of an older version, which is
-    then returned too, are replaced by empty ones, to be collected again. Raises ``StoreUnavailableError`` for
-    a store that cannot be reached, ``StoreError`` for a malformed URL, ``StoreNewerError``.
+    Documents go into it as JSON text and come back as values. Raises ``StoreUnavailableError`` for a store
+    that cannot be reached, ``StoreError`` for a malformed URL.
     """
     url = parse_url(text)
     with store_errors(url):
@@ -78,7 +64,12 @@ def open_engine(text: str) -> tuple[sa.Engine, int | None]:
             raise StoreUnavailableError(
                 f"store {shown(url)}: its driver is not installed ({error}); {install_command('postgresql')}"
             ) from None
-        return engine, _prepare(engine)
+        if not sa.inspect(engine).has_table(trials.name):
+            with engine.begin() as connection:
+                take_turn(connection)
+                connection.execute(CreateTable(trials, if_not_exists=True))
+                connection.execute(CreateIndex(states, if_not_exists=True))
+        return engine
 
 
 def _engine_options(url: sa.URL) -> dict[str, Any]:
@@ -91,16 +82,12 @@ def _engine_options(url: sa.URL) -> dict[str, Any]:
 
 def upsert(engine: sa.Engine) -> sa.Insert:
     """Insert rows of trials; where a trial is there already its row is replaced."""
-    insert = _insert(engine, trials)
+    # The dialects have one each, which knows what to do where a row is there already.
+    insert = import_module(f"sqlalchemy.dialects.{engine.dialect.name}").insert(trials)
     keys = list(trials.primary_key)
     replaced = {column.name: insert.excluded[column.name] for column in trials.columns if column not in keys}
     statement: sa.Insert = insert.on_conflict_do_update(index_elements=keys, set_=replaced)
     return statement
-
-
-def _insert(engine: sa.Engine, table: sa.Table) -> Any:
-    """An insert that knows what to do where a row is there already; the dialects have one each."""
-    return import_module(f"sqlalchemy.dialects.{engine.dialect.name}").insert(table)
 
 
 def take_turn(connection: sa.Connection) -> None:
@@ -110,58 +97,3 @@ def take_turn(connection: sa.Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(WRITERS_LOCK)))
-
-
-def _prepare(engine: sa.Engine) -> int | None:
-    version = _stored_version(engine)
-    if version is None:
-        _create(engine)
-        version = _stored_version(engine)
-    if version is None:
-        raise StoreDamagedError(f"store {shown(engine.url)}: its schema has no version")
-    if version > SCHEMA_VERSION:
-        raise StoreNewerError(
-            f"store {shown(engine.url)}: its schema has version {version}, this scalevec knows version "
-            f"{SCHEMA_VERSION}; update scalevec, or name another store (--store)"
-        )
-    if version == SCHEMA_VERSION:
-        return None
-    replace_older(engine, version)
-    return version
-
-
-def _stored_version(engine: sa.Engine) -> int | None:
-    if not sa.inspect(engine).has_table(meta.name):
-        return None
-    with engine.connect() as connection:
-        value = connection.scalar(sa.select(meta.c.value).where(meta.c.key == "schema_version"))
-    if value is not None and not value.isdecimal():
-        raise StoreDamagedError(
-            f"store {shown(engine.url)}: its schema has version {value!r}, which is no number"
-        )
-    return int(value) if value is not None else None
-
-
-def _create(engine: sa.Engine) -> None:
-    version = {"key": "schema_version", "value": str(SCHEMA_VERSION)}
-    with engine.begin() as connection:
-        take_turn(connection)
-        connection.execute(CreateTable(meta, if_not_exists=True))
-        _create_trials(connection)
-        connection.execute(_insert(engine, meta).values(version).on_conflict_do_nothing())
-
-
-def _create_trials(connection: sa.Connection) -> None:
-    connection.execute(CreateTable(trials, if_not_exists=True))
-    connection.execute(CreateIndex(states, if_not_exists=True))
-
-
-def replace_older(engine: sa.Engine, older: int) -> None:
-    """Of several processes that find an old version, the one whose update counts replaces the table."""
-    is_older = (meta.c.key == "schema_version") & (meta.c.value == str(older))
-    with engine.begin() as connection:
-        take_turn(connection)
-        updated = connection.execute(sa.update(meta).where(is_older).values(value=str(SCHEMA_VERSION)))
-        if updated.rowcount == 1:
-            connection.execute(DropTable(trials, if_exists=True))
-            _create_trials(connection)

@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -13,8 +13,6 @@ from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
     InterfaceError,
-    NoSuchColumnError,
-    NoSuchTableError,
     OperationalError,
     ProgrammingError,
     SQLAlchemyError,
@@ -49,10 +47,6 @@ class StoreDamagedError(StoreError):
     """The store is there and holds something that no index of this version can be."""
 
 
-class StoreNewerError(StoreError):
-    """The store was made by a newer scalevec."""
-
-
 class StoreUnavailableError(StoreError, OSError):
     """The store is not there, does not answer, does not let us in, or its driver is not installed."""
 
@@ -78,24 +72,15 @@ def default_url(runs_dir: Path) -> str:
     return sa.URL.create("sqlite", database=str(folder.resolve() / f"index-{key}.sqlite")).render_as_string()
 
 
-def file_number(url: str) -> int | None:
-    """What tells the file of a :func:`default_url` from one that takes its place; None without one."""
-    try:
-        return Path(parse_url(url).database or "").lstat().st_ino
-    except FileNotFoundError:
-        return None
+def set_aside(url: str) -> Path:
+    """Rename the file of a :func:`default_url`; its new path.
 
-
-def set_aside(url: str, number: int | None) -> Path | None:
-    """Rename the file of a :func:`default_url` if it still is the one of ``number``; its new path.
-
-    Another process may have found the damage too, and have made a new index since.
+    Should another process have done so since, and collected again, its rows are collected once more.
     """
     path = Path(parse_url(url).database or "")
-    if file_number(url) != number:
-        return None
     aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
-    path.replace(aside)
+    with suppress(FileNotFoundError):
+        path.replace(aside)
     # Left by a process that died while it wrote, of the file that is set aside.
     path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
     return aside
@@ -140,8 +125,6 @@ def masked(message: str, url: sa.URL) -> str:
 
 def is_damage(error: SQLAlchemyError, url: sa.URL) -> bool:
     """Whether the database itself is broken or has other tables, and not the machine below it."""
-    if isinstance(error, NoSuchTableError | NoSuchColumnError):
-        return True
     if not isinstance(error, DBAPIError):
         return False
     if url.get_backend_name() == "sqlite":

@@ -15,6 +15,7 @@ import pytest
 
 from cluster.needs import missing, require_package
 from scalevec.results.extras import install_command
+from scalevec.results.index.tables import trials
 
 INSTALL = "apt-get install -y --no-install-recommends postgresql"
 USER = "postgres"
@@ -140,5 +141,5 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> str:
     """The URL of the database, empty for each test."""
-    _execute(postgres.url, "DROP TABLE IF EXISTS scalevec_trials, scalevec_meta")
+    _execute(postgres.url, f"DROP TABLE IF EXISTS {trials.name}")
     return postgres.url

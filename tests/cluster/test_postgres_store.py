@@ -15,6 +15,7 @@ from contracts.store_contract import *  # noqa: F403
 from contracts.store_contract import make_trial
 from hold import can_hold, hold, release
 from scalevec.results.index.store import ResultsIndex, StoreDamagedError, StoreUnavailableError
+from scalevec.results.index.tables import trials
 from scalevec.results.index.url import parse_url
 from support import SCALEVEC
 
@@ -102,7 +103,7 @@ def test_errors_of_statements_show_neither_password_nor_rows(postgres, url, runs
     with ResultsIndex(url) as index:
         engine = sa.create_engine(parse_url(url))
         with engine.begin() as connection:
-            connection.exec_driver_sql("ALTER TABLE scalevec_trials DROP COLUMN semantic")
+            connection.exec_driver_sql(f"ALTER TABLE {trials.name} DROP COLUMN semantic")
         engine.dispose()
         with pytest.raises(StoreDamagedError, match="semantic") as caught:
             index.collect(runs_dir)

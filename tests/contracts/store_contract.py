@@ -8,13 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scalevec.results.index.store import CollectReport, ResultsIndex, StoreError
-from scalevec.results.index.tables import SCHEMA_VERSION, replace_older
-from scalevec.results.index.url import parse_url
+from scalevec.results.index.store import CollectReport, ResultsIndex
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import RUNS_ID
 
@@ -113,18 +110,16 @@ def test_a_row_says_which_machine_and_code_trained_it(index, runs_dir):
 @pytest.mark.parametrize(
     "content", ["[1]", "{", '[{"versions": [1]}]', '[{"versions": "2"}]', '[{"gpu": "\\u0000"}]']
 )
-def test_a_damaged_environment_costs_no_result_and_is_told_at_each_look(index, runs_dir, content):
+def test_a_damaged_environment_is_a_problem_at_each_look_until_it_is_gone(index, runs_dir, content):
     directory = RunDirectory.of(runs_dir, identity(1))
     directory.environment_path.write_text(content)
     for _ in range(2):
-        report = index.collect(runs_dir)
-        assert not report.problems
-        assert str(directory.environment_path) in report.incomplete[identity(1)]
+        assert str(directory.environment_path) in index.collect(runs_dir).problems[identity(1)]
+    assert index.rows(runs_dir, [identity(1)]) == []
+    directory.environment_path.unlink()
+    assert not index.collect(runs_dir).problems
     (row,) = index.rows(runs_dir, [identity(1)])
     assert (row["loss"], row["cpu_model"]) == (RESULT["loss"], None)
-    directory.environment_path.write_text('[{"cpu_model": "A"}]')
-    assert not index.collect(runs_dir).incomplete
-    assert index.rows(runs_dir, [identity(1)])[0]["cpu_model"] == "A"
 
 
 def test_a_second_collection_finds_nothing_to_do_and_reads_no_file(index, runs_dir, monkeypatch):
@@ -396,66 +391,7 @@ def test_processes_that_collect_at_once_all_succeed(url, tmp_path):
         assert index.collect(runs_dir) == CollectReport(unchanged=300)
 
 
-def set_version(url: str, version: int) -> None:
-    """Make the store at ``url`` one that another version of scalevec wrote."""
-    engine = sa.create_engine(parse_url(url))
-    with engine.begin() as connection:
-        connection.exec_driver_sql(f"UPDATE scalevec_meta SET value = '{version}'")
-        connection.exec_driver_sql("DROP TABLE scalevec_trials")
-        connection.exec_driver_sql("CREATE TABLE scalevec_trials (another TEXT)")
-    engine.dispose()
-
-
-def version_of(url: str) -> str:
-    engine = sa.create_engine(parse_url(url))
-    with engine.connect() as connection:
-        (value,) = connection.exec_driver_sql("SELECT value FROM scalevec_meta").one()
-    engine.dispose()
-    return value
-
-
-def test_an_index_of_an_older_version_is_rebuilt_and_that_is_known(url, runs_dir):
-    with ResultsIndex(url) as index:
-        assert index.replaced is None
-        index.collect(runs_dir)
-    set_version(url, SCHEMA_VERSION - 1)
-    with ResultsIndex(url) as index:
-        assert index.replaced == SCHEMA_VERSION - 1
-        assert index.collect(runs_dir) == CollectReport(added=3)
-    with ResultsIndex(url) as index:
-        assert index.replaced is None
-        assert index.collect(runs_dir) == CollectReport(unchanged=3)
-
-
-def test_a_process_that_comes_late_to_an_older_version_drops_nothing(url, runs_dir):
-    with ResultsIndex(url) as index:
-        index.collect(runs_dir)
-        replace_older(sa.create_engine(parse_url(url)), SCHEMA_VERSION - 1)
-        assert len(index.rows(runs_dir)) == 3
-
-
-def test_an_index_of_a_newer_version_is_refused_untouched_naming_both(url):
-    ResultsIndex(url).close()
-    set_version(url, SCHEMA_VERSION + 6)
-    message = f"version {SCHEMA_VERSION + 6}, this scalevec knows version {SCHEMA_VERSION}; update scalevec"
-    with pytest.raises(StoreError, match=message):
-        ResultsIndex(url)
-    assert version_of(url) == str(SCHEMA_VERSION + 6)
-
-
 @pytest.mark.slow
 def test_processes_that_create_an_index_at_once_all_succeed(new_url, runs_dir):
     urls = [new_url() for _ in range(10)]
     assert collect_at_once(urls, runs_dir) == [3] * COLLECTORS * len(urls)
-
-
-@pytest.mark.slow
-def test_processes_that_open_an_older_version_at_once_all_succeed(new_url, runs_dir):
-    urls = [new_url() for _ in range(10)]
-    for each in urls:
-        ResultsIndex(each).close()
-        set_version(each, SCHEMA_VERSION - 1)
-    assert collect_at_once(urls, runs_dir) == [3] * COLLECTORS * len(urls)
-    for each in urls:
-        with ResultsIndex(each) as index:
-            assert len(index.rows(runs_dir)) == 3

@@ -1,6 +1,6 @@
 """What a row says of the machine and the code that trained its trial."""
 
-from scalevec.results.environment import ENVIRONMENT_COLUMNS, environment_columns
+from scalevec.results.columns import ENVIRONMENT_COLUMNS, environment_columns
 
 HERE = {
     "cpu_model": "A 7763",
@@ -35,14 +35,6 @@ def test_a_trial_that_went_on_elsewhere_names_both_machines_in_their_order():
     columns = environment_columns([HERE, elsewhere, HERE])
     assert (columns["cpu_model"], columns["threads"]) == ("A 7763; B 8480", "1; 4")
     assert columns["commit"] == "ab12"
-
-
-def test_an_environment_of_an_earlier_version_says_what_it_knows():
-    earlier = {"commit": "ab12", "dirty": True, "versions": {"torch": "2.9.1"}}
-    known = {"commit": "ab12", "local_changes": "yes", "torch_version": "2.9.1"}
-    assert environment_columns([earlier]) == dict.fromkeys(ENVIRONMENT_COLUMNS) | known
-    assert environment_columns([earlier | {"dirty": False}])["local_changes"] == "none"
-    assert environment_columns([earlier | {"dirty": None}])["local_changes"] is None
 
 
 def test_no_record_says_nothing():

@@ -8,9 +8,8 @@ from scalevec.orchestrator.sources.sources import with_index
 
 def rebuild(runs_dir: Runs = RUNS) -> Result:
     """Rebuild the index from the run directories."""
-    report = with_index(runs_dir, lambda index: index.rebuild(runs_dir), replace_newer=True)
+    report = with_index(runs_dir, lambda index: index.rebuild(runs_dir))
     trials = report.added + report.updated
     problems = [f"left out {name[:12]}: {problem}" for name, problem in report.problems.items()]
-    problems += [f"{name[:12]}: {problem}" for name, problem in report.incomplete.items()]
     text = "\n".join([f"index rebuilt: {counted(trials, 'trial')}", *problems])
-    return Result({"trials": trials, "problems": report.problems | report.incomplete}, text)
+    return Result({"trials": trials, "problems": report.problems}, text)

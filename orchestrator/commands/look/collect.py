@@ -33,7 +33,7 @@ def collect(source: AnySweep = None, runs_dir: Runs = RUNS) -> Result:
     ]
     record = {
         "collected": {name: getattr(report, name) for name in ("added", "updated", "unchanged", "removed")},
-        "problems": report.problems | report.incomplete,
+        "problems": report.problems,
         "sweeps": sweeps,
     }
     return Result(record, _text(record))

@@ -42,12 +42,9 @@ def removed_trials(runs_dir: Path, _period: int) -> dict[str, list[RunDirectory]
     held = set[str]()
     for name in sweep_names(runs_dir):
         try:
-            members, problems = SweepFolder.of(runs_dir, name).members_and_problems() or ([], [])
+            held |= {entry["trial_id"] for entry in SweepFolder.of(runs_dir, name).members() or []}
         except (CorruptRecordError, OSError):
             return {}
-        if problems:
-            return {}
-        held |= {entry["trial_id"] for entry in members}
     removed: defaultdict[str, list[RunDirectory]] = defaultdict(list)
     for directory in (RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir) if name not in held):
         if directory.jobs_path.exists() and not directory.result_path.exists() and _job(directory):

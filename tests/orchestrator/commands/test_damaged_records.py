@@ -100,11 +100,11 @@ def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs
     told("table", NAME, "comparison")
 
 
-def test_a_damaged_entry_of_members_is_said_and_the_others_are_shown(told, folder):
+def test_a_damaged_entry_of_members_is_said_with_what_writes_them_again(runs, folder, tmp_path):
     edit(folder.members_path, lambda members: members.__setitem__(0, "zz"))
-    out, messages = told("status", NAME)
-    assert f"{folder.members_path}: entry 1: is 'zz', not an object; left out" in messages
-    assert "13 of 13 trials done" in out
+    done = call_main(["results", NAME, "--runs", str(runs)], tmp_path, {})
+    assert done.returncode == 2
+    assert f"{folder.members_path}: entry 1 has no 'trial_id'" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_options_that_were_damaged_are_taken_from_the_kept_sweep_file(folder, ca
     assert "options of the comparison are the defaults" in capsys.readouterr().err
 
 
-def test_a_damaged_environment_is_said_and_the_report_is_written(told, trial):
+def test_a_damaged_environment_is_said_and_the_report_is_written_without_its_trial(told, trial):
     trial.environment_path.write_text('["zz"]')
     assert f"{trial.environment_path}: entry 1 is no environment" in told("report", NAME)[1]
     assert f"{trial.environment_path}: entry 1 is no environment" in told("explain", trial.trial_id)[1]

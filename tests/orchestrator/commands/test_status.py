@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from contracts.store_contract import set_version
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import status as looking
@@ -13,7 +12,6 @@ from scalevec.orchestrator.commands.look.collect import collect
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.claims import acquire
 from scalevec.results.index.store import ResultsIndex
-from scalevec.results.index.tables import SCHEMA_VERSION
 
 ARMS = ("baseline", "none")
 
@@ -75,13 +73,6 @@ def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir
 def test_status_of_a_sweep_that_is_not_there(runs_dir):
     with pytest.raises(InvalidInputError, match="no sweep of that name"):
         looking.status("absent", runs_dir)
-
-
-def test_an_older_index_is_made_anew_and_that_is_said(runs_dir, tmp_path, capsys):
-    status(runs_dir)
-    set_version(f"sqlite:///{tmp_path}/index.sqlite", SCHEMA_VERSION - 1)
-    assert "2 of 6 trials done" in looking.status(None, runs_dir).text
-    assert f"older version ({SCHEMA_VERSION - 1}); it is rebuilt" in capsys.readouterr().err
 
 
 def test_collect_says_what_is_there_what_is_missing_and_what_to_do(runs_dir):

@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from contracts.store_contract import set_version
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.sources import sources
 from scalevec.results.index.store import ResultsIndex, StoreUnavailableError
-from scalevec.results.index.tables import SCHEMA_VERSION
 
 UNREACHABLE = "postgresql://someone:top-secret@127.0.0.1:1/name"
 
@@ -55,15 +53,6 @@ def test_a_malformed_store_is_refused(scalevec, runs_dir, url, message):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert "top-secret" not in done.stderr
-
-
-def test_an_index_of_a_newer_version_is_refused_with_what_to_do(scalevec, runs_dir, tmp_path):
-    url = f"sqlite:///{tmp_path}/index.sqlite"
-    ResultsIndex(url).close()
-    set_version(url, SCHEMA_VERSION + 1)
-    done = scalevec("--store", url, "status")
-    assert done.returncode == 2
-    assert "update scalevec, or name another store (--store)" in done.stderr
 
 
 def test_a_store_that_is_named_is_tried_before_anything_is_spent(runs_dir, monkeypatch, tmp_path):

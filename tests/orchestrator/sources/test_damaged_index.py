@@ -9,7 +9,8 @@ from scalevec.orchestrator.commands.data.store import rebuild
 from scalevec.orchestrator.commands.look.status import sweep_statuses
 from scalevec.orchestrator.sources.runs import Runs
 from scalevec.results.index.store import StoreError, StoreUnavailableError, default_url
-from scalevec.results.index.url import STORE_VARIABLE, file_number, parse_url, set_aside
+from scalevec.results.index.tables import trials
+from scalevec.results.index.url import STORE_VARIABLE, parse_url
 from simulations import SWEEP, simulated
 
 NAME = SWEEP["name"]
@@ -47,12 +48,12 @@ def flipped(path: Path) -> None:
 
 def other_columns(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE scalevec_trials DROP COLUMN wall_s")
+        connection.execute(f"ALTER TABLE {trials.name} DROP COLUMN wall_s")
 
 
 def other_kinds(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE scalevec_trials SET semantic = '{'")
+        connection.execute(f"UPDATE {trials.name} SET semantic = '{{'")
 
 
 def a_folder(path: Path) -> None:
@@ -97,58 +98,3 @@ def test_an_index_that_may_not_be_opened_is_no_damage(runs, index_path, monkeypa
     monkeypatch.setattr("scalevec.results.index.store.store_url", lambda _: url)
     with pytest.raises(StoreUnavailableError, match="unable to open database file"):
         rebuild(runs)
-
-
-def test_an_index_that_another_process_has_made_meanwhile_is_left(runs, index_path):
-    url = default_url(runs)
-    damaged = file_number(url)
-    index_path.rename(f"{index_path}.old")
-    garbage(index_path)
-    assert set_aside(url, damaged) is None
-    assert index_path.exists()
-
-
-def newer(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE scalevec_meta SET value = '99'")
-
-
-def without_version(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM scalevec_meta")
-        connection.execute("ALTER TABLE scalevec_meta ADD COLUMN more TEXT NOT NULL DEFAULT 0")
-        connection.execute(
-            "CREATE TRIGGER none AFTER INSERT ON scalevec_meta BEGIN DELETE FROM scalevec_meta; END"
-        )
-
-
-def version_in_words(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE scalevec_meta SET value = 'five'")
-
-
-@pytest.mark.parametrize(
-    "break_it", [without_version, version_in_words], ids=lambda function: function.__name__
-)
-def test_an_index_without_a_version_that_can_be_read_is_damaged(runs, index_path, break_it, capsys):
-    break_it(index_path)
-    assert sweep_statuses(NAME, runs)[0]["states"] == {"completed": 8}
-    assert f"moved to {index_path}.damaged-" in capsys.readouterr().err
-
-
-def test_an_index_of_a_newer_scalevec_is_replaced_by_store_rebuild_alone(runs, index_path, capsys):
-    newer(index_path)
-    with pytest.raises(StoreError, match=r"has version 99, .* `scalevec store rebuild` makes one for this"):
-        Runs(runs).results(NAME)
-    assert "8 trials" in rebuild(runs).text
-    assert f"moved to {index_path}.damaged-" in capsys.readouterr().err
-    assert sweep_statuses(NAME, runs)[0]["states"] == {"completed": 8}
-
-
-def test_a_named_store_of_a_newer_scalevec_is_left_as_it_is(runs, index_path, monkeypatch):
-    newer(index_path)
-    monkeypatch.setenv(STORE_VARIABLE, f"sqlite:///{index_path}")
-    before = index_path.read_bytes()
-    with pytest.raises(StoreError, match="update scalevec, or name another store"):
-        rebuild(runs)
-    assert index_path.read_bytes() == before

@@ -20,7 +20,7 @@ from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, SupersededError
 from scalevec.results.claims import acquire, end_claim
-from scalevec.results.environment import environment_columns
+from scalevec.results.columns import environment_columns
 from scalevec.results.run_directory import RunDirectory
 
 PATIENCE_S = 300
