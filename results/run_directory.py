@@ -1,6 +1,5 @@
 """The run directory of a trial: the one place where its format is written and read."""
 
-import json
 import os
 import pwd
 import re
@@ -54,10 +53,6 @@ _JOB = re.compile(r"[A-Za-z0-9?][!-~]{0,999}")
 """What executors call their jobs: never an option of a command, and nothing that only a shell understands."""
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
 _OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
-
-
-class TrialMismatchError(ValueError):
-    """A run directory holds another trial than the one that was asked for."""
 
 
 def is_trial_id(text: str) -> bool:
@@ -129,24 +124,14 @@ class RunDirectory:
     def create(self, semantic: dict[str, Any], descriptive: dict[str, Any]) -> None:
         """Make the directory and trial.json; nothing changes where both are there already.
 
-        The descriptive fields of the first creation stay. Raises ``TrialMismatchError`` where another trial's
-        semantic fields are there.
+        The descriptive fields of the first creation stay.
         """
         make_folder(self.path)
         record = {"trial_id": self.trial_id, "semantic": semantic, "descriptive": descriptive}
         try:
-            existing = self.trial()
+            self.trial()
         except FileNotFoundError:
             write_json(self.trial_path, record)
-            return
-        self._require_same(existing["semantic"], json.loads(to_json(semantic)))
-
-    def _require_same(self, existing: dict[str, Any], asked: dict[str, Any]) -> None:
-        names = existing.keys() | asked.keys()
-        differing = sorted(name for name in names if existing.get(name) != asked.get(name))
-        if differing:
-            fields = ", ".join(differing)
-            raise TrialMismatchError(f"{self.trial_path}: holds another trial; these fields differ: {fields}")
 
     def require_no_links(self) -> None:
         """Raise ``CorruptRecordError`` where what a worker writes into was replaced by a link or the like."""

@@ -73,8 +73,6 @@ class SweepFolder:
     """The compared trials that have no names yet, as tuning is still to choose their rates."""
     tuning_path = FileIn("tuning.json")
     """The frozen choices of tuning."""
-    plugins_path = FileIn("plugins.json")
-    """What the sweep's plugins declared, so that results are read without them."""
     verdicts_path = FileIn("verdicts.json")
     """The verdicts that were given, each with the pairs it had."""
     question_path = FileIn("question.json")
@@ -133,15 +131,6 @@ class SweepFolder:
     def resolved(self) -> dict[str, Any] | None:
         """The sweep with its defaults."""
         return read_json_if_any(self.resolved_path, dict)
-
-    def write_plugins(self, declared: list[dict[str, Any]]) -> None:
-        """Keep what plugins declared."""
-        if declared or self.plugins_path.exists():
-            self._write(self.plugins_path, declared)
-
-    def plugins(self) -> list[dict[str, Any]]:
-        """What the sweep's plugins declared when it was last run."""
-        return self._entries(self.plugins_path, {"module": str, "source": str, "laws": dict}) or []
 
     def write_members(self, members: list[dict[str, Any]]) -> None:
         """Keep the list of trials."""

@@ -20,7 +20,6 @@ class UnwritableTableError(ValueError):
 # Lists of numbers, one for each block of the test split, as JSON text.
 _BLOCKS = ("loss_blocks", "block_tokens")
 _ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _DTYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "Int64"), (float, "float64"))
 
 
@@ -98,18 +97,14 @@ def _sortable(value: Any) -> tuple[int, float, str]:
     return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
-def write_table(
-    frame: pd.DataFrame, format: str, stream: BinaryIO, *, for_spreadsheets: bool = False
-) -> None:
+def write_table(frame: pd.DataFrame, format: str, stream: BinaryIO) -> None:
     """Write ``frame`` as ``csv``, ``parquet`` or ``json`` (a list of objects), with every digit.
 
-    Text stands as it is, also where a CSV cell begins with ``=``, which spreadsheets take for a formula;
-    ``for_spreadsheets`` puts an apostrophe before it.
+    Text stands as it is, also where a CSV cell begins with ``=``, which spreadsheets take for a formula.
 
     Raises ``ValueError`` for another format, :class:`UnwritableTableError` for values that it cannot hold.
     """
     if format == "csv":
-        frame = _without_formulas(frame) if for_spreadsheets else frame
         stream.write(frame.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace"))
     elif format == "parquet":
         stream.write(_parquet(frame))
@@ -117,19 +112,6 @@ def write_table(
         stream.write(_json_records(frame))
     else:
         raise ValueError(f"format {format!r}: expected one of {', '.join(FORMATS)}")
-
-
-def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """``frame`` with an apostrophe before each text that a spreadsheet would run."""
-    columns = {
-        name: frame[name] if pd.api.types.is_numeric_dtype(frame[name]) else frame[name].map(_no_formula)
-        for name in frame.columns
-    }
-    return pd.DataFrame(columns).rename(columns=_no_formula)
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:

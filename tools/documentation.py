@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import typer.main
-import yaml
 
 import scalevec
 from scalevec import sweeps
@@ -123,23 +122,26 @@ def on_page_content(html: str, **_: object) -> str:
 
 
 def sweep_file_page(schema: Schema) -> Iterator[str]:
-    """Every field of the sweep file: a sentence and an example, section by section."""
+    """Every field of the sweep file: a sentence, and what it takes, section by section."""
     yield "# The sweep file, field by field\n"
     yield "`grid` and `zip` take lists of the fields of `trial`, `tune` of the numeric ones.\n"
     for title, name in SECTIONS.items():
         section = schema["$defs"][name] if name else schema
         yield f"## {title}\n"
-        yield "| field | what it is | example |"
+        yield "| field | what it is | takes |"
         yield "| --- | --- | --- |"
         for field, entry in section["properties"].items():
-            yield f"| `{field}` | {_in_cell(entry['description'])} | `{_in_cell(_as_yaml(field, entry))}` |"
+            yield f"| `{field}` | {_in_cell(entry['description'])} | `{_in_cell(_taken(entry))}` |"
         yield ""
 
 
-def _as_yaml(field: str, entry: Schema) -> str:
-    """``field: example`` on one line."""
-    text: str = yaml.safe_dump({field: entry["examples"][0]}, default_flow_style=True, width=float("inf"))
-    return text.strip().removeprefix("{").removesuffix("}")
+def _taken(entry: Schema) -> str:
+    """The names or the kinds of value that a field takes, and its default."""
+    forms = [form for form in entry.get("anyOf", [entry]) if form.get("type") != "null"]
+    kinds = [name for form in forms for name in form.get("enum", [form.get("type", "mapping")])]
+    default = entry.get("default")
+    is_told = isinstance(default, str | int | float)
+    return " or ".join(map(str, kinds)) + (f" (default {json.dumps(default)})" if is_told else "")
 
 
 def commands_page(group: Any) -> Iterator[str]:

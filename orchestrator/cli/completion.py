@@ -39,15 +39,13 @@ def arms(context: typer.Context, incomplete: str) -> list[str]:
     return _starting({member["arm"] for member in members or []}, incomplete)
 
 
-def laws(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the laws there are, and those of the plugins of the sweep and of installed ones."""
+def laws(incomplete: str) -> list[str]:
+    """Return the laws there are, and those of installed plugins."""
     from scalevec.analysis.registry import LAWS
     from scalevec.sweeps.plugins.registered import register_installed_laws
 
     register_installed_laws()
-    source, runs_dir = context.params.get("source") or "", _runs_dir(context)
-    plugins = SweepFolder.of(runs_dir, source).plugins() if source in sweep_names(runs_dir) else []
-    return _starting([*LAWS, *(name for plugin in plugins for name in plugin["laws"])], incomplete)
+    return _starting(LAWS, incomplete)
 
 
 def trials(context: typer.Context, incomplete: str) -> list[str]:

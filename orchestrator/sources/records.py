@@ -7,8 +7,6 @@ from scalevec.orchestrator.errors import read_or_warn
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
-from scalevec.sweeps.plugins.locate import PluginError
-from scalevec.sweeps.plugins.registered import register_kept
 
 Record = dict[str, Any]
 
@@ -34,10 +32,6 @@ def compare_section(folder: SweepFolder) -> Record:
     """Return what the sweep asks of its comparison: as resolved when it ran, else by its kept file."""
 
     def resolved() -> Record:
-        try:
-            register_kept(folder.plugins())  # its law may be a plugin's
-        except PluginError as error:
-            raise CorruptRecordError(folder.plugins_path, str(error)) from None
         return _options(folder.resolved_path, (folder.resolved() or {}).get("compare", {}))
 
     def given() -> Record:

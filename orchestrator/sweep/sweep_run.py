@@ -46,7 +46,6 @@ from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
-from scalevec.sweeps.plugins.registered import kept
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, shared_trunks, trial_id
 
 if TYPE_CHECKING:
@@ -154,7 +153,6 @@ class SweepRun:
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
         self.folder.write_resolved(self.sweep.resolved())
-        self.folder.write_plugins(kept(self.sweep.found_plugins))
 
     def _places(self) -> list[dict[str, Any]]:
         """The comparison trials before tuning, as in members.json without their names."""

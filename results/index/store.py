@@ -34,8 +34,6 @@ __all__ = [
 ]
 
 BATCH = 1000
-MOST_ASKED_ONE_BY_ONE = 5 * BATCH
-"""Beyond this many trials all rows of RUNS_DIR are read and picked from: one query is faster than many."""
 
 
 @dataclass
@@ -175,13 +173,10 @@ class ResultsIndex:
         self, key: str, ids: Iterable[str] | None, columns: Sequence[sa.Column[Any]]
     ) -> list[sa.Row[Any]]:
         query = sa.select(*columns).where(trials.c.runs_dir == key)
-        wanted = None if ids is None else set(ids)
+        parts = [query]
+        if ids is not None:
+            parts = [query.where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(set(ids)))]
         with self._connection() as connection:
-            if wanted is None or len(wanted) > MOST_ASKED_ONE_BY_ONE:
-                # In batches: rows that are not wanted are never held all at once.
-                batches = connection.execute(query, execution_options={"yield_per": BATCH}).partitions()
-                return [row for batch in batches for row in batch if wanted is None or row[0] in wanted]
-            parts = [query.where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(wanted))]
             return [row for part in parts for row in connection.execute(part)]
 
     @contextmanager

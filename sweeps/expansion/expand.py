@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
+from scalevec.model.identity import digest
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
-from scalevec.sweeps.expansion.foreign import (
-    ForeignBudget,
-    n_params_of,
-    named_files,
-    stream_base_of,
-    trainer_of,
-)
 from scalevec.sweeps.expansion.streams import base_of
-from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, batch_tokens, merged
+from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, ForeignBudget, batch_tokens, merged
 from scalevec.sweeps.sections.exclusion import Exclusion
+from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_id
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
@@ -202,14 +197,26 @@ def _foreign(
     """What makes the trials of a cell of a foreign trainer, and the base of their streams."""
     assert sweep.trainer is not None
     section, folder = sweep.trainer, sweep.source.folder
-    n_params = n_params_of(sweep, rung, shared)
-    ratio = BUDGETS[sweep.budget_kind](amount, n_params)
+    n_params = rung.given().get("n_params")
+    if n_params is None:
+        if sweep.n_params is None:
+            allowed = "a number at the rung, or a formula n_params for the whole sweep"
+            raise ConfigurationError("n_params", None, allowed)
+        n_params = formula.value_of(sweep.n_params, shared)
     first = {name: grid[0] for name, grid in sweep.tune.grids.items()} if sweep.tune is not None else {}
-    trainer, names = trainer_of(section), named_files(section, folder)
-    unit = _unit(sweep, {**first, **values})
-    resume, planted = section.resume or (), corpus.fingerprint
-    budget = ForeignBudget(n_params, ratio, unit, trainer, names, folder, resume, first, planted)
-    return budget, stream_base_of(n_params, shared)
+    budget = ForeignBudget(
+        n_params=n_params,
+        tokens_per_parameter=BUDGETS[sweep.budget_kind](amount, n_params),
+        unit=_unit(sweep, {**first, **values}),
+        trainer=section.trainer(),
+        names=section.named_files(folder),
+        folder=folder,
+        resume=section.resume or (),
+        first=first,
+        planted=corpus.fingerprint,
+    )
+    kept = {name: value for name, value in shared.items() if name != "learning_rate"}
+    return budget, digest({"foreign": 1, "n_params": n_params, "values": kept})
 
 
 def _unit(sweep: "Sweep", values: dict[str, Any]) -> int:

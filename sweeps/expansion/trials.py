@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from scalevec.model.config import (
     OF_ARCHITECTURE,
@@ -28,7 +29,11 @@ from scalevec.sweeps.fields import (
     TRIAL_FIELDS,
     WARMUP_FRACTION,
 )
+from scalevec.sweeps.imported_modules import with_imports
+from scalevec.sweeps.trainers import command
 from scalevec.sweeps.trainers.any_trial import AnyTrial
+from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, ForeignTrial, Trainer
+from scalevec.sweeps.trainers.source_files import files_of_words, scripts_of_words, source_files
 
 MOST_ROUNDED = 0.05
 """Of a budget, by which it may be changed so that all tuned batches divide it."""
@@ -68,15 +73,84 @@ class Budget:
     unit: int = 1
 
     def trial(self, values: Mapping[str, Any], seed: int, base: str) -> Trial:
+        """The trial of the flat ``values``, in whole batches, with a stream of this base.
+
+        Raises ``ConfigurationError``.
+        """
+        groups = grouped(values)
+        batch = batch_tokens(values)
+        tokens = tokens_of(self.tokens_per_parameter * self.n_params, batch, self.unit)
+        if "warmup_tokens" not in values:
+            groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
+        return Trial(
+            model=_part(
+                ModelConfig,
+                shape=self.shape,
+                vocabulary_size=self.corpus.vocabulary_size,
+                experts=self.experts,
+                **groups["model"],
+            ),
+            optimizer=_part(OptimizerConfig, **groups["optimizer"]),
+            schedule=_part(ScheduleConfig, **groups["schedule"]),
+            corpus=self.corpus.fingerprint,
+            tokens=tokens,
+            seed=seed,
+            stream=stream(base, seed),
+            **groups[""] | {"batch_tokens": batch},
+        )
+
+
+@dataclass(frozen=True)
+class ForeignBudget:
+    """What makes the trials of a cell: N, tokens over N, and the trainer without the files of its arguments.
+
+    unit: tokens come in whole units. resume: the words of ``Protocol.resume``. first: the first value of each
+        tuned field, for a trial before tuning. planted: what a simulation plants in place of training; empty
+        where it trains.
+    """
+
+    n_params: int
+    tokens_per_parameter: float
+    unit: int
+    trainer: Trainer
+    names: tuple[str, ...]
+    folder: Path
+    resume: tuple[str, ...]
+    first: Mapping[str, Any]
+    planted: str = ""
+
+    def trial(self, values: Mapping[str, Any], seed: int, base: str) -> ForeignTrial:
         """The trial of the flat ``values``. Raises ``ConfigurationError``."""
-        return build_trial(self, values, seed, base)
+        given = {**self.first, **values}
+        batch = given.get("batch_tokens", 1)
+        if batch <= 0:
+            raise ConfigurationError("batch_tokens", batch, "a positive number")
+        tokens = tokens_of(self.tokens_per_parameter * self.n_params, batch, self.unit)
+        of_seed = stream(base, seed)
+        trial = ForeignTrial(
+            self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
+        )
+        if self.trainer.code_version:
+            self._known_words(trial)
+            return trial
+        names = self.file_names(trial)
+        return replace(trial, trainer=replace(self.trainer, files=source_files(self.folder, names)))
 
+    def file_names(self, trial: ForeignTrial) -> tuple[str, ...]:
+        """The files below the sweep's folder on which ``trial`` rests. Raises ``ConfigurationError``."""
+        words = self._known_words(trial)
+        later = {*OF_AN_ATTEMPT, *self.first}
+        varied = [word for word in self._asked if later & set(command.placeholders_of(word))]
+        names = (*self.names, *files_of_words(self.folder, words), *scripts_of_words(self.folder, varied))
+        return tuple(with_imports(self.folder, names, words))
 
-class CellBudget(Protocol):
-    """What makes the trials of a cell: ours, or those of a foreign trainer."""
+    @property
+    def _asked(self) -> tuple[str, ...]:
+        return (*self.trainer.command, *self.resume)
 
-    def trial(self, values: Mapping[str, Any], seed: int, base: str) -> AnyTrial:
-        """The trial of the flat ``values``. Raises ``ConfigurationError``."""
+    def _known_words(self, trial: ForeignTrial) -> tuple[str, ...]:
+        """What is known of the command before an attempt. Raises ``ConfigurationError``."""
+        return command.known_before(self._asked, trial.placeholders)
 
 
 @dataclass(frozen=True)
@@ -100,7 +174,7 @@ class Cell:
     tune_seeds: tuple[int, ...]
     tune_grid: dict[str, tuple[Any, ...]]
     tuned_arm: str
-    budget: "CellBudget"
+    budget: Budget | ForeignBudget
     values: Mapping[str, Any]
     """The flat trial fields that the sweep file gives."""
     stream_base: str
@@ -146,34 +220,6 @@ def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             values.pop(WARMUP_FRACTION, None)
         values.update(layer)
     return values
-
-
-def build_trial(budget: Budget, values: Mapping[str, Any], seed: int, base: str) -> Trial:
-    """The trial of the flat ``values``, in whole batches, with a stream of this base.
-
-    Raises ``ConfigurationError``.
-    """
-    groups = grouped(values)
-    batch = batch_tokens(values)
-    tokens = tokens_of(budget.tokens_per_parameter * budget.n_params, batch, budget.unit)
-    if "warmup_tokens" not in values:
-        groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
-    return Trial(
-        model=_part(
-            ModelConfig,
-            shape=budget.shape,
-            vocabulary_size=budget.corpus.vocabulary_size,
-            experts=budget.experts,
-            **groups["model"],
-        ),
-        optimizer=_part(OptimizerConfig, **groups["optimizer"]),
-        schedule=_part(ScheduleConfig, **groups["schedule"]),
-        corpus=budget.corpus.fingerprint,
-        tokens=tokens,
-        seed=seed,
-        stream=stream(base, seed),
-        **groups[""] | {"batch_tokens": batch},
-    )
 
 
 def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

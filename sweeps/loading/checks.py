@@ -7,7 +7,6 @@ from scalevec.sweeps.budgets import BUDGETS
 from scalevec.sweeps.errors import Path, Problem, not_among, refused, unknown
 from scalevec.sweeps.fields import OF_STRATEGY
 from scalevec.sweeps.loading.corpus_lookup import missing_files
-from scalevec.sweeps.loading.named_plugins import of_other_plugins
 from scalevec.sweeps.loading.secrets import secrets_in
 from scalevec.sweeps.loading.trainer_checks import missing_code, trainer_problems
 from scalevec.sweeps.sections.entries import Given, Strategy
@@ -28,7 +27,6 @@ def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
         _resources,
         _simulate,
         _exclude,
-        of_other_plugins,
         secrets_in,
     )
     of_fields = (trainer_problems, _budgets, _zip, _given_once, _warm_up, _evaluation)

@@ -4,7 +4,6 @@ A process that runs from a snapshot has the plugins that were sent with it, and 
 """
 
 import hashlib
-import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
@@ -23,7 +22,6 @@ GROUP = "scalevec.plugins"
 MANIFEST, FOLDER = "plugins.json", "plugins"
 """In a snapshot: module and ``code_version`` by the names in the sweep file, and the packages."""
 MOST_BYTES = 20_000_000
-_COMPILED = (*importlib.machinery.EXTENSION_SUFFIXES, ".pyc")
 
 
 class PluginError(ValueError):
@@ -69,7 +67,7 @@ def find(name: str, folder: Path | None = None, code_version: int | None = None)
     """Return the plugin that a sweep file in ``folder`` calls ``name``; without one, what is installed.
 
     Raises:
-        PluginError: It is not there, lies outside of the folder, is compiled, or is no text.
+        PluginError: It is not there, lies outside of the folder, or is no text.
     """
     folder = folder.resolve() if folder else None
     module, parent = _place_of(name, folder)
@@ -162,11 +160,6 @@ def _files_of(name: str, parent: Path, top: str, folder: Path | None) -> Iterato
         if parent == folder and not path.resolve().is_relative_to(parent):
             message = f"{path} leads out of the sweep's folder, to {path.resolve()}; copy it, or install it"
             raise PluginError(f"{name}: {message}")
-        if path.name.endswith(_COMPILED):
-            raise PluginError(
-                f"{name}: {path} is compiled, and a plugin is source that can be read, hashed and copied; "
-                "put compiled parts into a package of their own that the plugin imports"
-            )
         if not path.name.endswith("~"):
             yield inner.as_posix(), path.read_bytes()
 
@@ -179,8 +172,8 @@ def _imported(name: str, parent: Path, files: Mapping[str, bytes]) -> dict[str, 
         raise PluginError(f"{name}: {error}") from None
     ours = [path for path in paths if re.split("[/.]", path)[0] not in {"scalevec", *sys.stdlib_module_names}]
     for path in ours:
-        if path.endswith(_COMPILED) or not (parent / path).resolve().is_relative_to(parent):
-            raise PluginError(f"{name}: imports {parent / path}, which is compiled or a link out; install it")
+        if not (parent / path).resolve().is_relative_to(parent):
+            raise PluginError(f"{name}: imports {parent / path}, which is a link out; install it")
     return {path: (parent / path).read_bytes() for path in ours}
 
 

@@ -3,11 +3,10 @@
 An entry of the same module is replaced, one of any other is taken: a name means one thing in a process.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from scalevec.analysis.formula.formula import parsed
-from scalevec.analysis.registry import LAWS, LawEntry
+from scalevec.analysis.registry import LAWS
 from scalevec.model.fields import OptionSpec
 from scalevec.model.optimization import OPTIMIZERS, OPTIONS, SCHEDULES
 from scalevec.model.strategies import CHOICES, REPARAMETERIZATIONS
@@ -42,31 +41,9 @@ def register(plugin: Plugin) -> set[str]:
     return options
 
 
-def kept(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:
-    """What a sweep's folder keeps of its plugins: laws are all that reading its results needs."""
-    return [
-        {
-            "module": plugin.module,
-            "source": plugin.identity.source,
-            "laws": {
-                name: {"formula": law.formula, "source": law.source}
-                for name, law in declared_in(plugin)["law"].items()
-            },
-        }
-        for plugin in plugins
-    ]
-
-
-def register_kept(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Make known the laws that :func:`kept` has written. Raises ``PluginError``."""
-    try:
-        for entry in entries:
-            laws = {name: LawEntry(law["formula"], law["source"]) for name, law in entry["laws"].items()}
-            for law in laws.values():
-                parsed(law.formula)
-            _add(entry["module"], "law", LAWS, laws)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise PluginError(f"its laws cannot be used ({error})") from None
+def is_of_plugin(kind: str, name: str) -> bool:
+    """Whether a plugin has brought what has this name."""
+    return (kind, name) in _owners
 
 
 def register_installed_laws() -> list[str]:
@@ -79,11 +56,6 @@ def register_installed_laws() -> list[str]:
         except (PluginError, OSError) as error:
             problems.append(str(error))
     return problems
-
-
-def owner_of(kind: str, name: str) -> str | None:
-    """The plugin that a name is of; None for ours."""
-    return _owners.get((kind, name))
 
 
 def _add(module: str, kind: str, registry: dict[str, Any], entries: Mapping[str, Any]) -> None:

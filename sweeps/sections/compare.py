@@ -7,9 +7,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSch
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions, is_formula, require_law
-from scalevec.analysis.registry import LAWS
+from scalevec.analysis.registry import LAWS, law_text
 from scalevec.sweeps.errors import not_among, refused
-from scalevec.sweeps.options import X_OF_COLUMN, analysis_options
+from scalevec.sweeps.options import analysis_options
+from scalevec.sweeps.plugins.registered import is_of_plugin
 from scalevec.sweeps.sections.entries import (
     Given,
     Integer,
@@ -97,65 +98,6 @@ class CompareSection(Given):
         return AnalysisOptions(**analysis_options(self.given()))
 
 
-_NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-_OWN_LAW: dict[str, Any] = {
-    "type": "object",
-    "description": "A law of one's own over the columns of the table.",
-    "properties": {
-        "formula": {"type": "string", "description": "As E + A/N^alpha; names of columns, or of parameters."},
-        "columns": {**_NAMES, "description": "Its columns beside N, D, C and x; by default those there are."},
-        "positive": {**_NAMES, "description": "Parameters above zero."},
-        "start": {
-            "type": "object",
-            "additionalProperties": {"type": "number"},
-            "description": "Where the search for parameters begins.",
-        },
-        "fix": {
-            "type": "object",
-            "additionalProperties": {"type": "number"},
-            "description": "Values of parameters that are not fitted.",
-        },
-        "bounds": {
-            "type": "object",
-            "additionalProperties": {"type": "array", "items": {"type": ["number", "null"]}},
-            "description": "[low, high] of parameters, null for an open side.",
-        },
-    },
-    "required": ["formula"],
-    "additionalProperties": False,
-}
-
-
-def _law_text(value: Any) -> Any:
-    """The mapping {formula, columns, positive, start, fix, bounds} as the text of the law."""
-    if not isinstance(value, dict):
-        return value
-    if not isinstance(value.get("formula"), str):
-        raise problem(refused(value.get("formula"), "a formula, as E + A/N^alpha"), "formula")
-    clauses = [value["formula"]]
-    for name, listed in value.items():
-        if name not in _OWN_LAW["properties"]:
-            raise problem(not_among(name, _OWN_LAW["properties"], "unknown key"))
-        if name in ("start", "fix", "bounds") and isinstance(listed, dict):
-            clauses.append(
-                f"{name} {', '.join(f'{of} = {_value_text(value)}' for of, value in listed.items())}"
-            )
-        elif name in ("columns", "positive") and isinstance(listed, str | list):
-            names = [listed] if isinstance(listed, str) else listed
-            clauses += [f"{name} {', '.join(map(str, names))}"] if names else []
-        elif name != "formula":
-            wanted = "names" if name in ("columns", "positive") else "a mapping of parameters"
-            raise problem(refused(listed, wanted), name)
-    return "; ".join(clauses)
-
-
-def _value_text(value: Any) -> str:
-    """A number, or [low, high] as low:high."""
-    if not isinstance(value, list | tuple):
-        return str(value)
-    return ":".join("" if end is None else str(end) for end in value)
-
-
 def _law(value: str) -> str:
     if value not in LAWS and not is_formula(value):  # plugins bring further laws
         raise problem(not_among(value, LAWS, "unknown law"))
@@ -163,23 +105,23 @@ def _law(value: str) -> str:
         require_law(value)
     except DataError as error:
         raise problem(str(error)) from None
-    return value
+    # As a formula, so that results are read where the plugin is not.
+    return law_text(value) if is_of_plugin("law", value.partition(";")[0].strip()) else value
 
 
 def _field(option: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
     """The type and default of ``option`` for a model of pydantic."""
-    choices = [*option.metadata["choices"], *(X_OF_COLUMN if option.name == "x" else ())]
-    extra: dict[str, Any] | None = {"enum": choices} if choices else None
+    choices = option.metadata["choices"]
+    extra: dict[str, Any] = {"enum": list(choices)} if choices else {}
     field = Field(default=option.default, description=option.metadata["help"], json_schema_extra=extra)
     if not choices:
         kinds = [_TYPES.get(kind, kind) for kind in get_args(hint) or (hint,)]
         return (kinds[0] | None if type(None) in get_args(hint) else _TYPES[hint]), field
 
     if option.name == "law":
-        named = {"type": "string", "enum": choices}
-        shown = {"anyOf": [named, {"type": "string", "pattern": "[-+*/^(=;]"}, _OWN_LAW]}
+        shown = {"anyOf": [{"type": "string", **extra}, {"type": "string", "pattern": "[-+*/^(=;]"}]}
         field = Field(default=option.default, description=option.metadata["help"])
-        return Annotated[str, BeforeValidator(_law_text), AfterValidator(_law), WithJsonSchema(shown)], field
+        return Annotated[str, AfterValidator(_law), WithJsonSchema(shown)], field
 
     def check(value: str) -> str:
         if value not in choices:

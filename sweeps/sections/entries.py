@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,42 +18,35 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
     PlainValidator,
     Strict,
     StringConstraints,
+    ValidationError,
     create_model,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from scalevec.model.config import ConfigurationError
+from scalevec.model.optimization import OPTIMIZERS, OPTIONS, SCHEDULES
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.strategies import ScaleVectorStrategy
 from scalevec.sweeps.axes import beyond
-from scalevec.sweeps.errors import not_among, refused, shown
-from scalevec.sweeps.fields import (
-    ALL,
-    FIELD_CHOICES,
-    FIELD_HELP,
-    FIELD_TYPES,
-    OF_STRATEGY,
-    STRATEGY_CHOICES,
-    STRATEGY_HELP,
-    STRATEGY_TYPES,
-    TRIAL_FIELDS,
-    WARMUP_FRACTION,
-    tunable_fields,
-)
+from scalevec.sweeps.errors import not_among, refused, shown, unknown
+from scalevec.sweeps.fields import ALL, FIELD_TYPES, STRATEGY_CHOICES, STRATEGY_HELP, STRATEGY_TYPES
 
 T = TypeVar("T")
 _LARGEST_INTEGER = 2**62
+PROBLEM, UNKNOWN_KEY = "sweep", "unknown_key"
+"""Kinds of errors whose ``ctx`` has our own message, and where it belongs below the value."""
 
 
 def problem(message: str, *path: str | int) -> PydanticCustomError:
     """The error of a validator: ``message`` about the part at ``path`` below the validated value."""
-    return PydanticCustomError("sweep", "{message}", {"message": message, "path": path})
+    return PydanticCustomError(PROBLEM, "{message}", {"message": message, "path": path})
 
 
 def as_problem(error: ConfigurationError, section: "Given") -> PydanticCustomError:
@@ -74,6 +67,31 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    @classmethod
+    def keys_of(cls, _given: Mapping[str, Any]) -> list[str]:
+        """The keys that the mapping may have."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_known_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Say of an unknown key which ones there are: pydantic tells only that it is one."""
+        try:
+            return handler(value)
+        except ValidationError as error:
+            lines = [cls._line(value, details) for details in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(cls.__name__, lines) from None
+
+    @classmethod
+    def _line(cls, value: Any, details: Any) -> InitErrorDetails:
+        kind, path, context = details["type"], details["loc"], details.get("ctx", {})
+        if kind == "extra_forbidden":
+            kind = UNKNOWN_KEY
+            context = {"message": unknown(path[-1], cls.keys_of(value), "unknown key"), "path": ()}
+        if kind in (PROBLEM, UNKNOWN_KEY):
+            kind = PydanticCustomError(kind, "{message}", context)
+        return InitErrorDetails(type=kind, loc=path, input=details["input"], ctx=context)
 
 
 @dataclass(frozen=True)
@@ -177,6 +195,14 @@ class Named(Given):
         options = ",".join(f"{option}={value}" for option, value in sorted(given.items()))
         return f"{name}({options})" if options else name
 
+    @classmethod
+    def keys_of(cls, given: Mapping[str, Any]) -> list[str]:
+        """The keys that the mapping may have: of a named optimizer or schedule its own options alone."""
+        named = str(given.get("name"))
+        entry = OPTIMIZERS.get(named) or SCHEDULES.get(named)
+        known = super().keys_of(given)
+        return [name for name in known if not entry or name not in OPTIONS or name in entry.options]
+
 
 class Strategy(Named):
     """Scale vectors: a preset, its fields changed one by one."""
@@ -256,6 +282,7 @@ class ListsOfFields(Given):
 
 
 S = TypeVar("S", bound=Section)
+_OWN = "A field of the trainer."
 
 
 def fields_model(name: str, base: type[S], fields: dict[str, Any]) -> type[S]:
@@ -274,7 +301,7 @@ def optional_fields(
             _TYPES[kind],
             Field(
                 default=None,
-                description=help[name],
+                description=help.get(name, _OWN),
                 json_schema_extra=_known(kind, choices[name]) if name in choices else None,
             ),
         )
@@ -296,18 +323,12 @@ def lists_of(types: Mapping[str, Any], help: Mapping[str, str]) -> dict[str, Any
     """Fields for :func:`fields_model` that hold lists of values."""
     list_of: Any = Items  # the table of types is no type to a checker
     return {
-        name: (list_of[_TYPES[kind]], Field(default=None, description=help[name]))
+        name: (
+            list_of[_TYPES[kind]],
+            Field(default=None, description=help.get(name, _OWN)),
+        )
         for name, kind in types.items()
     }
-
-
-def _fields_of(part: str, *others: str) -> dict[str, Any]:
-    """The name and the trial fields of ``part`` (optimizer or schedule), and ``others``."""
-    names = [name for name, path in TRIAL_FIELDS.items() if path.startswith(f"{part}.") and name != part]
-    known: Any = {"enum": list(FIELD_CHOICES[part])}
-    required = {"name": (str, Field(description=FIELD_HELP[part], json_schema_extra=known))}
-    types = {name: FIELD_TYPES[name] for name in (*names, *others)}
-    return required | optional_fields(types, FIELD_HELP, FIELD_CHOICES)
 
 
 def by_name(key: str, model: type[Section]) -> BeforeValidator:
@@ -328,44 +349,3 @@ _STRATEGY = fields_model(
 )
 StrategyEntry = Annotated[Strategy, ValidatedAs(_STRATEGY), by_name("preset", _STRATEGY)]
 _TYPES[ScaleVectorStrategy] = StrategyEntry
-
-
-class EntryModels:
-    """The models that follow from the tables of trial fields as these are when it is made."""
-
-    def __init__(self) -> None:
-        self.optimizer = fields_model("OptimizerFields", Named, _fields_of("optimizer"))
-        self.schedule = fields_model("ScheduleFields", Named, _fields_of("schedule", WARMUP_FRACTION))
-        all_fields = optional_fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES)
-        self.fields = fields_model("TrialFields", Given, all_fields)
-        self.lists = fields_model("FieldLists", ListsOfFields, lists_of(FIELD_TYPES, FIELD_HELP))
-        of_strategy = {OF_STRATEGY + name: text for name, text in STRATEGY_HELP.items()}
-        self.tune = fields_model("Tune", TuneLists, lists_of(tunable_fields(), FIELD_HELP | of_strategy))
-
-
-_OURS = EntryModels()
-OptimizerEntry = Annotated[Named, ValidatedAs(_OURS.optimizer), by_name("name", _OURS.optimizer)]
-ScheduleEntry = Annotated[Named, ValidatedAs(_OURS.schedule), by_name("name", _OURS.schedule)]
-NO_FIELDS = _OURS.fields()
-NO_LISTS = _OURS.lists()
-TrialFields = Annotated[Given, ValidatedAs(_OURS.fields)]
-FieldLists = Annotated[ListsOfFields, ValidatedAs(_OURS.lists)]
-Tune = Annotated[TuneLists, ValidatedAs(_OURS.tune)]
-
-
-def fields_with_plugins() -> dict[str, Any]:
-    """The sections of a sweep that name trial fields, for :func:`fields_model`, as the tables are now."""
-    models = EntryModels()
-    optimizer: Any = Annotated[Named, ValidatedAs(models.optimizer), by_name("name", models.optimizer)]
-    schedule: Any = Annotated[Named, ValidatedAs(models.schedule), by_name("name", models.schedule)]
-    fields: Any = Annotated[Given, ValidatedAs(models.fields)]
-    lists: Any = Annotated[ListsOfFields, ValidatedAs(models.lists)]
-    return {
-        "trial": (fields, NO_FIELDS),
-        "optimizers": (Items[optimizer] | None, None),
-        "schedules": (Items[schedule] | None, None),
-        "arms": (Annotated[dict[Label, fields], Field(min_length=1)], ...),
-        "tune": (Annotated[TuneLists, ValidatedAs(models.tune)] | None, None),
-        "grid": (lists, NO_LISTS),
-        "zip": (lists, NO_LISTS),
-    }

@@ -3,70 +3,61 @@
 import json
 from typing import Any
 
-from scalevec.sweeps.sections.examples import with_examples
-from scalevec.sweeps.sections.foreign_sweep import foreign_model
-from scalevec.sweeps.sections.schema import Sweep
-from scalevec.sweeps.sections.trainer import PLAIN_TYPES
+from scalevec.sweeps.sections.sweep_model import sweep_model
 
 Schema = dict[str, Any]
 
 _VALUE: Schema = {"type": ["number", "string", "boolean"]}
 _VALUES: Schema = {"anyOf": [_VALUE, {"items": _VALUE, "type": "array"}]}
-_OF_A_TRAINER = {
-    "ForeignFields": _VALUE,
-    "ForeignRungFields": _VALUE,
-    "ForeignLists": _VALUES,
-    "ForeignTune": _VALUES,
-}
-"""What a trainer's own fields may be, by definition."""
-_OF_A_PLUGIN = {
-    **dict.fromkeys(("TrialFields", "OptimizerFields", "ScheduleFields"), _VALUE),
+_OPEN = {
+    **dict.fromkeys(("TrialFields", "OptimizerFields", "ScheduleFields", "RungOptions"), _VALUE),
     **dict.fromkeys(("FieldLists", "Tune"), _VALUES),
     **dict.fromkeys(("StrategyFields", "Compare"), False),
 }
-"""What further options of plugins may be, by definition."""
+"""What further fields may be where a trainer or plugins declare some, by definition."""
 _NAMED_BY_PLUGINS = ("name", "optimizer", "schedule", "reparameterization", "law")
 
 
 def sweep_schema() -> Schema:
-    """The schema of a sweep of ours, with or without plugins, or of a trainer's."""
-    ours = Sweep.model_json_schema()
-    plugins, trainer = _with_plugins(ours), _with_trainer()
-    properties = ours["properties"]
-    differing = [name for name in properties if plugins["properties"][name] != properties[name]]
-    sections = [name for name in properties if name in ("ladder", *differing)]
-    of_plugins, of_a_trainer, as_they_are = (
-        {"properties": {name: form["properties"][name] for name in sections}}
-        for form in (plugins, trainer, ours)
+    """The schema of a sweep of ours, and where the file names a trainer or plugins the open one."""
+    ours = _without_noise(sweep_model({}).model_json_schema())
+    opened, properties = _opened(ours), ours["properties"]
+    differing = [name for name in properties if opened["properties"][name] != properties[name]]
+    forms = (
+        {"properties": {name: form["properties"][name] for name in differing}} for form in (opened, ours)
     )
-    schema = {
+    shown = {name: {"description": properties[name]["description"]} for name in differing}
+    return {
         **ours,
-        "$defs": trainer["$defs"] | plugins["$defs"] | ours["$defs"],
-        "properties": properties
-        | {name: {"description": properties[name]["description"]} for name in sections},
-        "if": {"required": ["trainer"]},
-        "then": of_a_trainer,
-        "else": {"if": {"required": ["plugins"]}, "then": of_plugins, "else": as_they_are},
+        "$defs": opened["$defs"] | ours["$defs"],
+        "properties": properties | shown,
+        "if": {"anyOf": [{"required": ["trainer"]}, {"required": ["plugins"]}]},
+        **dict(zip(("then", "else"), forms, strict=True)),
     }
-    return with_examples(schema)
 
 
-def _with_trainer() -> Schema:
-    schema = foreign_model(PLAIN_TYPES).model_json_schema()
-    for name, values in _OF_A_TRAINER.items():
-        schema["$defs"][name]["additionalProperties"] = values
-    return schema
-
-
-def _with_plugins(ours: Schema) -> Schema:
-    """``ours`` with definitions of other names that take the options and names of plugins."""
+def _opened(ours: Schema) -> Schema:
+    """``ours`` with definitions of other names that take further fields and names."""
     text = json.dumps(ours)
-    for name in _OF_A_PLUGIN:
-        text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}WithPlugins"')
+    for name in _OPEN:
+        text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Open"')
     schema: Schema = json.loads(text)
-    for name, options in _OF_A_PLUGIN.items():
+    for name, further in _OPEN.items():
         definition = schema["$defs"].pop(name)
-        schema["$defs"][f"{name}WithPlugins"] = definition | {"additionalProperties": options}
+        schema["$defs"][f"{name}Open"] = definition | {"additionalProperties": further}
         for field in _NAMED_BY_PLUGINS:
             definition["properties"].get(field, {}).pop("enum", None)
     return schema
+
+
+def _without_noise(schema: Any) -> Any:
+    """``schema`` without the titles and empty defaults that pydantic adds."""
+    if isinstance(schema, list):
+        return [_without_noise(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _without_noise(value)
+        for name, value in schema.items()
+        if not (name == "title" and isinstance(value, str)) and (name, value) != ("default", None)
+    }

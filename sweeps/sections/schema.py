@@ -4,7 +4,6 @@ What needs several sections is in ``loading.checks``, what needs a whole trial i
 """
 
 import math
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,29 +20,22 @@ from pydantic import (
 from scalevec.model.config import MEASURES
 from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.errors import DEVICES, not_among, refused
-from scalevec.sweeps.options import X_OF_COLUMN
 from scalevec.sweeps.plugins.locate import Plugin
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
 from scalevec.sweeps.sections.entries import (
-    NO_FIELDS,
-    NO_LISTS,
     Count,
-    FieldLists,
     Given,
     Items,
     Label,
+    ListsOfFields,
+    Named,
     Number,
     OneOrMore,
-    OptimizerEntry,
-    ScheduleEntry,
     Section,
     Seed,
-    TrialFields,
-    Tune,
+    TuneLists,
     by_name,
-    fields_model,
-    fields_with_plugins,
     problem,
 )
 from scalevec.sweeps.sections.rungs import Ladder
@@ -164,7 +156,10 @@ class PluginEntry(Section):
 
 
 class Sweep(Section):
-    """One sweep file: a grid of trials and the questions asked of them."""
+    """One sweep file: a grid of trials and the questions asked of them.
+
+    Which fields its sections of trial fields take is told by ``sections.sweep_model``.
+    """
 
     name: Name
     """Name of the sweep and of its folder below the runs directory."""
@@ -178,7 +173,7 @@ class Sweep(Section):
     """Own fields of a trainer, with their types: {dropout: float}."""
     n_params: Formula | None = None
     """N of a trainer's models as a formula over fields: 12 * layers * width ** 2."""
-    trial: TrialFields = NO_FIELDS
+    trial: Given = Given()
     """Fields that all trials share; whatever is left out has a default."""
     ladder: Ladder
     """The rungs: names of presets, shapes, or a rule such as {from: 1e7, to: 2e9, rungs: 8}."""
@@ -188,19 +183,19 @@ class Sweep(Section):
     """Token budgets in tokens, instead of tokens_per_parameter."""
     flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None
     """Token budgets in training FLOPs, C = 6 N D (isoFLOP), instead of tokens_per_parameter."""
-    optimizers: Items[OptimizerEntry] | None = None
+    optimizers: Items[Named] | None = None
     """Optimizers that are all run: a name, or {name: NAME} with the optimizer's options."""
-    schedules: Items[ScheduleEntry] | None = None
+    schedules: Items[Named] | None = None
     """Learning-rate schedules that are all run: a name, or {name: NAME} with the schedule's options."""
-    arms: Annotated[dict[Label, TrialFields], Field(min_length=1)]
+    arms: Annotated[dict[Label, Given], Field(min_length=1)]
     """The arms that are compared: a label, and the trial fields in which the arm differs."""
-    tune: Tune | None = None
+    tune: TuneLists | None = None
     """Fields that are tuned for every arm before the comparison, with their grids."""
     seeds: Items[Seed] = (0, 1)
     """Seeds of the comparison: a list, or one seed by its value (3 is the one seed 3, not three seeds)."""
-    grid: FieldLists = NO_LISTS
+    grid: ListsOfFields = ListsOfFields()
     """Further trial fields with lists of values; the product of all lists is run."""
-    zip: FieldLists = NO_LISTS
+    zip: ListsOfFields = ListsOfFields()
     """Further trial fields with lists of one length that advance together."""
     exclude: Annotated[tuple[Rule, ...], Strict(False), OneOrMore()] = ()
     """Rules that drop the trials whose fields match, such as {rung: NAME, seed: 1}."""
@@ -283,18 +278,9 @@ class Sweep(Section):
     def resolved(self) -> dict[str, Any]:
         """The sweep as plain data with presets and defaults written out; loads as the same sweep."""
         data = self.model_dump(mode="json", exclude_none=True)
-        x = self.compare.options().x
-        # Under the name that earlier versions, and what they have written, have for it.
-        earlier = next(column for column, variable in X_OF_COLUMN.items() if variable == x)
-        data["compare"] |= {"reference": self.reference, "x": earlier}
+        data["compare"]["reference"] = self.reference
         if not self.budget_is_rungs:
             data[self.budget_kind] = list(self.budgets)
         if self.trainer is not None:  # whose text is its own affair
             del data["corpus"]
         return data
-
-
-@cache
-def sweep_with(options: frozenset[str]) -> type[Sweep]:
-    """The schema of sweeps whose plugins have further ``options``, which the tables of fields hold by now."""
-    return fields_model("SweepWithPlugins", Sweep, fields_with_plugins()) if options else Sweep

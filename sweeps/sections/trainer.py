@@ -20,7 +20,8 @@ from scalevec.sweeps.sections.entries import (
 )
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.command import OF_A_BUDGET
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, Protocol, Readings
+from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, Protocol, Readings, Trainer
+from scalevec.sweeps.trainers.source_files import matching, module_files
 
 KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 FUNCTION_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
@@ -149,9 +150,16 @@ class TrainerSection(Given):
         """All words that may have placeholders."""
         return (*(self.command or ()), *(self.resume or ()))
 
-    def readings(self) -> Readings:
-        """What of the output is which number."""
-        return Readings(**self._given_of(Readings))
+    def trainer(self) -> Trainer:
+        """What trains, without its files."""
+        version = "" if self.code_version is None else str(self.code_version)
+        readings = Readings(**self._given_of(Readings))
+        return Trainer(self.command or (), self.function or "", (), version, readings)
+
+    def named_files(self, folder: Path) -> tuple[str, ...]:
+        """What every trial rests on below ``folder``: those under ``files``, the package of a function."""
+        named = [name for pattern in self.files or () for name in matching(folder, pattern)]
+        return (*named, *(module_files(folder, self.function) if self.function else ()))
 
     def protocol(self, folder: Path) -> Protocol:
         """How an attempt stops and goes on; ``folder`` is that of the sweep file."""

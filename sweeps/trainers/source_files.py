@@ -29,11 +29,15 @@ def scripts_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
 
 
 def matching(folder: Path, pattern: str) -> list[str]:
-    """The files below ``folder`` that ``pattern`` names, sorted; a folder stands for all Python in it."""
+    """As :func:`files_of`; a folder stands for all Python in it."""
+    is_folder = not _is_file(folder / pattern) and (folder / pattern).is_dir()
+    return files_of(folder, f"{pattern.rstrip('/')}/**/*.py" if is_folder else pattern)
+
+
+def files_of(folder: Path, pattern: str) -> list[str]:
+    """The files that ``pattern``, the name of one or a glob, names as seen from ``folder``, sorted."""
     if _is_file(folder / pattern):
         return [pattern]
-    if (folder / pattern).is_dir():
-        pattern = f"{pattern.rstrip('/')}/**/*.py"
     names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's refuses absolute patterns)
     return sorted(name for name in names if _is_file(folder / name))
 

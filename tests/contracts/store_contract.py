@@ -150,9 +150,7 @@ def test_a_changed_trial_is_updated_and_the_others_are_not(index, runs_dir):
     assert index.states(runs_dir, [identity(3)]) == {identity(3): "diverged"}
 
 
-@pytest.mark.parametrize("most_one_by_one", [0, 100])
-def test_the_states_of_many_trials_are_those_of_each(index, runs_dir, monkeypatch, most_one_by_one):
-    monkeypatch.setattr("scalevec.results.index.store.MOST_ASKED_ONE_BY_ONE", most_one_by_one)
+def test_the_states_of_many_trials_are_those_of_each(index, runs_dir):
     make_trial(runs_dir, 3, done=False)
     index.collect(runs_dir)
     completed = dict.fromkeys(map(identity, range(3)), "completed")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError
-from scalevec.results.run_directory import RunDirectory, TrialMismatchError, TrialState, trial_ids
+from scalevec.results.run_directory import RunDirectory, TrialState, trial_ids
 
 TRIAL_ID = "ab12" * 16
 COMPLETED = {"status": "completed", "loss": 1.25}
@@ -38,12 +38,6 @@ def test_creation_is_repeated_with_tuples_for_lists(tmp_path):
     directory.create({"maps": ("q", "k")}, {})
     directory.create({"maps": ("q", "k")}, {})
     assert directory.trial()["semantic"] == {"maps": ["q", "k"]}
-
-
-def test_creation_refuses_a_directory_of_another_trial_and_names_the_fields(run_directory):
-    with pytest.raises(TrialMismatchError, match="differ: seed"):
-        run_directory.create({"seed": 2}, {})
-    assert run_directory.trial()["semantic"] == {"seed": 1}
 
 
 def test_a_trial_file_moved_to_another_folder_is_corrupt(run_directory, tmp_path):

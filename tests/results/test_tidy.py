@@ -250,26 +250,3 @@ def test_json_holds_dates_lists_and_large_numbers_of_a_table_from_elsewhere():
 def test_values_that_a_format_has_not_are_refused(form: str, values: list, message: str):
     with pytest.raises(UnwritableTableError, match=message):
         write_table(pd.DataFrame({"loss": values}), form, io.BytesIO())
-
-
-def test_a_csv_for_spreadsheets_holds_no_formula():
-    frame = pd.DataFrame(
-        {"arm": ["=1+1", "plain", None], "loss": [-1.5, 2.0, 3.0], "@note": ["-x", "+y", "@z"]}
-    )
-    stream = io.BytesIO()
-    write_table(frame, "csv", stream, for_spreadsheets=True)
-    assert stream.getvalue().decode().splitlines() == [
-        "arm,loss,'@note",
-        "'=1+1,-1.5,'-x",
-        "plain,2.0,'+y",
-        ",3.0,'@z",
-    ]
-    assert frame["arm"][0] == "=1+1"
-
-
-def test_the_columns_of_the_tidy_table_are_the_same_for_spreadsheets():
-    frame = tidy_table([], [{"trial_id": "a" * 64, "arm": "=x", "stage": "tuning", "rung": "a"}], "s")
-    plain, safe = io.BytesIO(), io.BytesIO()
-    write_table(frame, "csv", plain)
-    write_table(frame, "csv", safe, for_spreadsheets=True)
-    assert safe.getvalue() == plain.getvalue().replace(b"=x", b"'=x")

@@ -4,7 +4,7 @@ import pytest
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps import imported_modules
-from scalevec.sweeps.imported_modules import not_covered, with_imports
+from scalevec.sweeps.imported_modules import with_imports
 
 
 @pytest.fixture
@@ -83,7 +83,6 @@ def test_words_of_a_command_may_name_modules(folder, words):
 
 def test_a_file_that_is_no_python_is_covered_by_itself(folder):
     assert folder("import model", **{"model.py": "import other, (", "other.py": ""}) == ["model.py"]
-    assert not_covered(folder.path, ["train.py", "model.py"]) == ["what model.py imports or starts"]
 
 
 def test_a_script_may_have_any_name(folder):
@@ -102,26 +101,3 @@ def test_links_in_a_circle_end(folder):
         (folder.path / "pack" / name).symlink_to(folder.path / "pack")
     with pytest.raises(ConfigurationError, match="allowed: 2,000 files"):
         folder("import pack")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "exec(open('configurator.py').read())",
-        "importlib.import_module(name)",
-        "__import__(name)",
-        "runpy.run_path(name)",
-        "sys.path.insert(0, 'lib')",
-        "sys.path += ['lib']",
-    ],
-)
-def test_what_is_found_only_at_run_time_is_named_with_its_line_unless_its_file_is_covered(folder, line):
-    folder(f"import sys\n{line}\n", "configurator.py", "lib/a.py")
-    assert not_covered(folder.path, ["train.py"]) == [f"train.py:2 {line}"]
-    named = ["train.py", "configurator.py", "lib/a.py"]
-    assert bool(not_covered(folder.path, named)) is ("name" in line)
-
-
-def test_nothing_that_can_be_seen_is_said_to_be_unseen(folder):
-    folder("import a\nmodel.exec()\nlist.append(1)\npath.insert(0, 1)\nimport_module('a')\n", "a.py")
-    assert not_covered(folder.path, ["train.py", "a.py"]) == []

@@ -8,7 +8,7 @@ import typer
 
 from scalevec.orchestrator.cli.options import RUNS, Join, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import write_text
-from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import aligned, note, printable
 from scalevec.results.files import write_atomic
 
@@ -45,12 +45,6 @@ def results(
     vector_norms: Annotated[
         bool, typer.Option("--vector-norms", help="Add the final size of the scale vectors, by kind.")
     ] = False,
-    for_spreadsheets: Annotated[
-        bool,
-        typer.Option(
-            "--for-spreadsheets", help="An apostrophe before CSV text that begins as a formula does."
-        ),
-    ] = False,
     join: Join = None,
     output: Output = None,
 ) -> Exit:
@@ -62,12 +56,10 @@ def results(
 
     is_shown = form is None and output is None and sys.stdout.isatty()
     form = form or "csv"
-    if for_spreadsheets and form != "csv":
-        raise InvalidInputError(f"--for-spreadsheets is given with --format {form}; it is for csv alone")
     table = open_source(source, runs_dir, TableReading(join=join))
     if vector_norms:
         table = with_vector_norms(table, runs_dir)
-    if is_shown and not (vector_norms or for_spreadsheets):
+    if is_shown and not vector_norms:
         write_text(_shown(table.rows))
         note(
             "test, validation: nats/token over these splits; "
@@ -75,7 +67,7 @@ def results(
         )
         return Exit.DONE
     stream = io.BytesIO()
-    write_table(table.rows, form, stream, for_spreadsheets=for_spreadsheets)
+    write_table(table.rows, form, stream)
     if output is None:
         content = stream.getvalue()
         # Pipes end at a terminal too (head, less -R); a file by --output has every character.

@@ -37,7 +37,7 @@ def test_a_report_takes_law_variable_and_convention(rows, tmp_path):
 
 
 def test_a_report_is_about_the_law_and_the_variable_of_its_sweep(rows, tmp_path, monkeypatch):
-    asks = {"reference": "baseline", "law": "power", "x": "n_tokens", "margin": 0.005}
+    asks = {"reference": "baseline", "law": "power", "x": "D", "margin": 0.005}
     source = sources.Source("s", rows, compare=asks)
     monkeypatch.setattr(question, "open_source", lambda *_: source)
     output = tmp_path / "r.html"
@@ -59,7 +59,7 @@ def test_without_an_arm_called_baseline_the_arms_are_listed(rows):
 
 
 def test_an_option_other_than_in_the_sweep_file_is_named(rows, capsys):
-    asks = {"reference": "baseline", "law": "power", "x": "n_tokens", "margin": 0.005}
+    asks = {"reference": "baseline", "law": "power", "x": "D", "margin": 0.005}
     source = sources.Source("s", rows, compare=asks)
     options = options_of(source, {"law": "power-floor"})
     assert (options.law, options.x, options.margin) == ("power-floor", "D", 0.005)

@@ -48,8 +48,8 @@ def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_i
         if "plugin" in (trial := RunDirectory.of(folder / "runs", name).trial()["semantic"])["optimizer"]
     ]
     assert (plugin["module"], len(plugin["source"])) == ("mylab.arms", 64)
-    [declared] = json.loads((folder / "runs/sweeps/plugged/plugins.json").read_text())
-    assert declared["laws"]["floor-in-n"]["formula"] == "E + A/N^alpha"
+    resolved = json.loads((folder / "runs/sweeps/plugged/resolved.json").read_text())
+    assert resolved["compare"]["law"] == "E + A/N^alpha"
 
 
 @pytest.mark.slow

@@ -1,0 +1,110 @@
+"""The models of whole sweep files, whose sections take the trial fields that the file may give.
+
+Those are ours with the options of the file's plugins, or those that its trainer declares.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from scalevec.sweeps.fields import (
+    FIELD_CHOICES,
+    FIELD_HELP,
+    FIELD_TYPES,
+    OF_STRATEGY,
+    STRATEGY_HELP,
+    TRIAL_FIELDS,
+    WARMUP_FRACTION,
+    tunable_fields,
+)
+from scalevec.sweeps.sections.entries import (
+    Given,
+    Items,
+    Label,
+    ListsOfFields,
+    Named,
+    TuneLists,
+    ValidatedAs,
+    by_name,
+    fields_model,
+    lists_of,
+    optional_fields,
+)
+from scalevec.sweeps.sections.rungs import Rung
+from scalevec.sweeps.sections.schema import Sweep
+from scalevec.sweeps.sections.trainer import KINDS, RESERVED, ForeignRung, types_of
+
+_HELP = FIELD_HELP | {OF_STRATEGY + name: text for name, text in STRATEGY_HELP.items()}
+_ITEMS: Any = Items  # what is made here is no type to a checker
+
+
+def sweep_model(data: Mapping[str, Any], options: frozenset[str] = frozenset()) -> type[Sweep]:
+    """The model that reads ``data``; its plugins have the ``options``."""
+    if "trainer" not in data:
+        return _our_model(options)
+    given = data.get("fields")
+    declared = given if isinstance(given, dict) else {}
+    known = {
+        name: kind
+        for name, kind in declared.items()
+        if isinstance(name, str) and name.isidentifier() and name not in RESERVED and kind in KINDS
+    }
+    return _foreign_model(types_of(known))
+
+
+@cache
+def _our_model(_options: frozenset[str]) -> type[Sweep]:
+    """A sweep of our own loop; the tables of fields hold the options by now."""
+    return _sweep(_sections(FIELD_TYPES, tunable_fields(), FIELD_CHOICES))
+
+
+def _foreign_model(types: dict[str, type]) -> type[Sweep]:
+    """A sweep of a trainer whose trials have fields of these ``types`` and no others."""
+    numeric = {name: kind for name, kind in types.items() if kind in (int, float)}
+    rung = fields_model("ForeignRungFields", ForeignRung, optional_fields(types, _HELP, {}))
+    ladder = {"ladder": (Annotated[tuple[Rung, ...], ValidatedAs(_ITEMS[rung])], ...)}
+    return _sweep(_sections(types, numeric, {}) | ladder)
+
+
+def _sections(
+    types: Mapping[str, Any], tunable: Mapping[str, Any], choices: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The sections that take fields of trials, each with its type and its default."""
+    fields = fields_model("TrialFields", Given, optional_fields(types, _HELP, choices))
+    lists = fields_model("FieldLists", ListsOfFields, lists_of(types, _HELP))
+    tune = fields_model("Tune", TuneLists, lists_of(tunable, _HELP))
+    given: Any = Annotated[Given, ValidatedAs(fields)]
+    several = Annotated[ListsOfFields, ValidatedAs(lists)]
+    return {
+        "trial": (given, fields()),
+        "arms": (Annotated[dict[Label, given], Field(min_length=1)], ...),
+        "tune": (Annotated[TuneLists, ValidatedAs(tune)] | None, None),
+        "grid": (several, lists()),
+        "zip": (several, lists()),
+        "optimizers": (_ITEMS[_named("optimizer")] | None, None),
+        "schedules": (_ITEMS[_named("schedule", WARMUP_FRACTION)] | None, None),
+    }
+
+
+def _named(part: str, *others: str) -> Any:
+    """The type of an optimizer or a schedule: its name, or a mapping with the name and options."""
+    names = [name for name, path in TRIAL_FIELDS.items() if path.startswith(f"{part}.") and name != part]
+    types = {name: FIELD_TYPES[name] for name in (*names, *others)}
+    known: Any = {"enum": list(FIELD_CHOICES[part])}
+    name = {"name": (str, Field(description=FIELD_HELP[part], json_schema_extra=known))}
+    options = optional_fields(types, FIELD_HELP, FIELD_CHOICES)
+    entry = fields_model(f"{part.title()}Fields", Named, name | options)
+    return Annotated[Named, ValidatedAs(entry), by_name("name", entry)]
+
+
+def _sweep(sections: Mapping[str, Any]) -> type[Sweep]:
+    described = {
+        name: (kind, Field(default=default, description=Sweep.model_fields[name].description))
+        for name, (kind, default) in sections.items()
+    }
+    return fields_model("Sweep", Sweep, described)
+
+
+sweep_model({})  # before plugins add to the tables
