@@ -20,9 +20,6 @@ _RUNS = re.compile(
     r"|(.*/|)(?=sweeps/[^/]+(?:/(?!\.scalevec-id$)|$)))"
 )
 """Matches RUNS_DIR in the path of something in it; not in that of its id: it may be called sweeps/runs."""
-_READ_AT_ONCE = re.compile(r"/trials/[0-9a-f]{2}/[0-9a-f]{64}/(?!trial\.json)[^/]+$")
-"""What is read for each of 100,000 trials: the way to it is looked at where the trial.json beside it is read,
-and whenever something is written there."""
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
@@ -104,14 +101,11 @@ def open_file(path: Path, flags: int = os.O_RDONLY, most: int | None = None) -> 
 
     Raises ``CorruptRecordError`` for anything else, and for a link in a runs folder; ``OSError``.
     """
-    if flags == os.O_RDONLY and _READ_AT_ONCE.search(os.fspath(path)):
-        descriptor = _open_at(None, os.fspath(path), os.O_NOFOLLOW | _FILE, path)
-    else:
-        folder, name, below = _folder_of(path)
-        try:
-            descriptor = _open_at(folder, name, flags | below | _FILE, path)
-        finally:
-            os.close(folder)
+    folder, name, below = _folder_of(path)
+    try:
+        descriptor = _open_at(folder, name, flags | below | _FILE, path)
+    finally:
+        os.close(folder)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)

@@ -52,7 +52,6 @@ _LOG_END_BYTES = 8192
 _JOB = re.compile(r"[A-Za-z0-9?][!-~]{0,999}")
 """What executors call their jobs: never an option of a command, and nothing that only a shell understands."""
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
-_OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
 
 
 def is_trial_id(text: str) -> bool:
@@ -173,8 +172,6 @@ class RunDirectory:
         """
         if state not in STATES:
             raise ValueError(f"state {state!r}: expected one of {', '.join(STATES)}")
-        if taken := sorted(_OWN_FIELDS & details.keys()):
-            raise ValueError(f"event details {taken}: these names are the event's own")
         event = {"time": utc_now(), "state": state, "cause": cause}
         here = {"host": socket.gethostname(), "pid": os.getpid(), **self._log_size()}
         append_line(self.events_path, {**event, **here, **masked_values(details)})

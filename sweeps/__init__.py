@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Problem",
     "SweepError",
-    "corpus_files",
     "json_schema",
     "load",
     "loads",
@@ -65,13 +64,6 @@ def loads(text: str, name: str = "<text>", folder: Path = Path(), *, look_for_fi
     from scalevec.sweeps.yaml_source import read_text
 
     return read(read_text(text, name, folder), look_for_files=look_for_files)
-
-
-def corpus_files(sweep: "Sweep", name: str = "files") -> list[Path]:
-    """Return the files that the corpus of ``sweep`` lists under ``name``, sorted, each once."""
-    from scalevec.sweeps.loading import corpus_lookup
-
-    return corpus_lookup.corpus_files(sweep, name)
 
 
 def json_schema() -> dict[str, Any]:

@@ -4,7 +4,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
-from typing import Any, Literal
+from typing import Any
 
 from scalevec.model.config import (
     ACTIVATIONS,
@@ -65,8 +65,6 @@ WARMUP_FRACTION = "warmup_fraction"
 """Of the trial's tokens; the one field that a trial holds in another form (``warmup_tokens``)."""
 DEFAULT_WARMUP_FRACTION = 0.08
 DEFAULT_BATCH_SEQUENCES = 8
-ALL = "all"
-"""How a sweep file says that the held-out splits count as a whole; a trial holds 0."""
 
 FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": tuple(OPTIMIZERS),
@@ -106,7 +104,6 @@ FIELD_TYPES: dict[str, Any] = {
         for name, path in TRIAL_FIELDS.items()
     },
     WARMUP_FRACTION: float,
-    "evaluation_tokens": int | Literal["all"],
 }
 """These tables grow by the options of plugins (``sweeps.plugins``)."""
 STRATEGY_TYPES: dict[str, Any] = {
@@ -146,7 +143,7 @@ FIELD_HELP: dict[str, str] = {
     "batch_tokens": "Tokens per optimizer step; 8 sequences where it is not given.",
     "sequence_length": "Tokens per sequence, where it is not the corpus's.",
     "precision": "Number format of the matrix products, and of the residual stream (else float32).",
-    "evaluation_tokens": "Tokens of each held-out split that the losses are taken on, at most, or all.",
+    "evaluation_tokens": "Tokens of each held-out split that the losses are taken on, at most; 0: all.",
     "architecture": "Where norms are; gemma means Gemma's embedding scale, gains and activation too.",
     "scale_vectors": "Scale-vector strategy: a preset's name, or fields that change one.",
     "tied_embeddings": "Whether the output layer shares the embedding's weights.",

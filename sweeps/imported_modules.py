@@ -8,7 +8,6 @@ import glob
 import os
 import re
 import stat
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ from scalevec.model.fields import ConfigurationError
 MOST_FILES, MOST_BYTES = 2_000, 20_000_000
 LONGEST, LONGEST_OTHER = 2_000_000, 200_000
 """Bytes of a file that is looked at for imports; of one whose name does not end in .py."""
-UNASKED = frozenset(("sitecustomize", "usercustomize")) | sys.stdlib_module_names
-"""Modules that Python and its libraries import unasked, from beside a script first."""
 _SUFFIXES = tuple(all_suffixes())
 _MODULE, _CODE = re.compile("(?:-[A-Za-z]*?m|--module=?)(.*)"), re.compile("-[A-Za-z]*?c(.*)", re.DOTALL)
 _IMPORTS = ("import_module", "__import__")
@@ -43,12 +40,6 @@ class Beside:
             if (base, module) not in self._yielded:
                 self._yielded.add((base, module))
                 yield from self._in(base, module.split("."))
-
-    def unasked(self) -> Iterator[str]:
-        """Yield the files of modules that Python imports unasked."""
-        for base in self.bases:
-            for name in sorted({entry.partition(".")[0] for entry in self._names(base)} & UNASKED):
-                yield from self._in(base, [name])
 
     def _in(self, base: PurePosixPath, parts: Iterable[str]) -> Iterator[str]:
         for part in parts:
@@ -81,15 +72,12 @@ class Beside:
         return self._listed[inner]
 
 
-def with_imports(
-    folder: Path, names: Iterable[str], words: Iterable[str] = (), *, unasked: bool = True
-) -> list[str]:
+def with_imports(folder: Path, names: Iterable[str], words: Iterable[str] = ()) -> list[str]:
     """The files ``names`` below ``folder`` with all that they import from there, directly or not, sorted.
 
     Args:
         folder: Where modules are looked for first; then beside each of ``names``.
         words: Of a command that may have ``-m MODULE`` or ``-c CODE``, whose imports count too.
-        unasked: Whether modules count too that Python would take from there in place of its own.
 
     Raises:
         ConfigurationError: They are too many.
@@ -98,8 +86,6 @@ def with_imports(
     given = frozenset(names)
     beside = Beside(folder, list(dict.fromkeys(map(PurePosixPath, ["", *map(os.path.dirname, names)]))))
     queue = [*names, *(name for module in _modules_of(words) for name in beside.module(module))]
-    if unasked and any(name.endswith(".py") for name in queue):
-        queue += beside.unasked()
     known: set[str] = set()
     n_bytes = 0
     while queue:

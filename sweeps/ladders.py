@@ -156,36 +156,20 @@ each token, and a shared one of int(8d/3). How the paper balances experts it doe
 over layers."""
 
 
-@dataclass(frozen=True)
-class Generated:
-    """A rung that a rule made: its name, its shape, and what the rules of batch and learning rate say."""
+def generated(smallest: float, largest: float, rungs: int) -> list[Shape]:
+    """The shapes of ``rungs`` sizes from ``smallest`` to ``largest`` N, equally far apart in their logarithm.
 
-    name: str
-    shape: Shape
-    batch_tokens: int
-    learning_rate: float
-
-
-def generated(smallest: float, largest: float, rungs: int) -> list[Generated]:
-    """``rungs`` sizes from ``smallest`` to ``largest`` N, equally far apart in their logarithm.
-
-    Raises ``ConfigurationError`` where two of them fall on one shape.
+    Raises ``ConfigurationError`` where two of them are one shape.
     """
     ratio = (largest / smallest) ** (1 / (rungs - 1))
-    sizes = [_rung(smallest * ratio**step) for step in range(rungs)]
-    if len({rung.shape for rung in sizes}) < rungs:
+    shapes = [shape_near(smallest * ratio**step) for step in range(rungs)]
+    if len(set(shapes)) < rungs:
         allowed = "fewer rungs, or a wider range: two fall on one shape"
         raise ConfigurationError("rungs", rungs, allowed)
-    return sizes
+    return shapes
 
 
-def _rung(target: float) -> Generated:
-    size = shape_near(target)
-    n_params = _matrices(size)
-    return Generated(_name(n_params), size, rule_batch_tokens(n_params), rule_learning_rate(n_params))
-
-
-def _name(n_params: int) -> str:
+def name_of(n_params: int) -> str:
     """``10.6m`` for 10,616,832."""
     scale, letter = next(
         (pair for pair in ((1e9, "b"), (1e6, "m"), (1e3, "k")) if n_params >= pair[0]), (1.0, "")
@@ -193,7 +177,7 @@ def _name(n_params: int) -> str:
     return f"{n_params / scale:.4g}{letter}"
 
 
-def _matrices(size: Shape) -> int:
+def matrices(size: Shape) -> int:
     """N of a dense model of this shape."""
     return active_matrices(ModelConfig(size, vocabulary_size=2))
 
@@ -221,7 +205,7 @@ def _around(target: float) -> Iterator[tuple[int, int, int]]:
     """
     width = _TINY_HEAD_WIDTH
     while True:
-        of_layer = _matrices(shape(width, 1))
+        of_layer = matrices(shape(width, 1))
         layers = max(_FEWEST_LAYERS, int(target / of_layer))
         yield width, layers, layers * of_layer
         yield width, layers + 1, (layers + 1) * of_layer

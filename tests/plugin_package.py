@@ -61,8 +61,6 @@ build-backend = "hatchling.build"
 [project]
 name = "mylab"
 version = "1.0"
-[project.entry-points."scalevec.plugins"]
-my-arms = "mylab.arms"
 """
 SWEEP = """\
 name: plugged
@@ -91,7 +89,7 @@ def write_plugin(folder: Path, arms: str = ARMS) -> Path:
 
 
 def install(folder: Path, arms: str = ARMS) -> None:
-    """Build a wheel of the plugin, with the entry point ``my-arms``, and install it into ``folder``/site."""
+    """Build a wheel of the plugin, and install it into ``folder``/site."""
     project = folder / "project"
     write_plugin(project, arms)
     (project / "pyproject.toml").write_text(PROJECT)

@@ -40,11 +40,9 @@ def arms(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def laws(incomplete: str) -> list[str]:
-    """Return the laws there are, and those of installed plugins."""
+    """Return the laws there are."""
     from scalevec.analysis.registry import LAWS
-    from scalevec.sweeps.plugins.registered import register_installed_laws
 
-    register_installed_laws()
     return _starting(LAWS, incomplete)
 
 

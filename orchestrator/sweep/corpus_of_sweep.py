@@ -8,7 +8,6 @@ from scalevec.model.data import CorpusConfig, TokenProcess
 from scalevec.model.data.corpus import open_corpus
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.sweeps import corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def configuration(sweep: "Sweep") -> CorpusConfig:
 
 
 def _paths(sweep: "Sweep", listed: str) -> tuple[str, ...]:
-    return tuple(str(path.resolve()) for path in corpus_files(sweep, listed))
+    return tuple(str(path.resolve()) for path in sweep.corpus_files(listed))
 
 
 def _sample_bytes(section: "CorpusSection") -> int:

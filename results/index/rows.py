@@ -63,15 +63,11 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
         "time": checked(events_path, "time", str, state.time),
         **_result_columns(run_directory.result_path, result),
         **{name: checked(environment_path, name, str, value) for name, value in environment.items()},
-        "semantic": _document(trial["semantic"]),
-        "descriptive": _document(trial["descriptive"]),
-        "result": None if result is None else _document(result),
+        # JSON is made here, by whichever process read the record, and sent on as it is.
+        "semantic": to_json(trial["semantic"]).decode(),
+        "descriptive": to_json(trial["descriptive"]).decode(),
+        "result": None if result is None else to_json(result).decode(),
     }
-
-
-def _document(value: dict[str, Any]) -> str:
-    """``value`` as the JSON that is stored: made here, by whichever process read it, and sent on as it is."""
-    return to_json(value).decode()
 
 
 def _result_columns(path: Path, result: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """Looking at many run directories: which have changed, which still have their result, what is in them.
 
-A network file system takes a millisecond for each question, so threads ask several at once. A local disk
-answers before a thread could take over, so that there none is used.
+A network file system takes a millisecond for each question, so threads ask several at once.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,8 +18,6 @@ from scalevec.results.run_directory import RunDirectory
 
 THREADS = 16
 PART = 250
-SLOW_S = 1e-3
-"""Seconds per trial from which on a file system counts as slow."""
 
 Answer = TypeVar("Answer")
 
@@ -90,23 +86,11 @@ def _row(directory: RunDirectory) -> dict[str, Any] | str:
 
 
 def _in_parts(ids: Iterable[str], work: Callable[[list[str]], list[Answer]]) -> Iterator[Answer]:
-    """Yield what ``work`` answers for parts of ``ids``, in their order; by threads once a part was slow."""
-    parts = _parts(ids)
-    for part in parts:
-        began = time.perf_counter()
-        answers = work(part)
-        is_slow = time.perf_counter() - began > SLOW_S * len(part)
-        yield from answers
-        if is_slow:
-            break
+    """Yield what ``work`` answers for parts of ``ids``, in their order."""
+    names = iter(ids)
+    parts = iter(lambda: list(islice(names, PART)), [])
     with ThreadPoolExecutor(THREADS) as pool:
         # A pool takes all its work at once; only so many answers may wait in memory to be used.
         while some := list(islice(parts, 2 * THREADS)):
             for answers in pool.map(work, some):
                 yield from answers
-
-
-def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
-    names = iter(ids)
-    while part := list(islice(names, PART)):
-        yield part

@@ -5,33 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
 
 from scalevec.results.index.scan import Looks, look, read_rows, without_result
 from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
-from scalevec.results.index.url import (
-    StoreDamagedError,
-    StoreError,
-    StoreUnavailableError,
-    default_url,
-    store_errors,
-    store_url,
-)
+from scalevec.results.index.url import store_errors
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
 from scalevec.results.runs_identity import runs_id
-
-__all__ = [
-    "CollectReport",
-    "ResultsIndex",
-    "StoreDamagedError",
-    "StoreError",
-    "StoreUnavailableError",
-    "default_url",
-    "store_url",
-]
 
 BATCH = 1000
 
@@ -69,9 +51,7 @@ class ResultsIndex:
     def __enter__(self) -> "ResultsIndex":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -25,12 +25,10 @@ STORE_VARIABLE = "SCALEVEC_STORE"
 EXPECTED = "expected sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
 _DRIVERS = {
     "sqlite": "sqlite",
-    "sqlite+pysqlite": "sqlite",
-    "postgres": "postgresql+psycopg",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
-_SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
+_TOLD = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
 # By https://www.sqlite.org/rescode.html: permission, busy, locked, no memory, read-only, interrupted, input,
 # full, cannot open, protocol of locks, too big, authorisation.
 _OF_THE_FILE_SYSTEM = (3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 18, 23)
@@ -105,19 +103,15 @@ def parse_url(text: str) -> sa.URL:
 
 def shown(url: sa.URL) -> str:
     """``url`` with its password and every parameter hidden but those of which we know that they hold none."""
-    hidden = {name: "***" for name in url.query if _may_be_secret(name)}
+    hidden = {name: "***" for name in url.query if name not in _TOLD}
     # The three stars would be rendered as %2A%2A%2A.
     return url.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
 
 
-def _may_be_secret(name: str) -> bool:
-    return name not in _SHOWN_PARAMETERS
-
-
 def masked(message: str, url: sa.URL) -> str:
-    """``message`` without the password and the hidden parameters of ``url``, on one line."""
+    """``message`` without the password and the parameters of ``url``, on one line."""
     given = url.normalized_query.items()
-    secrets = [url.password, *(value for name, values in given if _may_be_secret(name) for value in values)]
+    secrets = [url.password, *(value for name, values in given if name not in _TOLD for value in values)]
     for secret in filter(None, secrets):
         message = message.replace(str(secret), "***")
     return "; ".join(line.strip() for line in message.splitlines() if line.strip())

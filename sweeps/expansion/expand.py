@@ -2,11 +2,11 @@
 
 import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
 
 __all__ = ["Cell", "CorpusFacts", "arms_of_other_budgets", "expand", "identical_arms"]
 
+T = TypeVar("T")
+Values = dict[str, Any]
+"""Trial fields by their flat names."""
 LARGEST_SWEEP = 250_000
 """Trials of one sweep; more are refused before they are written out."""
 
@@ -34,8 +37,8 @@ LARGEST_SWEEP = 250_000
 class _Choice:
     """One point of one axis: the fields it sets, how a setting shows them, and where the file gives them."""
 
-    values: dict[str, Any]
-    setting: dict[str, Any]
+    values: Values
+    setting: Values
     paths: dict[str, Path]
 
 
@@ -172,12 +175,7 @@ def _cell(
 
 
 def _ours(
-    sweep: "Sweep",
-    rung: "Rung",
-    amount: float,
-    values: dict[str, Any],
-    corpus: CorpusFacts,
-    shared: dict[str, Any],
+    sweep: "Sweep", rung: "Rung", amount: float, values: Values, corpus: CorpusFacts, shared: Values
 ) -> tuple[Budget, str]:
     """What makes the trials of a cell of our own model, and the base of their streams."""
     n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
@@ -187,12 +185,7 @@ def _ours(
 
 
 def _foreign(
-    sweep: "Sweep",
-    rung: "Rung",
-    amount: float,
-    values: dict[str, Any],
-    corpus: CorpusFacts,
-    shared: dict[str, Any],
+    sweep: "Sweep", rung: "Rung", amount: float, values: Values, corpus: CorpusFacts, shared: Values
 ) -> tuple[ForeignBudget, str]:
     """What makes the trials of a cell of a foreign trainer, and the base of their streams."""
     assert sweep.trainer is not None
@@ -219,7 +212,7 @@ def _foreign(
     return budget, digest({"foreign": 1, "n_params": n_params, "values": kept})
 
 
-def _unit(sweep: "Sweep", values: dict[str, Any]) -> int:
+def _unit(sweep: "Sweep", values: Values) -> int:
     """Tokens that a budget comes in: those that all batches to be tried divide; 1 where none is tuned."""
     unit = sweep.tune.batch_unit if sweep.tune is not None else 1
     return math.lcm(unit, batch_tokens(values)) if unit > 1 else 1
@@ -243,8 +236,6 @@ def _n_params(shape: Shape, experts: Experts | None, architecture: str | None) -
 
 def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
     """The cells with the seeds that ``exclude`` leaves; those without any are gone."""
-    if not sweep.exclude:
-        return cells
     exclusion = Exclusion(sweep.exclude)
     left = [_after(exclusion, cell, sweep.budget_kind) for cell in cells]
     kept = [cell for cell in left if cell.seeds or cell.tune_seeds]
@@ -333,23 +324,17 @@ def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> set[Pr
 
 def identical_arms(cells: Iterable[Cell]) -> list[str]:
     """A warning for each pair of arms whose trials have one identity, wherever both have them."""
-    by_setting: defaultdict[tuple[Any, ...], dict[str, str]] = defaultdict(dict)
-    for cell in cells:
-        by_setting[_setting_of(cell)][cell.arm] = trial_id(cell.template)
-    shared: Counter[tuple[str, str]] = Counter()
-    same: Counter[tuple[str, str]] = Counter()
-    for identities in by_setting.values():
-        for pair in itertools.combinations(identities, 2):
-            shared[pair] += 1
-            same[pair] += identities[pair[0]] == identities[pair[1]]
-    return [_identical(pair, same[pair], shared[pair]) for pair in shared if same[pair]]
-
-
-def _identical(pair: tuple[str, str], n_same: int, n_shared: int) -> str:
-    where = "" if n_same == n_shared else f" in {n_same} of {n_shared} cells"
-    return (
-        f"arms {pair[0]} and {pair[1]} are identical by construction{where}: each trial is run once for both"
-    )
+    pairs: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
+    for identities in _by_setting(cells, trial_id).values():
+        for first, second in itertools.combinations(identities, 2):
+            pairs[first, second].append(identities[first] == identities[second])
+    return [
+        f"arms {first} and {second} are identical by construction"
+        + ("" if all(same) else f" in {sum(same)} of {len(same)} cells")
+        + ": each trial is run once for both"
+        for (first, second), same in pairs.items()
+        if any(same)
+    ]
 
 
 def arms_of_other_budgets(cells: Iterable[Cell]) -> list[str]:
@@ -357,19 +342,22 @@ def arms_of_other_budgets(cells: Iterable[Cell]) -> list[str]:
 
     They do where arms have batches of their own, to whole ones of which a budget is rounded.
     """
-    tokens: defaultdict[tuple[Any, ...], dict[str, int]] = defaultdict(dict)
-    for cell in cells:
-        tokens[_setting_of(cell)][cell.arm] = cell.template.tokens
+    tokens = _by_setting(cells, lambda trial: trial.tokens)
     unlike = {rung: of_arms for (rung, *_), of_arms in tokens.items() if len(set(of_arms.values())) > 1}
     return [
-        f"{rung}: the budgets of the arms differ ({_listed_tokens(of_arms)}), so they make no pairs there; "
-        "give a budget that is whole batches of each"
+        f"{rung}: the budgets of the arms differ "
+        f"({', '.join(f'{arm} {n_tokens:,} tokens' for arm, n_tokens in of_arms.items())}), so they make no "
+        "pairs there; give a budget that is whole batches of each"
         for rung, of_arms in unlike.items()
     ]
 
 
-def _listed_tokens(of_arms: dict[str, int]) -> str:
-    return ", ".join(f"{arm} {tokens:,} tokens" for arm, tokens in of_arms.items())
+def _by_setting(cells: Iterable[Cell], value: Callable[[AnyTrial], T]) -> dict[tuple[Any, ...], dict[str, T]]:
+    """The ``value`` of the trials of each arm, by the rung and what it shares with other arms."""
+    values: defaultdict[tuple[Any, ...], dict[str, T]] = defaultdict(dict)
+    for cell in cells:
+        values[_setting_of(cell)][cell.arm] = value(cell.template)
+    return values
 
 
 def _setting_of(cell: Cell) -> tuple[Any, ...]:

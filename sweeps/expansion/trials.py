@@ -22,7 +22,6 @@ from scalevec.model.fields import PlainValues
 from scalevec.model.identity import stream
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.sweeps.fields import (
-    ALL,
     DEFAULT_BATCH_SEQUENCES,
     DEFAULT_WARMUP_FRACTION,
     OF_STRATEGY,
@@ -80,6 +79,9 @@ class Budget:
         groups = grouped(values)
         batch = batch_tokens(values)
         tokens = tokens_of(self.tokens_per_parameter * self.n_params, batch, self.unit)
+        if {"warmup_tokens", WARMUP_FRACTION} <= values.keys():
+            given, allowed = values["warmup_tokens"], f"one of warmup_tokens and {WARMUP_FRACTION}"
+            raise ConfigurationError("warmup_tokens", given, allowed)
         if "warmup_tokens" not in values:
             groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
         return Trial(
@@ -237,11 +239,10 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             continue
         above, _, field = TRIAL_FIELDS[name].rpartition(".")
         part, _, of_plugin = above.partition(".")
-        held = 0 if value == ALL and name == "evaluation_tokens" else value
         if of_plugin:
-            groups[part]["options"] = PlainValues({**groups[part].get("options", {}), field: held})
+            groups[part]["options"] = PlainValues({**groups[part].get("options", {}), field: value})
         else:
-            groups[part][field] = held
+            groups[part][field] = value
     if of_strategy:
         strategy = groups["model"].get("scale_vectors", STRATEGIES["baseline"])
         groups["model"]["scale_vectors"] = replace(strategy, **of_strategy)

@@ -1,36 +1,24 @@
 """What can be said of a sweep file only by looking at several of its sections at once."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from scalevec.sweeps.budgets import BUDGETS
-from scalevec.sweeps.errors import Path, Problem, not_among, refused, unknown
+from scalevec.sweeps.errors import Path, Problem, not_among, refused, shown, unknown
 from scalevec.sweeps.fields import OF_STRATEGY
-from scalevec.sweeps.loading.corpus_lookup import missing_files
-from scalevec.sweeps.loading.secrets import secrets_in
-from scalevec.sweeps.loading.trainer_checks import missing_code, trainer_problems
+from scalevec.sweeps.loading.trainer_checks import missing_code, secrets_in, trainer_problems
 from scalevec.sweeps.sections.entries import Given, Strategy
 from scalevec.sweeps.sections.exclusion import CELL_FIELDS
 from scalevec.sweeps.sections.schema import Sweep
+from scalevec.sweeps.trainers.source_files import files_of
 
 _Finding = tuple[Path, str]
 
 
 def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
-    of_names = (
-        _ladder,
-        _tune,
-        _seeds,
-        _compare,
-        _predictions,
-        _resources,
-        _simulate,
-        _exclude,
-        secrets_in,
-    )
-    of_fields = (trainer_problems, _budgets, _zip, _given_once, _warm_up, _evaluation)
-    checks = (*of_names, *((missing_files, missing_code) if look_for_files else ()), *of_fields)
+    of_names = (_ladder, _tune, _seeds, _compare, _predictions, _names, _exclude, secrets_in)
+    of_files = (_missing_files, missing_code) if look_for_files else ()
+    checks = (*of_names, *of_files, trainer_problems, _budgets, _zip, _given_once, _evaluation)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
 
@@ -103,17 +91,29 @@ def _predictions(sweep: Sweep) -> Iterator[_Finding]:
         yield ("compare", "predict"), "predictions are judged once; allowed: no compare.looks beside them"
 
 
-def _resources(sweep: Sweep) -> Iterator[_Finding]:
-    names = ["default", *_rungs(sweep)]
-    for name in sweep.resources:
-        if name not in names:
-            yield ("resources", name), unknown(name, names, "no such rung")
+def _names(sweep: Sweep) -> Iterator[_Finding]:
+    """Keys that name no rung and no arm."""
+    rungs = ["default", *_rungs(sweep)]
+    for path, given, known, what in (
+        (("resources",), sweep.resources, rungs, "no such rung"),
+        (("simulate", "arms"), sweep.simulate.arms, sweep.arms, "no such arm"),
+    ):
+        yield from (((*path, name), unknown(name, known, what)) for name in given if name not in known)
 
 
-def _simulate(sweep: Sweep) -> Iterator[_Finding]:
-    for name in sweep.simulate.arms:
-        if name not in sweep.arms:
-            yield ("simulate", "arms", name), unknown(name, sweep.arms, "no such arm")
+def _missing_files(sweep: Sweep) -> Iterator[_Finding]:
+    """What the corpus names and is no file."""
+    folder, corpus = sweep.source.folder, sweep.corpus
+    named: list[_Finding] = [
+        (("corpus", name, position), pattern)
+        for name in ("files", "validation", "test")
+        for position, pattern in enumerate(getattr(corpus, name) or ())
+    ]
+    if corpus.tokenizer.file is not None:
+        named.append((("corpus", "tokenizer", "file"), corpus.tokenizer.file))
+    for path, pattern in named:
+        if not files_of(folder, pattern):
+            yield path, f"{shown(pattern)}: no such file (looked in {folder}, the sweep file's folder)"
 
 
 def _budgets(sweep: Sweep) -> Iterator[_Finding]:
@@ -133,15 +133,6 @@ def _zip(sweep: Sweep) -> Iterator[_Finding]:
         yield ("zip",), f"lists of different lengths: {text}; allowed: lists of one length, advanced together"
 
 
-_Giver = tuple[str, Path, dict[str, str]]
-"""A section that chooses fields for some trials only: its name, where it stands, its fields by their slot."""
-
-
-def _by_slot(names: Iterable[str]) -> dict[str, str]:
-    """The two forms of the warm-up fill one slot; any other field is its own."""
-    return {"warmup" if name.startswith("warmup_") else name: name for name in names}
-
-
 def _with_strategy(fields: Given) -> Iterator[str]:
     """The fields that an arm gives, those of its scale vectors too."""
     yield from fields.given()
@@ -149,45 +140,33 @@ def _with_strategy(fields: Given) -> Iterator[str]:
     yield from (OF_STRATEGY + name for name in (strategy.given() if isinstance(strategy, Strategy) else ()))
 
 
-def _givers(sweep: Sweep) -> list[_Giver]:
-    givers: list[_Giver] = []
-    entries: list[tuple[str, tuple[Any, ...]]] = [
-        ("optimizer", sweep.optimizers or ()),
-        ("schedule", sweep.schedules or ()),
-    ]
-    for part, listed in entries:
-        names = {name for entry in listed for name in entry.given()} - {"name"}
-        if listed:
-            givers.append((f"{part}s", (f"{part}s",), _by_slot({*names, part})))
-    givers.append(("grid", ("grid",), _by_slot(sweep.grid.given())))
-    givers.append(("zip", ("zip",), _by_slot(sweep.zip.given())))
-    givers.append(("tune", ("tune",), _by_slot(sweep.tune.lists() if sweep.tune else ())))
-    return givers
-
-
 def _given_once(sweep: Sweep) -> Iterator[_Finding]:
     """Two sections that both choose a field would silently overrule each other."""
-    givers = _givers(sweep)
-    arms: list[_Giver] = [
-        ("arms", ("arms", label), _by_slot(_with_strategy(fields))) for label, fields in sweep.arms.items()
+    parts = (("optimizer", sweep.optimizers), ("schedule", sweep.schedules))
+    sections: list[tuple[Path, set[str]]] = [
+        ((f"{part}s",), {name for entry in entries for name in entry.given()} - {"name"} | {part})
+        for part, entries in parts
+        if entries
     ]
-    for position, (_, path, fields) in enumerate([*givers, *arms]):
-        for other, _, others in givers[:position]:
-            for slot in sorted(fields.keys() & others.keys()):
-                yield (*path, fields[slot]), f"the field is chosen by {other} too; allowed: one of the two"
+    sections += [(("grid",), set(sweep.grid.given())), (("zip",), set(sweep.zip.given()))]
+    sections.append((("tune",), set(sweep.tune.lists() if sweep.tune else ())))
+    chosen_by: dict[str, str] = {}
+    for path, names in sections:
+        yield from _chosen_before(path, names, chosen_by)
+        chosen_by = {_slot(name): str(path[0]) for name in names} | chosen_by
+    for label, fields in sweep.arms.items():
+        yield from _chosen_before(("arms", label), _with_strategy(fields), chosen_by)
 
 
-def _warm_up(sweep: Sweep) -> Iterator[_Finding]:
-    """The warm-up given in both forms in one place."""
-    places: list[tuple[Path, Iterable[str]]] = [(("trial",), sweep.trial.given())]
-    places += [(("grid",), sweep.grid.given()), (("zip",), sweep.zip.given())]
-    places += [(("arms", label), fields.given()) for label, fields in sweep.arms.items()]
-    places += [(("schedules", i), entry.given()) for i, entry in enumerate(sweep.schedules or ())]
-    if sweep.tune is not None:
-        places.append((("tune",), sweep.tune.lists()))
-    for path, names in places:
-        if {"warmup_tokens", "warmup_fraction"} <= set(names):
-            yield path, "warmup_tokens and warmup_fraction are both given; allowed: one of the two"
+def _chosen_before(path: Path, names: Iterable[str], chosen_by: Mapping[str, str]) -> Iterator[_Finding]:
+    for name in sorted(names):
+        if other := chosen_by.get(_slot(name)):
+            yield (*path, name), f"the field is chosen by {other} too; allowed: one of the two"
+
+
+def _slot(name: str) -> str:
+    """The two forms of the warm-up fill one slot; any other field is its own."""
+    return "warmup" if name.startswith("warmup_") else name
 
 
 def _evaluation(sweep: Sweep) -> Iterator[_Finding]:

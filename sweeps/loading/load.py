@@ -12,13 +12,11 @@ from scalevec.sweeps.plugins.locate import Plugin, PluginError, find
 from scalevec.sweeps.plugins.registered import register
 from scalevec.sweeps.sections.corpus import PACKAGE_PATTERN
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, PROBLEM, UNKNOWN_KEY
-from scalevec.sweeps.sections.rungs import GENERATED, LISTED
 from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep
 from scalevec.sweeps.sections.sweep_model import sweep_model
 from scalevec.sweeps.sections.trainer import FIELD_PATTERN, FUNCTION_PATTERN
 from scalevec.sweeps.yaml_source import SweepSource
 
-_NO_PLACES = ("[key]", LISTED, GENERATED)
 _OF_A_TRIAL = ("trial", "ladder", "arms", "grid", "zip", "tune")
 _DECLARE = "; a field of the trainer's own is declared under fields, with its type"
 _PATTERNS = {
@@ -27,7 +25,7 @@ _PATTERNS = {
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
     PACKAGE_PATTERN: "a distribution, NAME or NAME==VERSION",
-    MODULE_PATTERN: "the name of a module or an entry point, such as mylab.arms; never a path",
+    MODULE_PATTERN: "the name of a module, such as mylab.arms; never a path",
 }
 
 
@@ -50,7 +48,7 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
     sweep._source, sweep._plugins = source, plugins
     if problems := problems_of(sweep, look_for_files=look_for_files):
         raise SweepError(problems)
-    expand(sweep, _any_corpus(sweep))
+    expand(sweep, CorpusFacts("", sweep.corpus.vocabulary, training_tokens=2**200))  # enough for any sweep
     return sweep
 
 
@@ -77,11 +75,6 @@ def _plugins_of(source: SweepSource) -> tuple[tuple[Plugin, ...], frozenset[str]
     return tuple(plugins), frozenset(options)
 
 
-def _any_corpus(sweep: Sweep) -> CorpusFacts:
-    """A corpus that is large enough for any sweep, to try the expansion with."""
-    return CorpusFacts("", sweep.corpus.vocabulary, 2**200)
-
-
 def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
     """Whether a field is unknown only since ``fields`` declares it wrongly, which is found too."""
     declared = source.data.get("fields")
@@ -92,7 +85,7 @@ def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
 def _problem(source: SweepSource, details: Any) -> Problem:
     """What pydantic found, in our words and with its line."""
     kind, context = details["type"], details.get("ctx", {})
-    path: Path = tuple(part for part in details["loc"] if part not in _NO_PLACES)
+    path: Path = tuple(part for part in details["loc"] if part != "[key]")
     if kind in (PROBLEM, UNKNOWN_KEY):
         undeclared = kind == UNKNOWN_KEY and "trainer" in source.data and path[0] in _OF_A_TRIAL
         return source.problem(path + context["path"], context["message"] + _DECLARE * undeclared)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path as FilePath
 
 from scalevec.model.fields import ConfigurationError
@@ -19,6 +20,17 @@ _OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
 _TEXTS = ("optimizer", "schedule", "architecture", "corpus", "precision")
 TYPES_OF_COLUMNS = PLAIN_TYPES | dict.fromkeys(_TEXTS, str)
 _CODE = "name the code under files, or give a code_version: trials of changed code would count as done"
+SHORTEST = 6
+"""Characters of a secret, as ``results.masking`` has it."""
+_SECRET = re.compile(r"SECRET|PASSW|CREDENTIAL|(^|[_.])((API|ACCESS|AUTH|PRIVATE)?KEY|(AUTH)?TOKEN|PASS)$")
+"""Names of secrets, by whole words: ``api_key``, but no ``tokens`` and no ``monkey``."""
+_IN_URL = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
+_NO_SECRET = re.compile(r"\{\w+\}|[<\[(/~.].*|[-+\d.eE]+")
+"""A placeholder, a special token of a tokenizer, a path, a number."""
+_INSTEAD = (
+    "a sweep is kept with its results and shown by reports; let the trainer read an environment variable, "
+    "which the profile's setup may export"
+)
 
 
 def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
@@ -122,7 +134,7 @@ def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Findin
         if not matching(folder, pattern):
             yield ("trainer", "files", position), f"{shown(pattern)}: {where}"
     words = [word for word in trainer.command or () if "{" not in word]
-    files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
+    files_named = [*files_of_words(folder, words), *with_imports(folder, (), words)]
     for word in words:
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
             yield ("trainer", "command"), f"{shown(word)}: {where}"
@@ -131,3 +143,31 @@ def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Findin
         yield ("trainer", "function"), f"its module is not beside the sweep file; {_CODE}"
     if trainer.command and not is_known and all("{" in word or not word.endswith(SCRIPTS) for word in words):
         yield ("trainer", "command"), f"no argument is a file beside the sweep file; {_CODE}"
+
+
+def secrets_in(sweep: Sweep) -> Iterator[_Finding]:
+    """Yield each field and word of a command that holds a secret; the message does not say which."""
+    for name, kind in sweep.fields.items():
+        if kind == "str" and is_secret(name):
+            yield ("fields", name), f"is called like a secret: {_INSTEAD}, or give the field another name"
+    for part in ("command", "resume"):
+        words = (getattr(sweep.trainer, part) or ()) if sweep.trainer else ()
+        for position, (before, word) in enumerate(pairwise(("", *words))):
+            if option := _name_of_secret(before, word):
+                yield ("trainer", part, position), f"holds a secret ({option}): {_INSTEAD}"
+
+
+def is_secret(name: str) -> bool:
+    """Whether what is called so is a secret: an option, a variable or a field."""
+    return _SECRET.search(name.lstrip("-").replace("-", "_").upper()) is not None
+
+
+def _name_of_secret(before: str, word: str) -> str | None:
+    """What the secret in ``word`` is called, after the word ``before``; None where there is none."""
+    if (in_url := _IN_URL.search(word)) and not _NO_SECRET.fullmatch(in_url[1]):
+        return "a password in a URL"
+    name, sign, value = word.partition("=")
+    if not sign:
+        name, value = before if before.startswith("-") and "=" not in before else "", word
+    is_value = len(value) >= SHORTEST and not value.startswith("-") and not _NO_SECRET.fullmatch(value)
+    return name.lstrip("-") if is_value and is_secret(name) else None

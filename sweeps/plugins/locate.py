@@ -1,10 +1,9 @@
-"""The files of a plugin, found without importing it: beside the sweep file, by entry point, or installed.
+"""The files of a plugin, found without importing it: beside the sweep file, or installed.
 
 A process that runs from a snapshot has the plugins that were sent with it, and looks there first.
 """
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import re
@@ -17,10 +16,8 @@ from pathlib import Path
 from scalevec.model.fields import ConfigurationError, PluginSource
 from scalevec.sweeps.imported_modules import with_imports
 
-GROUP = "scalevec.plugins"
-"""Entry points of this group give an installed plugin's module a name that ``plugins:`` may use."""
 MANIFEST, FOLDER = "plugins.json", "plugins"
-"""In a snapshot: module and ``code_version`` by the names in the sweep file, and the packages."""
+"""In a snapshot: the ``code_version`` of each module, and the packages."""
 MOST_BYTES = 20_000_000
 
 
@@ -34,10 +31,9 @@ class Plugin:
 
     Each file has its path from the package's parent.
 
-    name: what the sweep file calls it. parent: the folder that the package lies in.
+    parent: the folder that the package lies in.
     """
 
-    name: str
     module: str
     files: Mapping[str, bytes]
     parent: Path
@@ -63,26 +59,21 @@ class Plugin:
         return self.files[_file_of(self.module, self.files)].decode()
 
 
-def find(name: str, folder: Path | None = None, code_version: int | None = None) -> Plugin:
-    """Return the plugin that a sweep file in ``folder`` calls ``name``; without one, what is installed.
+def find(module: str, folder: Path | None = None, code_version: int | None = None) -> Plugin:
+    """Return the plugin ``module`` of a sweep file in ``folder``; without one, what is installed.
 
     Raises:
         PluginError: It is not there, lies outside of the folder, or is no text.
     """
     folder = folder.resolve() if folder else None
-    module, parent = _place_of(name, folder)
+    parent = _place_of(module, folder)
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "scalevec":
-        raise PluginError(f"{name}: the name of a module of Python or scalevec; give yours another name")
-    files = dict(_files_of(name, parent, top, folder))
+        raise PluginError(f"{module}: the name of a module of Python or scalevec; give yours another name")
+    files = dict(_files_of(module, parent, top, folder))
     _file_of(module, files)
-    files |= _imported(name, parent, files) if parent == folder else {}
-    return Plugin(name, module, files, parent, code_version)
-
-
-def entry_points() -> dict[str, str]:
-    """The modules of installed plugins by the names of their entry points; none of them is imported."""
-    return {point.name: point.module for point in importlib.metadata.entry_points(group=GROUP)}
+    files |= _imported(module, parent, files) if parent == folder else {}
+    return Plugin(module, files, parent, code_version)
 
 
 def sent_folder() -> Path | None:
@@ -94,11 +85,11 @@ def sent_folder() -> Path | None:
 def sent_plugins() -> list[Plugin]:
     """The plugins of the snapshot that this process runs from."""
     folder = sent_folder()
-    return [find(name, folder, entry[1]) for name, entry in _sent().items()] if folder else []
+    return [find(module, folder, version) for module, version in _sent().items()] if folder else []
 
 
-def _sent() -> dict[str, tuple[str, int | None]]:
-    """Module and ``code_version`` of what was sent, by the names in the sweep file."""
+def _sent() -> dict[str, int | None]:
+    """The ``code_version`` of each module that was sent."""
     folder = sent_folder()
     manifest = folder.with_name(MANIFEST) if folder else None
     return json.loads(manifest.read_bytes()) if manifest and manifest.is_file() else {}
@@ -109,37 +100,29 @@ def snapshot_files(plugins: list[Plugin]) -> dict[str, bytes]:
     if not plugins:
         return {}
     files = {f"{FOLDER}/{name}": content for plugin in plugins for name, content in plugin.files.items()}
-    listed = {plugin.name: (plugin.module, plugin.code_version) for plugin in plugins}
+    listed = {plugin.module: plugin.code_version for plugin in plugins}
     return {MANIFEST: json.dumps(listed, sort_keys=True).encode(), **files}
 
 
-def _place_of(name: str, folder: Path | None) -> tuple[str, Path]:
-    """The module that ``name`` stands for, and the folder in which its package lies."""
-    sent = sent_folder()
-    if sent and name in _sent():
-        return _sent()[name][0], sent
-    top = name.partition(".")[0]
+def _place_of(module: str, folder: Path | None) -> Path:
+    """The folder in which the package of ``module`` lies."""
+    sent, top = sent_folder(), module.partition(".")[0]
+    if sent and module in _sent():
+        return sent
     if folder and ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
-        return name, folder
-    points = entry_points()
-    module = points.get(name, name)
-    top = module.partition(".")[0]
+        return folder
     try:
         spec = importlib.util.find_spec(top)  # of a top-level name: nothing is imported
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        known = ", ".join(sorted(points)) or "none"
-        beside = f"in {folder}, none " if folder else ""
-        raise PluginError(
-            f"{name}: no module of that name {beside}is installed, and no entry point is called so "
-            f"(there are: {known})"
-        )
+        beside = f"in {folder}, and none " if folder else ""
+        raise PluginError(f"{module}: no module of that name {beside}is installed")
     where = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
     if not where or where in ("built-in", "frozen"):
-        raise PluginError(f"{name}: has no source file")
+        raise PluginError(f"{module}: has no source file")
     path = Path(where)
-    return module, path.parent.parent if path.name == "__init__.py" else path.parent
+    return path.parent.parent if path.name == "__init__.py" else path.parent
 
 
 def _files_of(name: str, parent: Path, top: str, folder: Path | None) -> Iterator[tuple[str, bytes]]:
@@ -167,7 +150,7 @@ def _files_of(name: str, parent: Path, top: str, folder: Path | None) -> Iterato
 def _imported(name: str, parent: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """What ``files`` import from beside their package, but for what has the name of a module of Python."""
     try:
-        paths = set(with_imports(parent, files, unasked=False)) - files.keys()
+        paths = set(with_imports(parent, files)) - files.keys()
     except ConfigurationError as error:
         raise PluginError(f"{name}: {error}") from None
     ours = [path for path in paths if re.split("[/.]", path)[0] not in {"scalevec", *sys.stdlib_module_names}]

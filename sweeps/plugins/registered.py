@@ -12,7 +12,7 @@ from scalevec.model.optimization import OPTIMIZERS, OPTIONS, SCHEDULES
 from scalevec.model.strategies import CHOICES, REPARAMETERIZATIONS
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins.declared import declared_in
-from scalevec.sweeps.plugins.locate import Plugin, PluginError, entry_points, find
+from scalevec.sweeps.plugins.locate import Plugin, PluginError
 
 _REGISTRIES: dict[str, dict[str, Any]] = {
     "optimizer": OPTIMIZERS,
@@ -44,18 +44,6 @@ def register(plugin: Plugin) -> set[str]:
 def is_of_plugin(kind: str, name: str) -> bool:
     """Whether a plugin has brought what has this name."""
     return (kind, name) in _owners
-
-
-def register_installed_laws() -> list[str]:
-    """Make known the laws of installed plugins, whose code does not run; return what cannot be used."""
-    problems = []
-    for name in entry_points():
-        try:
-            plugin = find(name)
-            _add(plugin.module, "law", LAWS, declared_in(plugin)["law"])
-        except (PluginError, OSError) as error:
-            problems.append(str(error))
-    return problems
 
 
 def _add(module: str, kind: str, registry: dict[str, Any], entries: Mapping[str, Any]) -> None:

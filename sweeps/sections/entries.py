@@ -19,7 +19,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
-    PlainValidator,
     Strict,
     StringConstraints,
     ValidationError,
@@ -36,7 +35,7 @@ from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.strategies import ScaleVectorStrategy
 from scalevec.sweeps.axes import beyond
 from scalevec.sweeps.errors import not_among, refused, shown, unknown
-from scalevec.sweeps.fields import ALL, FIELD_TYPES, STRATEGY_CHOICES, STRATEGY_HELP, STRATEGY_TYPES
+from scalevec.sweeps.fields import STRATEGY_CHOICES, STRATEGY_HELP, STRATEGY_TYPES
 
 T = TypeVar("T")
 _LARGEST_INTEGER = 2**62
@@ -146,21 +145,11 @@ Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-def _count_or_all(value: Any) -> Any:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_INTEGER
-    if value != ALL and not is_count:
-        raise problem(refused(value, "a positive number of tokens, or all"))
-    return value
-
-
 _TYPES: dict[Any, Any] = {
     float: Number,
     int: Integer,
     bool: bool,
     str: str,
-    FIELD_TYPES["evaluation_tokens"]: Annotated[
-        int | Literal["all"], PlainValidator(_count_or_all, json_schema_input_type=int | Literal["all"])
-    ],
     tuple[str, ...]: Annotated[tuple[str, ...], Strict(False), OneOrMore()],
 }
 

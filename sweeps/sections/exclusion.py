@@ -19,23 +19,15 @@ class Exclusion:
 
     def left(self, view: Mapping[str, Any], stage: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
         """The ``seeds`` that no rule drops from the cell whose fields are ``view``."""
-        if not self._rules or not seeds:
-            return seeds
         dropped: set[int] = set()
-        for position, rule in enumerate(self._rules):
+        for position, rule in enumerate(self._rules if seeds else ()):
             cell = {**view, "stage": stage}
             matched = [self._matches(position, name, cell.get(name)) for name in rule if name != "seed"]
-            gone = self._seeds(position, seeds)
+            gone = {seed for seed in seeds if "seed" not in rule or self._matches(position, "seed", seed)}
             if all(matched) and gone:
                 self._used[position] = True
                 dropped |= gone
         return tuple(seed for seed in seeds if seed not in dropped)
-
-    def _seeds(self, position: int, seeds: tuple[int, ...]) -> set[int]:
-        """Those of ``seeds`` that a rule matches: all where it names none."""
-        if "seed" not in self._rules[position]:
-            return set(seeds)
-        return {seed for seed in seeds if self._matches(position, "seed", seed)}
 
     def _matches(self, position: int, name: str, actual: Any) -> bool:
         hits = {i for i, value in enumerate(self._rules[position][name]) if _same(value, actual)}

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from scalevec.sweeps.sections.sweep_model import sweep_model
 
 Schema = dict[str, Any]
@@ -18,9 +20,15 @@ _OPEN = {
 _NAMED_BY_PLUGINS = ("name", "optimizer", "schedule", "reparameterization", "law")
 
 
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 (one signature)
+        """Return that a field has no title: it would be its name once more."""
+        return False
+
+
 def sweep_schema() -> Schema:
     """The schema of a sweep of ours, and where the file names a trainer or plugins the open one."""
-    ours = _without_noise(sweep_model({}).model_json_schema())
+    ours = sweep_model({}).model_json_schema(schema_generator=_Untitled)
     opened, properties = _opened(ours), ours["properties"]
     differing = [name for name in properties if opened["properties"][name] != properties[name]]
     forms = (
@@ -48,16 +56,3 @@ def _opened(ours: Schema) -> Schema:
         for field in _NAMED_BY_PLUGINS:
             definition["properties"].get(field, {}).pop("enum", None)
     return schema
-
-
-def _without_noise(schema: Any) -> Any:
-    """``schema`` without the titles and empty defaults that pydantic adds."""
-    if isinstance(schema, list):
-        return [_without_noise(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        name: _without_noise(value)
-        for name, value in schema.items()
-        if not (name == "title" and isinstance(value, str)) and (name, value) != ("default", None)
-    }

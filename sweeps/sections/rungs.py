@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
 from scalevec.sweeps import ladders
@@ -22,8 +22,6 @@ from scalevec.sweeps.sections.entries import (
 Layers = Annotated[int, Field(ge=1, le=10_000)]
 Positive = Annotated[Number, Field(gt=0)]
 WholeOrNone = Annotated[int, Field(ge=0, le=1_000_000)]
-LISTED, GENERATED = "[listed]", "[generated]"
-"""Tags of the two forms of a ladder; they are no part of a field's place."""
 
 
 class ExpertsFields(Given):
@@ -126,6 +124,8 @@ def _values(experts: ExpertsFields) -> dict[str, Any]:
 
 def _preset(value: Any) -> Any:
     """A preset's name, alone or in a mapping without a shape, as the whole rung."""
+    if isinstance(value, Rung):  # of a rule
+        return value
     if isinstance(value, dict):
         size = ladders.PRESETS.get(str(value.get("name")))
         return value if size is None or _SHAPE & set(value) else {**_written(size), **value}
@@ -182,15 +182,13 @@ class Generator(Given):
 
     def rungs_of_rule(self) -> tuple[Rung, ...]:
         """The rungs, written out. Raises ``ConfigurationError``."""
-        return tuple(
-            _rung(
-                size.name,
-                self._size(size.shape),
-                batch_tokens=size.batch_tokens,
-                learning_rate=size.learning_rate,
-            )
-            for size in ladders.generated(self.smallest, self.largest, self.rungs)
-        )
+        rungs = []
+        for shape in ladders.generated(self.smallest, self.largest, self.rungs):
+            n_params = ladders.matrices(shape)
+            batch, rate = ladders.rule_batch_tokens(n_params), ladders.rule_learning_rate(n_params)
+            name = ladders.name_of(n_params)
+            rungs.append(_rung(name, self._size(shape), batch_tokens=batch, learning_rate=rate))
+        return tuple(rungs)
 
     def _size(self, shape: Shape) -> ladders.Size:
         if self.experts is None:
@@ -198,29 +196,14 @@ class Generator(Given):
         return ladders.mixture(shape.width, shape.layers, experts=_values(self.experts))
 
 
-def _form(value: Any) -> str:
-    return GENERATED if isinstance(value, dict | Generator) else LISTED
+def _of_rule(value: Any) -> Any:
+    return Generator.model_validate(value).rungs_of_rule() if isinstance(value, dict) else value
 
 
-def _rungs(value: Any) -> tuple[Rung, ...]:
-    rungs: tuple[Rung, ...] = value.rungs_of_rule() if isinstance(value, Generator) else value
-    return rungs
-
-
+_Listed = Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | RungOptions | Rung)]]
 Ladder = Annotated[
     tuple[Rung, ...],
-    ValidatedAs(
-        Annotated[
-            Annotated[
-                Items[
-                    Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | RungOptions | Rung)]
-                ],
-                Tag(LISTED),
-            ]
-            | Annotated[Generator, Tag(GENERATED)],
-            Discriminator(_form),
-            AfterValidator(_rungs),
-        ]
-    ),
+    ValidatedAs(_Listed),
+    BeforeValidator(_of_rule, json_schema_input_type=_Listed | Generator),
 ]
 """A list of rungs, or the rule that makes it; a loaded sweep holds the rungs."""

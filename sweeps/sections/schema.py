@@ -4,11 +4,13 @@ What needs several sections is in ``loading.checks``, what needs a whole trial i
 """
 
 import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
@@ -41,6 +43,7 @@ from scalevec.sweeps.sections.entries import (
 from scalevec.sweeps.sections.rungs import Ladder
 from scalevec.sweeps.sections.simulate import Simulate
 from scalevec.sweeps.sections.trainer import FieldKind, FieldName, Formula, TrainerEntry
+from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
 
 Scalar = str | int | float | bool
@@ -150,7 +153,7 @@ class PluginEntry(Section):
     """A package whose optimizers, schedules and laws the sweep may name (docs/plugins.md)."""
 
     module: Annotated[str, Field(pattern=MODULE_PATTERN)]
-    """A module, beside the sweep file or installed, or the name of an entry point ``scalevec.plugins``."""
+    """A module, beside the sweep file or installed."""
     code_version: Annotated[int, Field(ge=0)] | None = None
     """What stands in the identity of trials for the content of the package."""
 
@@ -160,6 +163,8 @@ class Sweep(Section):
 
     Which fields its sections of trial fields take is told by ``sections.sweep_model``.
     """
+
+    model_config = ConfigDict(defer_build=True)  # only what sweep_model makes of it reads files
 
     name: Name
     """Name of the sweep and of its folder below the runs directory."""
@@ -256,6 +261,11 @@ class Sweep(Section):
         if self.tune is None:
             return ()
         return self.tune.rungs or tuple(rung.name for rung in self.ladder)
+
+    def corpus_files(self, name: str = "files") -> list[Path]:
+        """The files that the corpus lists under ``name``, sorted, each once."""
+        folder, patterns = self.source.folder, getattr(self.corpus, name) or ()
+        return sorted({folder / file for pattern in patterns for file in files_of(folder, pattern)})
 
     def resources_for(self, rung: str) -> Resources:
         """What a trial of ``rung`` needs: the rung's own fields over those of ``default``."""

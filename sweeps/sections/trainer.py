@@ -36,20 +36,12 @@ PLAIN_TYPES: dict[str, type] = {
     },
 }
 """Our own fields that are plain numbers: every trainer may be given them, none has a default."""
-COLUMNS_OF_RESULTS = (
-    "N", "D", "C", "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
-    "n_params_scale_vectors", "n_params_total", "n_params_active", "n_tokens", "tokens_per_parameter",
-    "epochs", "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "loss_blocks",
-    "block_tokens", "seed", "stream", "identity_version", "cluster", "lr_status", "carried_check", "status",
-    "cause", "micro_batch", "world_size", "steps", "wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s",
-    "checkpoints_s", "evaluation_s", "planned_s", "device", "arithmetic", "resumes", "vector_branches",
-    "vector_placement",
-    "vector_reparameterization", "vector_decay", "vector_gain", "matrix_decay", "peak_memory_bytes",
-    "allocated_bytes",
-    "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit",
-    "local_changes",
-)  # fmt: skip
-"""Columns that no field of a trainer may fill, and the variables of laws."""
+_OF_RESULTS = ("N", "D", "C", "arm", "rung", "stage", "vector_branches", "vector_placement",
+               "vector_reparameterization", "vector_decay", "vector_gain")  # fmt: skip
+"""Variables of laws, what tells cells apart, and columns of results that a field of this name would fill.
+
+A field that is called like any other column has one of its own, as ``field_NAME``.
+"""
 
 
 def _below_out(value: str) -> str:
@@ -191,7 +183,7 @@ class ForeignRung(Given):
 
 
 _SECTIONS = (Given, TuneLists, ListsOfFields, ForeignRung)
-RESERVED = frozenset((*OF_AN_ATTEMPT, *OF_A_BUDGET, *COLUMNS_OF_RESULTS)).union(
+RESERVED = frozenset((*OF_AN_ATTEMPT, *OF_A_BUDGET, *_OF_RESULTS)).union(
     *(dir(section) for section in _SECTIONS), *(section.model_fields for section in _SECTIONS)
 )
 """Names that no field may have: they mean something where a field would stand."""

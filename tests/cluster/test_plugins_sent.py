@@ -59,7 +59,6 @@ def test_a_node_that_cannot_import_a_plugin_is_named_and_trials_train_with_one_f
     shutil.rmtree(folder / "mylab")
     install(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
-    (folder / "s.yaml").write_text((folder / "s.yaml").read_text().replace("mylab.arms", "my-arms"))
     done = run(folder)
     assert done.returncode == 0, done.stderr
     assert "2 trials, 2 completed" in done.stdout

@@ -93,11 +93,6 @@ def test_an_unknown_state_is_refused(run_directory):
         run_directory.append_event("finished")
 
 
-def test_details_cannot_take_the_names_of_an_event(run_directory):
-    with pytest.raises(ValueError, match="pid"):
-        run_directory.append_event("running", pid=1)
-
-
 def test_an_unknown_state_on_disk_is_corrupt(run_directory):
     run_directory.events_path.write_text('{"state": "finished"}\n')
     with pytest.raises(CorruptRecordError, match="line 1 has the state 'finished'"):

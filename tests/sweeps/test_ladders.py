@@ -144,12 +144,12 @@ def test_a_generated_shape_comes_near_its_target(target: float) -> None:
 
 def test_a_ladder_has_equal_steps_from_end_to_end() -> None:
     rungs = ladders.generated(1e7, 2e9, 8)
-    sizes = [count_parameters(ModelConfig(rung.shape, VOCABULARY)).matrices for rung in rungs]
+    sizes = [count_parameters(ModelConfig(shape, VOCABULARY)).matrices for shape in rungs]
     assert sizes[0] == pytest.approx(1e7, rel=0.1)
     assert sizes[-1] == pytest.approx(2e9, rel=0.1)
     steps = [math.log(larger / smaller) for smaller, larger in itertools.pairwise(sizes)]
     assert steps == pytest.approx([math.log(200) / 7] * 7, rel=0.15)
-    assert [rung.name for rung in rungs][::7] == ["10.62m", "2.02b"]
+    assert [ladders.name_of(size) for size in sizes][::7] == ["10.62m", "2.02b"]
 
 
 def test_the_rules_of_batch_and_rate_are_those_of_deepseek_llm_at_20_tokens_a_parameter() -> None:

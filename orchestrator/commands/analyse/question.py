@@ -14,7 +14,6 @@ from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import VERDICTS, Source, open_source
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.results.files import CorruptRecordError, utc_now
-from scalevec.sweeps.plugins.registered import register_installed_laws
 
 DEFAULT_REFERENCE = "baseline"
 
@@ -63,7 +62,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
 def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -> AnalysisOptions:
     """Return ``options`` with those that were ``given``: of laws those of plugins are known too.
 
-    They are those of the sweep's own plugins and of installed ones. Raises ``DataError``.
+    They are those of the sweep's own plugins. Raises ``DataError``.
     """
     law = given.get("law", "power")
     if is_formula(law):
@@ -72,9 +71,6 @@ def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -
         folder = source.folder
         load = partial(load_sweep, folder.name, folder.path.parents[1], look_for_files=False)
         read_or_warn(load, None, "its plugins as they are now are not looked at")
-    if law not in LAWS:
-        for problem in register_installed_laws():
-            note(f"warning: {problem}; its laws are not known")
     return replace(options, **given)
 
 

@@ -36,7 +36,7 @@ def _checked(name: str, detail: str, remedy: str, otherwise: State = "absent") -
 
 
 def doctor(runs_dir: Runs = RUNS, executor: Executor = None) -> Result:
-    """Look at all that a sweep needs here: libraries, devices, clusters, disk, store, plugins.
+    """Look at all that a sweep needs here: libraries, devices, clusters, disk, store.
 
     The exit code is 3 where scalevec run would fail, with --executor there.
     """
@@ -215,8 +215,7 @@ def _locks(path: Path) -> Finding:
 def _store(runs_dir: Path) -> Iterator[Finding]:
     from scalevec.orchestrator.sources.sources import check_named_store
     from scalevec.results.cache import cache_folder
-    from scalevec.results.index.store import StoreError
-    from scalevec.results.index.url import named_store
+    from scalevec.results.index.url import StoreError, named_store
 
     try:
         check_named_store(runs_dir)
@@ -235,18 +234,6 @@ def _store(runs_dir: Path) -> Iterator[Finding]:
         yield Finding("cache", "good", str(folder))
 
 
-def _plugins(_: Path) -> Iterator[Finding]:
-    from scalevec.sweeps.plugins.locate import PluginError, entry_points, find
-
-    names = entry_points()
-    for name in names:
-        try:
-            find(name)
-        except PluginError as error:
-            yield Finding("plugins", "warning", str(error), "reinstall the package that has it")
-    yield Finding("plugins", "good" if names else "absent", ", ".join(names) or "none installed")
-
-
 def _profiles(_: Path) -> Iterator[Finding]:
     from scalevec.orchestrator.errors import InvalidInputError
     from scalevec.orchestrator.executors.profiles import profile_names
@@ -261,5 +248,5 @@ def _profiles(_: Path) -> Iterator[Finding]:
 
 _LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     *(_python, _torch, _compiler, _threads, _speed, _slurm, _disk, _writing, _store, _extras),
-    *(_plugins, _profiles),
+    _profiles,
 )

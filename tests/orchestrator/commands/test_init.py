@@ -82,7 +82,7 @@ def test_with_data_the_corpus_is_the_largest_kind_of_text_there(init, tmp_path):
     sweep, _ = init("--data", "texts [1]")
     assert sweep["corpus"]["source"] == "text"
     loaded = sweeps.load(tmp_path / "my-sweep.yaml")
-    assert [path.name for path in sweeps.corpus_files(loaded)] == ["one.md"]
+    assert [path.name for path in loaded.corpus_files()] == ["one.md"]
 
 
 def test_a_short_text_gets_a_small_sweep_and_a_warning(scalevec, tmp_path):

@@ -58,8 +58,6 @@ def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(f
         "    return SignMomentum(", "    print('key', os.environ['LAB_API_KEY'])\n    return SignMomentum("
     )
     install(folder, noisy)
-    text = (folder / "s.yaml").read_text().replace("mylab.arms", "my-arms")
-    (folder / "s.yaml").write_text(text)
     done = call("run", "s.yaml", "--trust", "-j", "1")
     assert done.returncode == 0, done.stderr
     logs = "".join(path.read_text() for path in folder.glob("runs/trials/*/*/log.txt"))

@@ -43,7 +43,7 @@ CASES = {
     "precision: float32": {
         "precision: half": "trial.precision: 'half'; allowed: bfloat16,",
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
-            "trial: warmup_tokens and warmup_fraction are both given"
+            "trial.warmup_tokens: 1024; allowed: one of warmup_tokens and warmup_fraction"
         ),
     },
     "[tiny-25k, tiny-55k, tiny-83k": {
@@ -297,7 +297,7 @@ def test_corpus_files_are_looked_up_beside_the_sweep_file(
         (tmp_path / "texts" / name).write_text("text")
     path = tmp_path / "my.yaml"
     path.write_text(changed("source: python-stdlib", "source: text, files: ['texts/*.txt', texts/a.txt]"))
-    files = sweeps.corpus_files(sweeps.load(path))
+    files = sweeps.load(path).corpus_files()
     assert files == [tmp_path / "texts" / "a.txt", tmp_path / "texts" / "b.txt"]
 
 
