@@ -148,8 +148,13 @@ class RunDirectory:
         return record
 
     def write_environment(self, record: dict[str, Any]) -> None:
-        """Add the environment of one attempt."""
-        write_json(self.environment_path, [*self.environments(), masked_values(record)])
+        """Add the environment of one attempt; a file that cannot be read is renamed, and a new one begun."""
+        try:
+            earlier = self.environments()
+        except CorruptRecordError:
+            self.environment_path.rename(self._free_corrupt_path(self.environment_path))
+            earlier = []
+        write_json(self.environment_path, [*earlier, masked_values(record)])
 
     def last_log_line(self) -> str:
         """Return the last line that the worker printed, at most 300 characters; empty without one."""

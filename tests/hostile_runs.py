@@ -119,6 +119,10 @@ def _device(path: Path, _outside: Outside) -> None:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
 
 
+def _many(value: str) -> Put:
+    return lambda path, _: path.write_text(f"[{value * (JSON_BYTES // len(value))}0]\n")
+
+
 OF_ANY: Mapping[str, Put] = {
     "a FIFO": lambda path, _: os.mkfifo(path),
     "a socket": lambda path, _: os.mknod(path, stat.S_IFSOCK | 0o666),
@@ -145,6 +149,8 @@ IN_PLACE_OF_A_FILE: Mapping[str, Put] = {
     "NUL": lambda path, _: path.write_bytes(bytes(1000)),
 }
 LARGE: Mapping[str, Put] = {
+    "millions of objects": _many("{},"),
+    "millions of lists": _many('{"":[]},'),
     "90 MB of text": lambda path, _: path.write_text(f'["{"a" * JSON_BYTES}é😀"]\n'),
     "a line of 90 MB": lambda path, _: path.write_bytes(b" " * JSON_BYTES),
 }

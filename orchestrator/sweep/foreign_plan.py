@@ -12,6 +12,8 @@ from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sweep.kept_plan import members_before
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.expansion.expand import code_files
+from scalevec.sweeps.imported_modules import not_covered
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[s
     named = _listed([file.path for file in trainer.files])
     by = f"code_version {trainer.code_version}" if trainer.code_version else f"the content of {named}"
     yield f"trainer: {' '.join(trainer.command) or trainer.function}; a trial rests on {by}"
+    unseen = not_covered(run.sweep.source.folder, code_files(run.cells))
+    if unseen and not trainer.code_version:
+        yield f"not covered by identity: {_listed(unseen)}; name what it brings in under files"
     for words in dict.fromkeys(row["rate"] for row in left):
         yield words if words == UNKNOWN_TIME else f"time of each trial: {words}"
     if section.tokens is None and not (template.steps and (section.metrics or section.pattern)):

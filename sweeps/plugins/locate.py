@@ -150,7 +150,7 @@ def _files_of(name: str, parent: Path, top: str, folder: Path | None) -> Iterato
 def _imported(name: str, parent: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """What ``files`` import from beside their package, but for what has the name of a module of Python."""
     try:
-        paths = set(with_imports(parent, files)) - files.keys()
+        paths = set(with_imports(parent, files, unasked=False)) - files.keys()
     except ConfigurationError as error:
         raise PluginError(f"{name}: {error}") from None
     ours = [path for path in paths if re.split("[/.]", path)[0] not in {"scalevec", *sys.stdlib_module_names}]

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from scalevec.results.files import (
     append_line,
     read_json,
     read_last_line,
+    read_lines,
     write_atomic,
     write_json,
     write_once,
@@ -208,6 +210,22 @@ def test_an_endless_last_line_is_not_read_to_its_beginning(trial):
         read_last_line(trial.events_path)
     with pytest.raises(CorruptRecordError, match="ends in 16,777,216 bytes that are no line"):
         trial.append_event("running")
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("{},", lambda path: read_json(path, list)), ("0.1,", read_lines), ('{"":{}},', read_lines)],
+)
+def test_values_that_would_take_a_gigabyte_are_not_read(trial, value, read):
+    path = trial.path / "any.json"
+    path.write_text(f"[{value * (99_000_000 // len(value))}0]\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecordError, match=r"would take [0-9,]+ MB of memory"):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 150e6
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow

@@ -54,11 +54,13 @@ def test_each_attempt_adds_its_environment(run_directory):
     assert run_directory.environments() == [{"attempt": 1}, {"attempt": 2}]
 
 
-def test_an_environment_that_cannot_be_read_is_named_and_stays(run_directory):
+def test_an_environment_that_cannot_be_read_is_kept_aside_and_a_new_one_begun(run_directory):
     run_directory.environment_path.write_text('["no environment"]')
     with pytest.raises(CorruptRecordError, match="entry 1 is no environment"):
-        run_directory.write_environment({"attempt": 2})
-    assert run_directory.environment_path.read_text() == '["no environment"]'
+        run_directory.environments()
+    run_directory.write_environment({"attempt": 2})
+    assert run_directory.environments() == [{"attempt": 2}]
+    assert (run_directory.path / "environment.json.corrupt-1").read_text() == '["no environment"]'
 
 
 def test_an_absent_trial_is_pending(tmp_path):

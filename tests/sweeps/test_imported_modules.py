@@ -4,7 +4,7 @@ import pytest
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps import imported_modules
-from scalevec.sweeps.imported_modules import with_imports
+from scalevec.sweeps.imported_modules import not_covered, with_imports
 
 
 @pytest.fixture
@@ -63,6 +63,12 @@ def test_modules_lie_beside_the_script_and_in_the_sweeps_folder(folder):
     assert names == ["far.py", "lab/beside.py", "lab/near.py"]
 
 
+def test_what_python_would_take_in_place_of_its_own_counts_though_nobody_names_it(folder):
+    assert folder("import torch", "random.py", "sitecustomize.py", "plot.py") == [
+        *("random.py", "sitecustomize.py")
+    ]
+
+
 def test_a_compiled_module_counts_by_its_bytes(folder):
     suffix = imported_modules.all_suffixes()[2]
     assert folder("import model", f"model{suffix}", "model.py") == [f"model{suffix}", "model.py"]
@@ -77,6 +83,7 @@ def test_words_of_a_command_may_name_modules(folder, words):
 
 def test_a_file_that_is_no_python_is_covered_by_itself(folder):
     assert folder("import model", **{"model.py": "import other, (", "other.py": ""}) == ["model.py"]
+    assert not_covered(folder.path, ["train.py", "model.py"]) == ["what model.py imports or starts"]
 
 
 def test_a_script_may_have_any_name(folder):
@@ -95,3 +102,26 @@ def test_links_in_a_circle_end(folder):
         (folder.path / "pack" / name).symlink_to(folder.path / "pack")
     with pytest.raises(ConfigurationError, match="allowed: 2,000 files"):
         folder("import pack")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "exec(open('configurator.py').read())",
+        "importlib.import_module(name)",
+        "__import__(name)",
+        "runpy.run_path(name)",
+        "sys.path.insert(0, 'lib')",
+        "sys.path += ['lib']",
+    ],
+)
+def test_what_is_found_only_at_run_time_is_named_with_its_line_unless_its_file_is_covered(folder, line):
+    folder(f"import sys\n{line}\n", "configurator.py", "lib/a.py")
+    assert not_covered(folder.path, ["train.py"]) == [f"train.py:2 {line}"]
+    named = ["train.py", "configurator.py", "lib/a.py"]
+    assert bool(not_covered(folder.path, named)) is ("name" in line)
+
+
+def test_nothing_that_can_be_seen_is_said_to_be_unseen(folder):
+    folder("import a\nmodel.exec()\nlist.append(1)\npath.insert(0, 1)\nimport_module('a')\n", "a.py")
+    assert not_covered(folder.path, ["train.py", "a.py"]) == []

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.compute_optimal import draw_envelope, draw_isoflop, draw_optimal, draw_surface
+from scalevec.analysis.figures.best_sizes import draw_envelope, draw_isoflop, draw_optimal, draw_surface
 from scalevec.analysis.figures.curves import draw_curves
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input

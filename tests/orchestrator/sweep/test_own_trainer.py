@@ -78,11 +78,16 @@ def test_an_untrusted_sweep_runs_nothing(folder, scalevec):
     assert not (folder / "runs" / "trials").exists()
 
 
-def test_a_plan_names_what_is_imported(folder, scalevec):
-    (folder / "train.py").write_text(f"import model\n{SCRIPT}")
+def test_a_plan_names_what_is_imported_and_what_cannot_be_seen(folder, scalevec):
+    (folder / "train.py").write_text(f"import model\nexec(open('configurator.py').read())\n{SCRIPT}")
     (folder / "model.py").touch()
     plan = scalevec("plan", "mine.yaml").stdout
     assert "a trial rests on the content of model.py, train.py" in plan
+    unseen = "train.py:2 exec(open('configurator.py').read())"
+    assert f"not covered by identity: {unseen}; name what it brings in under files" in plan
+    (folder / "configurator.py").touch()
+    (folder / "mine.yaml").write_text(SWEEP.replace("  metrics:", "  files: configurator.py\n  metrics:"))
+    assert "not covered" not in scalevec("plan", "mine.yaml").stdout
 
 
 def test_an_edit_of_what_is_imported_asks_again_and_makes_new_trials(folder, scalevec):

@@ -25,6 +25,7 @@ def toy_size(text: str) -> str:
     ("name", "packages", "kept"),
     [
         ("hugging_face", ("transformers", "accelerate"), "checkpoint-*"),
+        ("lightning", ("lightning",), "last.ckpt"),
     ],
 )
 def test_an_example_trains_and_is_read_by_its_own_log(name, packages, kept, tmp_path, scalevec, monkeypatch):
