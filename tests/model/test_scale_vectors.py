@@ -22,7 +22,6 @@ from scalevec.model.scale_vectors import (
 from scalevec.model.strategies import ALL_MAPS, CHOICES, PRESETS, ScaleVectorStrategy
 
 FOLDABLE = [name for name, strategy in PRESETS.items() if "normalized" not in strategy.placement]
-NORMALIZED = [name for name in PRESETS if name not in FOLDABLE]
 ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
 
 
@@ -97,11 +96,6 @@ def test_folding_takes_vectors_that_some_of_the_maps_share(build, tokens, maps_w
 def test_at_the_start_vectors_change_nothing(build, tokens, name):
     expected = build(PRESETS["none"])(tokens)
     torch.testing.assert_close(build(PRESETS[name])(tokens), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NORMALIZED)
-def test_dual_normalized_placement_computes_another_function(build, tokens, name):
-    assert not torch.allclose(build(PRESETS[name])(tokens), build(PRESETS["none"])(tokens), atol=1e-3)
 
 
 @pytest.mark.parametrize("per_head", [True, False])
@@ -213,12 +207,3 @@ def test_the_norms_without_vectors_are_those_of_dual_normalized_placement(build,
     norms, dual = build(PRESETS["norms-only"]), build(PRESETS["dnp"])
     torch.testing.assert_close(norms(tokens), dual(tokens), rtol=1e-10, atol=1e-12)
     assert not [name for name, _ in norms.named_parameters() if "vector" in name]
-
-
-def test_maps_of_attention_have_their_own_vectors_where_gate_and_up_share_one(build):
-    block = build(PRESETS["unified-attention"]).blocks[0]
-    attention, feed_forward = block.attention, block.feed_forward
-    assert attention.shared_vector is None
-    assert all(map_.input_vector is not None for map_ in (attention.query, attention.key, attention.value))
-    assert feed_forward.shared_vector is not None
-    assert feed_forward.gate.input_vector is feed_forward.up.input_vector is None

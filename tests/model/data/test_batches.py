@@ -39,10 +39,6 @@ def test_each_stream_has_its_own_order(first: str, second: str) -> None:
     assert (order(50, first) == order(50, second)) == (first == second)
 
 
-def test_each_epoch_has_its_own_order() -> None:
-    assert len({tuple(order(50, "a", epoch)) for epoch in range(20)}) == 20
-
-
 @given(st.integers(1, 10**15), st.data())
 def test_any_position_is_reached_without_those_before_it(n_windows: int, data: st.DataObject) -> None:
     places = np.array(data.draw(st.lists(st.integers(0, n_windows - 1), min_size=1, max_size=8)))
@@ -105,11 +101,6 @@ def test_targets_are_the_tokens_after_the_inputs() -> None:
     assert inputs.dtype == targets.dtype == torch.int64
     assert torch.equal(targets, inputs + 1)  # the tokens count up
     assert (inputs[:, 0] % 4 == 0).all()
-
-
-def test_a_batch_larger_than_an_epoch_repeats_whole_epochs() -> None:
-    visited = batches_over(9, length=4, sequences=6).windows(0)  # two windows
-    assert [sorted(pair) for pair in visited.reshape(3, 2).tolist()] == [[0, 1]] * 3
 
 
 def test_tokens_that_fill_no_window_are_refused() -> None:

@@ -126,31 +126,6 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
         assert (tmp_path / "blocks" / table.name).read_bytes() == table.read_bytes()
 
 
-def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(in_place, "LONGEST_HELD_OUT", 50)
-    listed = [document for document in documents(400) if len(document) <= 50]
-    whole = write_shard(tmp_path / "whole.bin", listed)
-    many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
-    remembered = []
-    usual = in_place._split_up
-
-    def split_up(*arguments):
-        remembered.append(arguments[2])
-        return usual(*arguments)
-
-    monkeypatch.setattr(in_place, "_split_up", split_up)
-    held = [
-        [
-            sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))
-            for name in SPLITS
-        ]
-        for files in ([whole], many)
-    ]
-    assert held[0] == held[1]
-    counts = [len(candidates) for candidates in remembered]
-    assert counts[1] < 3 * counts[0] < len(listed) * 3
-
-
 def test_names_of_files_are_no_part_of_the_corpus(config, tmp_path):
     before = prepare(config, tmp_path / "corpora", quiet)
     for path in (*tmp_path.glob("a"), *tmp_path.glob("a.*")):
@@ -212,12 +187,6 @@ def test_an_id_outside_the_vocabulary_is_named_with_its_place(tmp_path):
     path = write_megatron(tmp_path / "a.idx", [*COPIES, [5, -1]], code=4)
     with pytest.raises(CorpusError, match=r"a\.bin' holds the token id -1 at token [\d,]+; allowed"):
         prepare(megatron(path), tmp_path / "corpora", quiet)
-
-
-def test_a_shard_that_ends_within_an_id_is_refused_in_place_too(tmp_path):
-    (tmp_path / "odd").write_bytes(bytes(101))
-    with pytest.raises(CorpusError, match="101 bytes, which is no whole number of 2-byte token ids"):
-        prepare(shards(tmp_path / "odd"), tmp_path / "corpora", quiet)
 
 
 @pytest.mark.parametrize("name", ["a.bin.gz", "a.bin.zst"])

@@ -197,18 +197,6 @@ def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: I
     assert more != first
 
 
-def test_a_prepared_corpus_is_known_again_until_a_file_changes(
-    install: Install, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("scalevec.model.data.sources.YOUNG_NS", 0)
-    install("one", "1.0", {f"one/m{n}.py": f"value_{n} = {n}\n".encode() * 40 for n in range(60)})
-    corpora = tmp_path / "corpora"
-    corpus = prepare(packages_config("one"), corpora, quiet)
-    assert prepare(packages_config("one"), corpora, quiet).facts.fingerprint == corpus.facts.fingerprint
-    (site / "one" / "m0.py").write_text("changed = True\n")
-    assert fingerprint(packages_config("one"), quiet, corpora) != corpus.facts.fingerprint
-
-
 def test_a_corpus_of_named_versions_is_known_where_they_are_not_installed(
     install: Install, site: Path, tmp_path: Path
 ) -> None:

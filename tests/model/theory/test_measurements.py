@@ -171,14 +171,6 @@ def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
     assert statistics["sv/final/mean"] == 1.0
 
 
-def test_statistics_name_every_kind_of_vector(build):
-    kinds = {key.split("/")[1] for key in vector_statistics(build(PRESETS["unified"]))}
-    branch_kinds = {
-        f"{name}_{side}" for name in ("query", "key", "value", "gate", "up") for side in ("input", "output")
-    }
-    assert kinds == branch_kinds | {"final", "head"}
-
-
 def test_a_kind_of_several_layers_is_given_by_layer_too(build):
     model = build(PRESETS["baseline"])
     with torch.no_grad():
@@ -189,9 +181,3 @@ def test_a_kind_of_several_layers_is_given_by_layer_too(build):
     for name in ("mean", "near_zero"):
         by_layer = statistics[f"sv/attention_shared/{name}/layers"]
         assert statistics[f"sv/attention_shared/{name}"] == pytest.approx(sum(by_layer) / 2)
-
-
-def test_a_kind_that_exists_once_is_not_given_by_layer(build):
-    statistics = vector_statistics(build(PRESETS["baseline"]))
-    assert "sv/final/mean" in statistics
-    assert "sv/final/mean/layers" not in statistics

@@ -123,32 +123,6 @@ def test_the_gradient_of_an_effective_matrix_is_that_of_the_folded_model(name, b
         torch.testing.assert_close(gradient, stacked, rtol=1e-10, atol=1e-13)
 
 
-def test_an_input_vector_preconditions_each_column(build, tokens):
-    """P_j = g_j^2 I + w_j w_j^T, written out."""
-    matrix = effective_matrices(with_gradients(build(PRESETS["baseline"], drawn=True), tokens))[0]
-    assert matrix.kind == "attention_shared"
-    values = matrix.values()
-    W, g, G = values.weight, values.input, gradient_of_effective(matrix, values)
-    actual = precondition(matrix, values, G)
-    for j in range(len(g)):
-        P = g[j] ** 2 * torch.eye(len(W), dtype=torch.float64) + torch.outer(W[:, j], W[:, j])
-        torch.testing.assert_close(actual[:, j], P @ G[:, j], rtol=1e-12, atol=1e-15)
-
-
-def test_dual_placement_preconditions_rows_and_columns(build, tokens):
-    """u_i^2 v_j^2 G_ij + W_ij v_j (sum_k W_ik v_k G_ik) + u_i W_ij (sum_k u_k W_kj G_kj), entry by entry."""
-    strategy = replace(PRESETS["dp"], branches="heterogeneous")
-    matrix = effective_matrices(with_gradients(build(strategy, drawn=True), tokens))[0]
-    assert (matrix.kind, matrix.has_output_vector) == ("query", True)
-    values = matrix.values()
-    W, u, v, G = values.weight, values.output, values.input, gradient_of_effective(matrix, values)
-    actual = precondition(matrix, values, G)
-    for i, j in ((0, 0), (3, 7), (15, 2)):
-        row, column = (W[i] * v * G[i]).sum(), (u * W[:, j] * G[:, j]).sum()
-        expected = u[i] ** 2 * v[j] ** 2 * G[i, j] + W[i, j] * v[j] * row + u[i] * W[i, j] * column
-        torch.testing.assert_close(actual[i, j], expected, rtol=1e-12, atol=1e-15)
-
-
 def test_a_gradient_that_a_zero_hides_counts_as_zero(build, tokens):
     model = build(PRESETS["baseline"])
     with torch.no_grad():
@@ -179,17 +153,6 @@ def test_eigenvalues_are_those_of_the_dense_preconditioner(name, build):
         assert spectrum["max"] == pytest.approx(exact[-1].item(), rel=2e-3)
         assert spectrum["min"] <= exact[0].item() + 1e-12
         assert spectrum["median"] <= spectrum["max"]
-
-
-def test_the_eigenvalues_of_an_input_vector_are_the_papers(build):
-    matrix = effective_matrices(build(PRESETS["baseline"], shape=MINI, drawn=True))[0]
-    values = matrix.values()
-    squares, norms = values.input.square(), values.weight.square().sum(0)
-    expected = torch.cat([squares.repeat_interleave(len(values.weight) - 1), squares + norms]).sort().values
-    torch.testing.assert_close(torch.linalg.eigvalsh(dense(matrix)), expected, rtol=1e-9, atol=1e-12)
-    spectrum = eigenvalues(matrix, values)
-    assert spectrum["min"] == pytest.approx(squares.min().item())
-    assert spectrum["max"] == pytest.approx((squares + norms).max().item(), rel=2e-3)
 
 
 def test_without_vectors_the_preconditioner_is_the_identity(build, tokens):
@@ -249,10 +212,6 @@ def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gai
         changes.append([(conserved(matrix, factor) - old).abs().max().item() for matrix, old in pairs])
     for coarse, fine in zip(*changes, strict=True):
         assert fine == pytest.approx(coarse / 100, rel=0.1)
-
-
-def test_nothing_is_known_to_be_conserved_without_an_input_vector(build):
-    assert all(conserved(matrix) is None for matrix in effective_matrices(build(PRESETS["ap"])))
 
 
 def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):

@@ -81,10 +81,6 @@ def test_where_there_is_no_peak_there_is_no_share_and_it_is_said(precision, card
     assert why in unknown_peak(precision, card)
 
 
-def test_every_figure_has_its_source() -> None:
-    assert all(device.source for device in DEVICES.values())
-
-
 def test_what_is_missing_to_compile_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
