@@ -10,7 +10,7 @@ from plugin_copy import add_line, copied_packages, run_scalevec
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import FIGURES, LAWS, TABLES, load
-from support import CHECKOUT, run_python
+from support import CHECKOUT
 
 LAW = '    "constant-d": LawEntry("E + A*exp(-alpha*log(x)); positive E, A; start alpha = 0.1", "a test"),'
 TABLE = '''
@@ -81,14 +81,6 @@ def test_every_law_is_what_its_line_says():
 def test_every_table_and_figure_has_its_code_where_its_line_says(entry):
     assert callable(load(entry.factory))
     assert entry.description
-
-
-def test_listing_figures_loads_no_library():
-    code = (
-        "import sys; from scalevec.analysis.registry import FIGURES; "
-        "print([name for name in ('numpy', 'pandas', 'matplotlib') if name in sys.modules], len(FIGURES))"
-    )
-    assert run_python(code).stdout.split() == ["[]", str(len(FIGURES))]
 
 
 def test_the_documentation_names_every_figure():

@@ -85,16 +85,6 @@ def test_a_run_that_arms_share_counts_as_one_and_its_noise_goes_out_of_the_diffe
     assert lengths[0] < 0.1 * lengths[1]
 
 
-def test_each_arm_is_compared_as_it_can_be():
-    base, paired = arm("base"), arm("base").assign(arm="paired", run="p", loss=arm("base").loss * 0.99)
-    paired["run"] = "paired " + base.run
-    pairs, laws = analysis.compare_arms(table(base, paired, arm("apart")), reference="base", options=OPTIONS)
-    assert [(c.arm, c.basis) for c in pairs] == [("paired", "pairs")]
-    assert [(c.arm, c.basis) for c in laws] == [("apart", "laws")]
-    _, all_laws = analysis.compare_arms(table(base, paired), reference="base", options=OPTIONS, by="laws")
-    assert [c.arm for c in all_laws] == ["paired"]
-
-
 def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
     base = arm("base")
     paired = base.assign(arm="paired", run="paired " + base.run, loss=base.loss * 0.99)

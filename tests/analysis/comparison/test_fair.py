@@ -181,9 +181,3 @@ def test_budgets_of_one_trunk_that_diverge_are_one_event(sweep):
 def test_a_comparison_with_a_diverged_trial_is_plain_json_too(sweep, diverge):
     comparison = only(diverge(sweep(seeds=(0,)), "unified", "25k", 0), margin=0.005)
     assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["arm"] == "unified"
-
-
-def test_a_diverged_pair_is_named_with_its_settings(sweep, diverge):
-    parts = [sweep(random_seed=i).assign(optimizer=o) for i, o in enumerate(("adamw", "muon"))]
-    parts[1] = diverge(parts[1], "unified", "55k", 1)
-    assert only(pd.concat(parts)).absences == {"arm diverged": ("55k, muon, seed 1",)}

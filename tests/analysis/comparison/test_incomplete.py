@@ -69,25 +69,10 @@ def _leaves(value, name=""):
         yield name, value
 
 
-def test_an_interim_sentence_says_how_far_the_plan_is_and_claims_nothing(sweep):
-    comparison = only(unfinished(sweep({"baseline": 0.0, "unified": -0.3})))
-    assert "incomplete, interim: 1 of 8 pairs" in comparison.sentence
-    assert "better" not in comparison.sentence
-    assert comparison.reason.text == "7 pairs without a result"
-
-
 def test_failed_pairs_may_be_run_again_or_dropped_by_a_person(sweep):
     comparison = only(unfinished(sweep(), "failed"))
     assert "7 pairs that failed or were cancelled" in comparison.reason.text
     assert "exclude" in comparison.reason.text
-
-
-def test_pairs_are_counted_as_pairs_whatever_their_names(sweep):
-    budgets = [sweep().assign(n_tokens=lambda rows, k=k: k * rows["n_tokens"]) for k in (1, 2, 4)]
-    table = pd.concat(budgets, ignore_index=True)
-    comparison = only(unfinished(table.assign(trial_id=table.index.astype(str))))
-    assert comparison.interim == "interim: 3 of 24 pairs"
-    assert len(comparison.absences["no result yet"]) == 21
 
 
 def test_trials_that_never_started_pair_with_what_is_planned(sweep):

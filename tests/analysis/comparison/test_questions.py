@@ -117,39 +117,6 @@ def test_the_laws_of_arms_whose_seeds_repeat_are_by_least_squares(sweep):
     assert only(rows, loss="huber").options.loss == "huber"
 
 
-def test_a_multiplier_by_least_squares_varies_less_than_by_hubers_loss(sweep):
-    def spread(loss):
-        tables = [sweep(random_seed=number, seeds=(0, 1, 2)) for number in range(12)]
-        compared = [only(table, loss=loss, law="power", hold_out="none") for table in tables]
-        shown = [each.compute_multipliers[0] for each in compared if not each.withheld]
-        assert len(shown) >= 9
-        return np.std([np.log(multiplier.estimate) for multiplier in shown])
-
-    assert spread("auto") < 0.9 * spread("huber")
-
-
-def test_the_text_has_the_difference_at_each_size(sweep):
-    comparison = only(sweep())
-    text = comparison_text([comparison])
-    for size in comparison.sizes:
-        assert f"size {size.name}: {size.mean:+.4f}".replace("-", "−") in text
-
-
-def budgets(sweep) -> pd.DataFrame:
-    """Four sizes at three numbers of tokens per parameter."""
-    parts = []
-    for number, factor in enumerate((1, 2, 4)):
-        table = sweep(random_seed=number)
-        parts.append(table.assign(n_tokens=table["n_tokens"] * factor, loss=table["loss"] - 0.1 * number))
-    return pd.concat(parts, ignore_index=True)
-
-
-def test_a_law_in_two_variables_gives_no_multiplier(sweep):
-    comparison = only(budgets(sweep), law="chinchilla", cluster="row")
-    assert (comparison.hold_out, comparison.laws) == ({}, ())
-    assert "multipliers need a law in one variable" in comparison.withheld
-
-
 def test_rungs_are_listed_by_size_and_not_by_their_text(sweep):
     sizes = {f"{n:.6g}": n for n in (102_643_000, 1_013_610_000, 30_000_000, 9_000_000_000)}
     by_rung = only(sweep(rungs=sizes)).by_rung

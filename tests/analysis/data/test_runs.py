@@ -41,13 +41,6 @@ def test_blanks_in_the_column_of_runs_are_refused_with_their_rows(column: str):
         fit(table, cluster="cluster" if column == "trial_id" else column)
 
 
-def test_a_comparison_refuses_blank_runs_too():
-    arms = pd.concat([ladder().assign(arm=arm, run="r") for arm in "ab"], ignore_index=True)
-    arms.loc[3, "run"] = " "
-    with pytest.raises(DataError, match="column 'run' is blank in 1 row"):
-        compare(arms, reference="a", cluster="run")
-
-
 def test_rows_that_are_not_used_may_have_no_run():
     table = ladder().assign(cluster=[f"r{i}" for i in range(12)], status="completed")
     table.loc[0, ["cluster", "loss"]] = None
@@ -140,11 +133,6 @@ def test_rows_along_one_run_are_no_runs_whatever_names_them(columns):
 )
 def test_a_planned_grid_of_budgets_whose_rows_have_names_keeps_its_interval(columns):
     assert only(curves(6, 6).assign(**columns), law="chinchilla").interval_method == "residual-t"
-
-
-def test_a_planned_grid_of_budgets_may_be_said_to_be_one():
-    fitted = only(curves(6, 6), law="chinchilla", cluster="row")
-    assert (fitted.interval_method, fitted.n_clusters) == ("residual-t", 36)
 
 
 def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():

@@ -49,13 +49,6 @@ def test_below_the_losses_stand_residuals_to_the_law_of_the_reference_and_what_i
     assert losses.get_yscale() == "log"
 
 
-def test_arms_of_one_cell_stand_in_one_panel(sweep):
-    (figure,) = drawn(draw_differences, sweep({"baseline": 0.0, "a": 0.1, "b": 0.2}, rungs={"25k": 25_088}))
-    (axes,) = figure.axes
-    assert axes.get_title(loc="left") == "25k"
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-
-
 def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():
     sizes = [(n, n * ratio) for n in (1e6, 3e6, 1e7, 3e7) for ratio in (5, 20, 80)]
     rows = pd.DataFrame(sizes, columns=["n_params", "n_tokens"])

@@ -8,12 +8,9 @@ import pytest
 from scalevec.analysis import DataError, fit
 from scalevec.analysis.fits import intervals
 from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import joint_fit
 from support import CHECKOUT
 
 TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
-L2 = AnalysisOptions(loss="l2")
 
 
 def points(noise: float = 0.003, random_seed: int = 0, seeds: int = 1, **changes: float) -> pd.DataFrame:
@@ -78,21 +75,6 @@ def test_a_method_that_the_design_cannot_carry_is_not_replaced_silently(method: 
     assert fitted.interval_note.startswith("no interval: ")
 
 
-def two_arms(noise: float = 0.003, random_seed: int = 0, **changes: float) -> list:
-    tables = [points(noise, random_seed), points(noise, random_seed + 1000, **changes)]
-    return [
-        ({"N": t["n_params"].to_numpy(), "D": t["n_tokens"].to_numpy()}, t["loss"].to_numpy()) for t in tables
-    ]
-
-
-def test_a_joint_fit_shares_exponents_and_keeps_coefficients():
-    joint = joint_fit(two_arms(1e-6, A=300.0), law_named("chinchilla-shared"), L2)
-    first, second = joint.parameters(0), joint.parameters(1)
-    assert first["A"] == pytest.approx(406.4, rel=1e-2)
-    assert second["A"] == pytest.approx(300.0, rel=1e-2)
-    assert first["alpha"] == second["alpha"] == pytest.approx(0.34, rel=1e-3)
-
-
 def test_the_joint_law_gives_one_result_for_each_arm():
     table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=350.0).assign(arm="b")])
     fitted = fit(table, law="chinchilla-shared")
@@ -132,12 +114,6 @@ def test_replicates_in_blocks_are_those_drawn_at_once(method: str, monkeypatch: 
     in_blocks = fit(table, law="chinchilla", hold_out="none", **options).only.intervals
     for name, bounds in at_once.items():
         assert in_blocks[name] == pytest.approx(bounds, rel=1e-6), name
-
-
-def test_no_block_of_replicates_is_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intervals, "BLOCK_ELEMENTS", 100)
-    assert [len(rows) for rows in intervals._blocks(8, 33)] == [3, 3, 2]
-    assert [len(rows) for rows in intervals._blocks(2, 1000)] == [1, 1]
 
 
 QUANTITIES = ("mean difference", "log multiplier, middle", "prediction at 2 C")

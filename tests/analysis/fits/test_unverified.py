@@ -7,10 +7,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import compare, fit
-from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver import best_fit as estimate
-from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import Solution, newton
 
 
@@ -69,14 +66,3 @@ def test_fits_without_a_run_that_are_no_optima_are_said(few_optima):
     noise = np.exp(rng.normal(0, 1e-3, 30))
     (fitted,) = fit(table.assign(loss=5 * sizes**-0.1 * noise), cluster="run", bootstrap=20).values()
     assert "(1 of the 15 fits without one are no verified optimum)" in fitted.interval_note
-
-
-def test_an_estimate_says_whether_it_is_an_optimum():
-    x = np.geomspace(1e9, 1e11, 6)
-    fitted = estimate.fit_points(
-        points_of(law_named("power"), {"x": x}), 40 * x**-0.1, AnalysisOptions(loss="l2")
-    )
-    assert fitted.optimal
-    assert not replace(
-        fitted, solution=replace(fitted.solution, optimal=fitted.solution.optimal & False)
-    ).optimal

@@ -77,14 +77,6 @@ def test_arms_without_a_pair_are_judged_by_their_laws_with_the_figures_that_need
     assert text.index("lower along the whole line") < text.index("Figure 1.")
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_seeds_without_effect_are_said_once(tmp_path, sweep):
-    once = sweep(seeds=(0,))
-    table = pd.concat([once, once.assign(seed=1)])
-    text = page(tmp_path / "r.html", table, bootstrap=0).text
-    assert text.count("baseline, unified: the seed has no effect") == 1
-
-
 def test_a_report_opens_offline(tmp_path, sweep, choice):
     report = page(tmp_path / "r.html", sweep(), choices=[choice("baseline"), choice("unified")])
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -151,12 +143,6 @@ def test_without_a_record_of_tuning_the_page_says_so(tmp_path, sweep):
     assert "was given no record of tuning" in page(tmp_path / "r.html", sweep()).text
 
 
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("law", ["power", pytest.param("power-floor", marks=pytest.mark.nightly)])
-def test_a_short_ladder_carries_the_warning_onto_the_page(tmp_path, sweep, law: str):
-    assert "compare levels, not exponents" in page(tmp_path / "r.html", sweep(), law=law).text
-
-
 def test_a_sweep_that_has_just_begun_has_a_page(tmp_path, sweep):
     table = sweep()
     later = table["rung"] != "25k"
@@ -213,22 +199,12 @@ def test_repeated_data_are_said(tmp_path, sweep):
     assert "Data were repeated at 150k (up to 2.50 epochs)" in text
 
 
-def test_curves_of_other_arms_are_left_out(tmp_path, sweep):
-    curves = pd.DataFrame(
-        {"trial_id": "a", "arm": "other", "rung": "25k", "seed": 0, "tokens": [1, 2], "loss": [3.0, 2.0]}
-    )
+def test_curves_of_other_arms_are_left_out_and_need_their_columns(tmp_path, sweep):
+    curves = pd.DataFrame({"trial_id": "a", "arm": "other", "rung": "25k", "seed": 0, "tokens": [1, 2]})
+    curves["loss"] = [3.0, 2.0]
     assert "Training loss (" not in page(tmp_path / "r.html", sweep(), curves=curves).text
-
-
-def test_curves_need_their_columns(tmp_path, sweep):
     with pytest.raises(DataError, match=r"no column 'tokens'.*nearest: 'token'"):
-        page(
-            tmp_path / "r.html",
-            sweep(),
-            curves=pd.DataFrame(
-                {"trial_id": ["a"], "arm": "unified", "rung": "25k", "seed": 0, "token": 1, "loss": 2.0}
-            ),
-        )
+        page(tmp_path / "r.html", sweep(), curves=curves.rename(columns={"tokens": "token"}))
 
 
 def sizes_and_budgets(names: tuple[str, str]) -> pd.DataFrame:
@@ -245,24 +221,12 @@ def sizes_and_budgets(names: tuple[str, str]) -> pd.DataFrame:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_law_that_arms_share_is_fitted_to_all_of_them_at_once(tmp_path):
-    table = sizes_and_budgets(("baseline", "unified"))
-    text = page(tmp_path / "r.html", table, law="chinchilla-shared", bootstrap=20).text
-    assert "no law to show" not in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_where_compares_numeric_rungs_before_a_law_that_arms_share_is_fitted(tmp_path):
-    table = sizes_and_budgets(("baseline", "unified")).assign(rung=lambda rows: rows["n_params"])
-    text = page(tmp_path / "r.html", table, law="chinchilla-shared", where="rung >= 1e5", bootstrap=20).text
-    assert "no law to show" not in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_laws_of_a_joint_fit_begin_with_the_reference(tmp_path):
-    table = sizes_and_budgets(("unified", "baseline"))
-    text = page(tmp_path / "r.html", table, law="chinchilla-shared", bootstrap=20).text
+@pytest.mark.parametrize("where", [None, "rung >= 1e5"])
+def test_a_law_that_arms_share_is_fitted_to_all_of_them_at_once_the_reference_first(tmp_path, where):
+    table = sizes_and_budgets(("unified", "baseline")).assign(rung=lambda rows: rows["n_params"])
+    text = page(tmp_path / "r.html", table, law="chinchilla-shared", where=where, bootstrap=20).text
     laws = text.partition("Fitted laws")[2]
+    assert "no law to show" not in text
     assert laws.index("baseline") < laws.index("unified")
 
 

@@ -167,21 +167,6 @@ def test_tab_reaches_all_that_can_be_used_in_the_order_of_the_page(browser, page
         assert reached == [str(n) for n in range(number)]
 
 
-def test_a_table_is_sorted_and_filtered_and_all_digits_open_by_keyboard(browser, pages):
-    with opened(browser, pages["odd names"]) as page:
-        header = page.locator("[aria-label=Trials] th", has_text="loss")
-        header.get_by_role("button").focus()
-        page.keyboard.press("Enter")
-        assert header.get_attribute("aria-sort") == "ascending"
-        page.get_by_label("Filter Trials").focus()
-        page.keyboard.type("55k baseline")
-        assert column(page, "Trials", 4) == ["55k", "55k"]
-        details = page.locator("details.digits").first
-        details.locator("summary").focus()
-        page.keyboard.press("Enter")
-        assert details.locator("pre").is_visible()
-
-
 def test_arrow_keys_step_through_the_points_of_a_figure(browser, pages):
     with opened(browser, pages["odd names"]) as page:
         page.locator("[aria-label='Figure 2']").focus()

@@ -111,14 +111,6 @@ def test_a_censored_rate_is_marked(source):
     assert "censored at 25k, tuned at 55k, 83k and 150k" in " ".join(table_shown.notes)
 
 
-def test_several_settings_have_rows_and_multipliers_of_their_own(source):
-    rows = source(TWO)
-    both = pd.concat([rows, rows.assign(optimizer="muon", loss=rows["loss"] - 0.1)])
-    table_shown = shown(both, "comparison", hold_out="none")
-    assert of_arm(table_shown, "optimizer", "baseline") == ["adamw"] * 4 + ["muon"] * 4
-    assert all(of_arm(table_shown, "multiplier")[:-1])
-
-
 def test_an_arm_has_a_row_where_it_was_run_with_a_result_or_without(source):
     rows = pd.concat([source(FEW), source(FEW).assign(optimizer="muon")], ignore_index=True)
     rows = rows[~((rows["arm"] == "no-decay") & (rows["optimizer"] == "muon"))]
