@@ -145,14 +145,6 @@ def test_a_link_in_place_of_all_trials_or_sweeps_is_said_and_not_listed_as_none(
         list(listed(tmp_path / "empty"))
 
 
-def test_the_text_of_a_trainers_files_is_not_written_through_a_link(tmp_path, private):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "trainers").symlink_to(private)
-    with pytest.raises(CorruptRecordError, match="trainers: is a link, where a folder is expected"):
-        write_once(tmp_path / "empty" / "trainers" / f"{0:032x}.json", b"{}")
-    assert untouched(private)
-
-
 def test_the_runs_folder_may_be_reached_through_links(trial, tmp_path):
     (tmp_path / "sweeps").symlink_to(tmp_path)  # a name of ours, in a path of the user's
     (tmp_path / "link").symlink_to(tmp_path / "sweeps" / "runs")

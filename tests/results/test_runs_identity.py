@@ -88,29 +88,12 @@ def test_a_renamed_folder_keeps_its_jobs_and_its_workers(runs):
         acquire(RunDirectory.of(moved, TRIAL), {})
 
 
-def test_a_folder_that_a_link_leads_to_keeps_its_jobs(runs):
-    runs.with_name("link").symlink_to(runs)
-    assert jobs_of(runs.with_name("link")) == ["7"]
-
-
 def test_a_copy_reaches_none_of_the_jobs_of_the_original_and_the_original_none_of_the_copys(runs):
     copy = copied(runs)
     assert (jobs_of(copy), unreached(copy)) == ([], ["7"])
     RunDirectory.of(copy, TRIAL).write_job("local", "8", "token")
     assert (jobs_of(copy), unreached(copy)) == (["8"], ["7"])
     assert jobs_of(runs) == ["7"]
-
-
-def test_a_copy_of_a_copy_reaches_the_jobs_of_neither(runs):
-    copy = copied(runs)
-    RunDirectory.of(copy, TRIAL).write_job("local", "8", "token")
-    assert jobs_of(copied(copy, copy.with_name("again"))) == []
-
-
-def test_a_copy_that_is_renamed_keeps_its_own_jobs(runs):
-    copy = copied(runs)
-    RunDirectory.of(copy, TRIAL).write_job("local", "8", "token")
-    assert jobs_of(copy.rename(copy.with_name("moved"))) == ["8"]
 
 
 def test_a_live_claim_of_the_original_counts_as_dead_in_the_copy_after_the_usual_time(runs):
