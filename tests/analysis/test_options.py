@@ -26,16 +26,11 @@ def test_every_default_is_among_the_allowed_values():
     ("name", "value"),
     [
         ("law", "cubic"),
-        ("x", "n_params"),
         ("loss", "hubert"),
-        ("residual", "logs"),
         ("interval", "t"),
-        ("n_convention", "all"),
-        ("c_convention", "6ND"),
         ("delta", 0.0),
         ("level", 1.0),
         ("bootstrap", 19),
-        ("margin", -0.1),
         ("hold_out", False),
     ],
 )

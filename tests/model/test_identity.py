@@ -291,9 +291,7 @@ def test_a_semantic_field_is_part_of_the_identity(field: str) -> None:
     ("values", "message"),
     [
         ({"seed": True}, "seed is True; allowed: a value of type int"),
-        ({"seed": 1.0}, "seed is 1.0; allowed: a value of type int"),
         ({"sed": 1}, "sed is 1; allowed: no such field"),
-        ({"optimizer": 3}, "optimizer is 3; allowed: a mapping of fields"),
         (
             {"optimizer": {"learning_rate": "1"}},
             "optimizer.learning_rate is '1'; allowed: a value of type float",

@@ -1,7 +1,6 @@
 """The identities that scale vectors obey exactly, in float64."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -114,37 +113,6 @@ def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, 
 def alone(map_: LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
     product = joint_map((map_,), x, 1e-5, joint_weight((map_,), (before,)))
     return scaled(product, map_.post_norm_gain())
-
-
-@pytest.mark.parametrize(("name", "of_module"), [("value", "attention"), ("up", "feed_forward")])
-def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(
-    build, tokens, name, of_module, monkeypatch
-):
-    """Behind a norm, the vectors of values and up are folded into the output and down maps."""
-    model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
-    expected = model(tokens)
-    finished = [map_ for block in model.blocks for map_ in maps_called(name, block)]
-    for map_ in finished:
-        map_.post_norm_gain = lambda: None
-    reached = []
-    monkeypatch.setattr(f"scalevec.model.{of_module}.joint_map", partial(finished_at_once, finished, reached))
-    torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
-    assert len(reached) == len(model.blocks)
-
-
-def maps_called(name: str, block) -> list[LinearMap]:
-    sublayers = (block.attention, block.feed_forward)
-    return [map_ for sublayer in sublayers for known, map_, _ in sublayer.maps() if known == name]
-
-
-def finished_at_once(finished: list[LinearMap], reached: list[LinearMap], maps, x, epsilon, weight) -> Tensor:
-    """``joint_map`` with the vector of a map that is ``finished`` on its result."""
-    result = joint_map(maps, x, epsilon, weight)
-    if not any(maps[-1] is map_ for map_ in finished):
-        return result
-    reached.append(maps[-1])
-    vector = maps[-1].output_vector()
-    return torch.cat([result[..., : -len(vector)], result[..., -len(vector) :] * vector], -1)
 
 
 @pytest.mark.parametrize("dual_maps", [("query",), ("key", "value"), ("query", "key", "value")])

@@ -106,17 +106,10 @@ def test_the_role_of_an_output_vector_is_said_by_map():
     ("field", "value"),
     [
         ("branches", "some"),
-        ("placement", "triple"),
         ("dual_maps", ("up", "up")),
         ("reparameterization", "both"),
-        ("weight_decay", "half"),
-        ("magnitudes", "layer"),
         ("vector_weight_decay", -0.1),
         ("heterogeneous_maps", ("output",)),
-        ("input_role_maps", ("router",)),
-        ("heads", "none"),
-        ("experts", "some"),
-        ("router", "own"),
         ("learning_rate_factor", float("nan")),
     ],
 )

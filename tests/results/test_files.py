@@ -46,6 +46,7 @@ def full_device(monkeypatch):
     return fill
 
 
+@settings(max_examples=40)
 @given(DOCUMENTS)
 def test_indented_json_is_that_of_the_standard_library(value):
     assert files.to_json(value, indent=1).decode() == json.dumps(value, indent=1)
@@ -92,8 +93,8 @@ def _write_once_at_the_signal(path, number, barrier, outcomes):
 
 def test_of_processes_that_write_once_exactly_one_succeeds(tmp_path):
     context = multiprocessing.get_context("spawn")
-    barrier, outcomes = context.Barrier(4), context.Queue()
-    arguments = [(tmp_path / "result", number, barrier, outcomes) for number in range(4)]
+    barrier, outcomes = context.Barrier(3), context.Queue()
+    arguments = [(tmp_path / "result", number, barrier, outcomes) for number in range(3)]
     processes = [context.Process(target=_write_once_at_the_signal, args=each) for each in arguments]
     for process in processes:
         process.start()
@@ -124,7 +125,7 @@ def test_lines_of_several_processes_are_all_there_whole_and_in_order(tmp_path):
         assert [r["index"] for r in records if r["writer"] == number] == list(range(200))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(RECORDS)
 def test_a_tail_torn_at_any_byte_is_left_out_and_repaired_by_the_next_append(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("torn") / "a.jsonl"

@@ -14,13 +14,10 @@ from scalevec.analysis import DataError, compare, comparison_text
     ("options", "message"),
     [
         ({"reference": "basline"}, "'basline', which is no arm; nearest: 'baseline'"),
-        ({"reference": "baseline", "margin": -1.0}, "margin is -1.0"),
         ({"reference": "baseline", "where": "arm == 'baseline'"}, "the only arm"),
         ({"reference": "baseline", "settings": ["optimiser"]}, "no column 'optimiser'"),
-        ({"reference": "baseline", "law": "cubic"}, "law is 'cubic'"),
         ({"reference": "baseline", "interval": "seed-t"}, "a comparison chooses its own"),
         ({"reference": "baseline", "cluster": "run"}, "no column 'run'"),
-        ({"reference": "baseline", "y": "loss_valid"}, "no column 'loss_valid'"),
     ],
 )
 def test_questions_that_cannot_be_answered_are_refused(sweep, options, message: str):

@@ -94,14 +94,6 @@ def test_axe_finds_nothing(browser, pages, case):
             assert violations == []
 
 
-def test_on_a_phone_the_verdict_and_the_difference_are_on_the_first_screen(browser, pages):
-    with opened(browser, pages["one rung"], 400) as page:
-        for name in (".verdict b.word", ".verdict dd"):
-            box = page.locator(name).first.bounding_box()
-            assert box["y"] + box["height"] < 800
-            assert box["x"] + box["width"] <= 400
-
-
 def test_a_page_prints_dark_on_white_whatever_the_screen(browser, pages):
     with opened(browser, pages["odd names"], color_scheme="dark") as page:
         paper = "getComputedStyle(document.body).backgroundColor"
@@ -177,9 +169,3 @@ def test_arrow_keys_step_through_the_points_of_a_figure(browser, pages):
         assert named[0] != named[1]
         assert named[0] == named[2]
         assert "seed 1" in named[1]
-
-
-def test_without_scripts_the_tables_are_whole_and_offer_nothing_that_would_not_work(browser, pages):
-    with opened(browser, pages["odd names"], java_script_enabled=False) as page:
-        assert page.locator("[aria-label=Trials] tbody tr").count() == 24
-        assert page.locator("button, input").count() == 0

@@ -78,14 +78,11 @@ def test_a_truncated_compressed_file_is_named(tmp_path: Path, suffix: str) -> No
     ("line", "message"),
     [
         (b"{", "a.jsonl:2: not JSON: "),
-        (b'{"text": "a"} x', "a.jsonl:2: not JSON: Extra data"),
         (b"[" * 100_000, "a.jsonl:2: not JSON: "),
         (b'["text"]', "a.jsonl:2: a list; a JSON object with the field 'text' is needed"),
-        (b'"text"', "a.jsonl:2: text; a JSON object"),
         (b"null", "a.jsonl:2: null; a JSON object"),
         (b'{"body": "a", "id": 1}', "a.jsonl:2: no field 'text'; its fields: body, id"),
         (b'{"text": 7}', "a.jsonl:2: the field 'text' holds a number; text is needed"),
-        (b'{"text": {"a": 1}}', "a.jsonl:2: the field 'text' holds an object; text is needed"),
         (rb'{"text": "\ud800"}', "a.jsonl:2: the field 'text' holds half a character"),
         (rb'{"text": "ab\u0000"}', "a.jsonl:2: the field 'text' holds a NUL byte at byte 2"),
         (

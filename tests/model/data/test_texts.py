@@ -105,12 +105,6 @@ def test_documents_are_split_as_they_were_when_all_were_in_memory(all_texts: lis
     assert all(splits[name] for name in SPLITS)
 
 
-def test_the_split_of_known_text_never_changes() -> None:
-    splits = splits_given(*(f"document {number}".encode() for number in range(60)))
-    assert splits["test"] == [f"document {n}".encode() for n in [9, 8, 1, 32, 18, 25, 28]]
-    assert splits["validation"] == [f"document {n}".encode() for n in [30, 12, 58, 51, 21, 48]]
-
-
 def row(digest: bytes, split: str, size: int = 1) -> tuple[bytes, int, int, int, int]:
     return digest, FILLED.index(split), size, 0, 0
 

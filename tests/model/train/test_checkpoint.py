@@ -5,7 +5,6 @@ import os
 import pickle
 import resource
 import subprocess
-import threading
 
 import pytest
 import torch
@@ -51,23 +50,6 @@ def test_files_of_other_programs_beside_checkpoints_are_left_alone(tmp_path):
     assert load_newest(tmp_path, silent).step == 3
     save_checkpoint(tmp_path, checkpoint(4))
     assert {path.name for path in tmp_path.iterdir()} > set(foreign)
-
-
-def test_a_folder_that_is_deleted_and_made_anew_meanwhile_can_be_looked_at(tmp_path):
-    folder, done = tmp_path / "trunk", threading.Event()
-
-    def come_and_go() -> None:
-        while not done.is_set():
-            folder.mkdir()
-            folder.rmdir()
-
-    other = threading.Thread(target=come_and_go)
-    other.start()
-    try:
-        assert {newest_step(folder) for _ in range(3_000)} == {0}
-    finally:
-        done.set()
-        other.join()
 
 
 def test_the_newest_two_stay(tmp_path):

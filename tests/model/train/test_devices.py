@@ -22,25 +22,16 @@ from scalevec.model.train.speed import FEWEST_STEPS, steps_timed
     ("of_driver", "key"),
     [
         ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H100 PCIe", "h100-pcie"),
         ("NVIDIA H100 NVL", "h100-nvl"),
-        ("NVIDIA H200", "h200"),
         ("NVIDIA H200 NVL", "h200-nvl"),
         ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
-        ("NVIDIA A100-PCIE-40GB", "a100-40gb"),
         ("NVIDIA A100 80GB PCIe", "a100"),
         ("NVIDIA L40S", "l40s"),
-        ("NVIDIA L40", "l40"),
         ("NVIDIA L4", "l4"),
-        ("NVIDIA B200", "b200"),
-        ("NVIDIA GH200 480GB", "gh200"),
         ("NVIDIA GH200 144G HBM3e", "gh200-144gb"),
-        ("NVIDIA A10", "a10"),
         ("Tesla V100-SXM2-16GB", "v100-16gb"),
         ("Tesla V100-SXM2-32GB", "v100"),
-        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-        ("AMD Instinct MI300X", "mi300x"),
     ],
 )
 def test_the_drivers_names_are_known(of_driver: str, key: str) -> None:
@@ -54,7 +45,6 @@ def test_the_drivers_names_are_known(of_driver: str, key: str) -> None:
         None,
         "NVIDIA A10G",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "Tesla V100-PCIE-16GB",
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
     ],
 )

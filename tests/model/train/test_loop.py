@@ -111,36 +111,33 @@ def test_rows_beyond_the_checkpoint_are_cut_and_run_again(trial, corpus, tmp_pat
     assert all(row["loss"] > 0 for row in recorder.rows)
 
 
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(trial, corpus, tmp_path):
-    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
-    folder = tmp_path / "damaged"
+def stopped_twice(trial, corpus, folder):
+    """A recorder of a run that was stopped after 5 and after 9 steps."""
     recorder = MemoryRecorder()
     for stop in (5, 9):
         recorder.stop_after = stop
         with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(), recorder, folder)
-    newest = sorted(folder.iterdir())[-1]
-    newest.write_bytes(newest.read_bytes()[:-100])
     recorder.stop_after = None
-    result = train(trial, corpus, RunOptions(), recorder, folder)
-    assert result["loss"] == undisturbed["loss"]
-    assert any(newest.name in line and "damaged" in line for line in recorder.said)
-    assert any("after step 5" in line for line in recorder.said)
+    return recorder
 
 
-def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, corpus, tmp_path):
+@pytest.mark.parametrize("lost", ["the end of the newest checkpoint", "rows, as by a loss of power"])
+def test_a_newest_checkpoint_that_cannot_be_used_falls_back_to_the_one_before_and_says_so(
+    lost, trial, corpus, tmp_path
+):
     undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
-    recorder = MemoryRecorder()
-    for stop in (5, 9):
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
-    del recorder.rows[6:]  # as a loss of power may leave them
-    recorder.stop_after = None
-    result = train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
-    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    recorder = stopped_twice(trial, corpus, tmp_path / "kept")
+    newest = sorted((tmp_path / "kept").iterdir())[-1]
+    if lost.startswith("rows"):
+        del recorder.rows[6:]
+    else:
+        newest.write_bytes(newest.read_bytes()[:-100])
+    why = "whole only to step 6" if lost.startswith("rows") else "damaged"
+    result = train(trial, corpus, RunOptions(), recorder, tmp_path / "kept")
     assert result["loss"] == undisturbed["loss"]
-    assert any("step-000000009" in line and "whole only to step 6" in line for line in recorder.said)
+    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    assert any(newest.stem in line and why in line for line in recorder.said)
     assert any("after step 5" in line for line in recorder.said)
 
 
@@ -154,11 +151,7 @@ def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial,
 
 
 def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_path):
-    recorder = MemoryRecorder()
-    for stop in (5, 9):
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, tmp_path)
+    recorder = stopped_twice(trial, corpus, tmp_path)
     for path in tmp_path.iterdir():
         path.write_bytes(b"damaged")
     recorder.stop_after = 3
@@ -230,7 +223,8 @@ def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
         return original(model, inputs, targets)
 
     monkeypatch.setattr(Transformer, "token_losses", token_losses)
-    run(replace(trial, evaluation_tokens=0), corpus, tmp_path, micro_batch=micro_batch)
+    few = replace(trial, evaluation_tokens=(at_once + 1) * SEQUENCE)
+    run(few, corpus, tmp_path, micro_batch=micro_batch)
     assert seen[0] == (at_once, True, [])
     assert max(length for length, _, _ in seen) == at_once
 
