@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from any_strategy import any_strategy_of_a_mixture
-from folded_model import fold
 from scalevec.model import experts as module
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
@@ -236,17 +235,6 @@ def test_statistics_tell_the_vectors_of_experts_from_others(build):
     assert kinds == input_kinds | {"expert_gate_input", "expert_up_input", "final"}
     shared = vector_statistics(mixed(build, STRATEGIES["own vectors"]))
     assert {"sv/feed_forward_shared/mean", "sv/expert_shared/mean"} <= shared.keys()
-
-
-@pytest.mark.parametrize("name", ["baseline", "own vectors", "no vectors in experts", "every map"])
-def test_folding_leaves_the_logits_the_same(build, tokens, name):
-    model = mixed(build, STRATEGIES[name], replace(FOUR, balancing="bias"))
-    model.blocks[1].feed_forward.bias += torch.tensor([0.3, 0.0, -0.1, 0.0])
-    folded = fold(model)
-    assert not any(role.startswith("scale_vector") for role in parameter_roles(folded).values())
-    torch.testing.assert_close(folded(tokens), model(tokens), rtol=1e-10, atol=1e-12)
-    losses = [item.training_loss(*pairs(tokens))[0] for item in (folded, model)]
-    torch.testing.assert_close(*losses, rtol=1e-10, atol=0)
 
 
 def test_initialising_again_restores_the_bias(build):

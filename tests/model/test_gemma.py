@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from folded_model import fold
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.decoder import Transformer, parameter_roles
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.strategies import ALL_MAPS, CHOICES, PRESETS, ScaleVectorStrategy
+from scalevec.model.strategies import CHOICES, PRESETS, ScaleVectorStrategy
 from scalevec.model.theory.measure import vector_statistics
-from scalevec.model.theory.preconditioner import effective_matrices
 from scalevec.model.train.optim import parameter_groups
 
 GEMMA = {"architecture": "gemma"}
@@ -110,22 +108,4 @@ def test_each_decay_policy_decays_the_vectors_it_names(policy):
 # Folding
 
 
-def test_vectors_next_to_maps_fold_in_front_of_the_norms(build, tokens):
-    strategy = ScaleVectorStrategy(branches="none", placement="dual", dual_maps=ALL_MAPS)
-    model = build(strategy, drawn=True, **GEMMA)
-    folded = fold(model)
-    assert not vectors(folded)
-    torch.testing.assert_close(folded(tokens), model(tokens), rtol=1e-10, atol=1e-12)
-
-
 # The effective matrices
-
-
-def test_an_output_vector_in_front_of_a_norm_is_part_of_the_effective_matrix(build):
-    strategy = replace(PRESETS["dp"], branches="heterogeneous", dual_maps=("query",))
-    model = build(strategy, drawn=True, **GEMMA)
-    query = model.blocks[0].attention.query
-    (actual,) = (
-        matrix for matrix in effective_matrices(model) if (matrix.kind, matrix.layer) == ("query", 0)
-    )
-    torch.testing.assert_close(actual.values().effective(), query.folded_weight(), rtol=1e-12, atol=0)

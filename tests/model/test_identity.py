@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from any_strategy import any_strategy
+from golden_trial import TRIAL, arm, of_model
 from scalevec.model.config import (
     ACTIVATIONS,
     ARCHITECTURES,
@@ -36,23 +37,6 @@ from scalevec.model.identity import (
     trial_id,
 )
 from scalevec.model.optimization import OPTIONS as REGISTERED_OPTIONS
-from scalevec.model.strategies import PRESETS
-
-TRIAL = Trial(
-    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
-    optimizer=OptimizerConfig(learning_rate=0.016),
-    schedule=ScheduleConfig(warmup_tokens=31_744),
-    corpus="c0" * 32,
-    sequence_length=128,
-    batch_tokens=1024,
-    tokens=401_408,
-    seed=0,
-)
-
-
-def arm(name: str) -> Trial:
-    return replace(TRIAL, model=replace(TRIAL.model, scale_vectors=PRESETS[name]))
-
 
 pytestmark = pytest.mark.kept
 
@@ -212,15 +196,15 @@ def changes() -> dict[str, Trial]:
     """The golden trial with each semantic field in turn at another value."""
     model, optimizer, schedule = TRIAL.model, TRIAL.optimizer, TRIAL.schedule
     return {
-        "width": replace(TRIAL, model=replace(model, shape=Shape(64, 2, 2, 2, 88))),
-        "layers": replace(TRIAL, model=replace(model, shape=replace(model.shape, layers=3))),
-        "heads": replace(TRIAL, model=replace(model, shape=replace(model.shape, heads=4, kv_heads=2))),
-        "kv_heads": replace(TRIAL, model=replace(model, shape=replace(model.shape, kv_heads=1))),
-        "feed_forward": replace(TRIAL, model=replace(model, shape=replace(model.shape, feed_forward=96))),
-        "vocabulary_size": replace(TRIAL, model=replace(model, vocabulary_size=2048)),
-        "tied_embeddings": replace(TRIAL, model=replace(model, tied_embeddings=True)),
-        "norm_epsilon": replace(TRIAL, model=replace(model, norm_epsilon=1e-6)),
-        "rope_base": replace(TRIAL, model=replace(model, rope_base=5e5)),
+        "width": of_model(shape=Shape(64, 2, 2, 2, 88)),
+        "layers": of_model(shape=replace(model.shape, layers=3)),
+        "heads": of_model(shape=replace(model.shape, heads=4, kv_heads=2)),
+        "kv_heads": of_model(shape=replace(model.shape, kv_heads=1)),
+        "feed_forward": of_model(shape=replace(model.shape, feed_forward=96)),
+        "vocabulary_size": of_model(vocabulary_size=2048),
+        "tied_embeddings": of_model(tied_embeddings=True),
+        "norm_epsilon": of_model(norm_epsilon=1e-6),
+        "rope_base": of_model(rope_base=5e5),
         "learning_rate": replace(TRIAL, optimizer=replace(optimizer, learning_rate=0.008)),
         "weight_decay": replace(TRIAL, optimizer=replace(optimizer, weight_decay=0.2)),
         "beta1": replace(TRIAL, optimizer=replace(optimizer, beta1=0.95)),
@@ -237,10 +221,10 @@ def changes() -> dict[str, Trial]:
         "precision": replace(TRIAL, precision="bfloat16"),
         "evaluation_tokens": replace(TRIAL, evaluation_tokens=0),
         "scale_vectors": arm("unified"),
-        "architecture": replace(TRIAL, model=replace(model, architecture="gemma")),
-        "embedding_scale": replace(TRIAL, model=replace(model, embedding_scale="sqrt-width")),
-        "norm_gain": replace(TRIAL, model=replace(model, norm_gain="1+w")),
-        "activation": replace(TRIAL, model=replace(model, activation="geglu")),
+        "architecture": of_model(architecture="gemma"),
+        "embedding_scale": of_model(embedding_scale="sqrt-width"),
+        "norm_gain": of_model(norm_gain="1+w"),
+        "activation": of_model(activation="geglu"),
     }
 
 

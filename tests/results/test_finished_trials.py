@@ -68,16 +68,6 @@ def test_what_is_there_already_stays(tmp_path: Path) -> None:
     assert restore_finished(tmp_path / "both.jsonl.xz", there) == 0
 
 
-def test_a_restoring_that_was_cut_off_before_the_result_is_made_whole(tmp_path: Path) -> None:
-    here = finished(tmp_path / "here")
-    there = RunDirectory.of(carried(tmp_path, here), here.trial_id)
-    before = there.events(), there.environments(), there.metrics()
-    there.result_path.unlink()
-    carried(tmp_path, here)
-    assert there.result() == here.result()
-    assert (there.events(), there.environments(), there.metrics()) == before
-
-
 def test_a_trial_that_has_begun_there_is_left_to_its_machine(tmp_path: Path) -> None:
     here = finished(tmp_path / "here")
     there = RunDirectory.of(tmp_path / "there", here.trial_id)

@@ -107,13 +107,6 @@ def test_folders_and_sockets_are_no_secrets(name):
     assert masked("in /home/me/work", {name: "/home/me/work"}) == "in /home/me/work"
 
 
-def test_a_megabyte_of_log_takes_well_under_a_second():
-    line = "step 12 of 4096: loss 3.21, 1.2e+05 tokens/s, see http://host:8080/run?id=7, basic, sk, hf_x\n"
-    began = time.process_time()
-    masked(line * (1_000_000 // len(line)), {})
-    assert time.process_time() - began < 1
-
-
 @pytest.mark.parametrize("unit", ["://", "://u:", "eyJaaaaaaaa.", "Bearer ", "?token", "sk-", "-", "secret="])
 def test_no_text_makes_it_slow(unit):
     began = time.process_time()

@@ -58,15 +58,6 @@ def test_the_last_event_is_the_state_and_knows_its_attempt(run_directory):
     assert (state.state, state.cause, state.attempt) == ("failed", "out_of_memory", 2)
 
 
-def test_an_event_says_when_where_and_who(run_directory):
-    run_directory.append_event("queued", executor="local")
-    (event,) = run_directory.events()
-    assert event["pid"] == os.getpid()
-    assert event["host"]
-    assert event["time"].endswith("+00:00")
-    assert event["executor"] == "local"
-
-
 def test_a_result_decides_over_a_later_event(run_directory):
     run_directory.write_result({"status": "diverged", "loss": None})
     run_directory.append_event("running", attempt=3)

@@ -11,7 +11,7 @@ import pytest
 from scalevec.results import runs_identity
 from scalevec.results.claims import LEASE_S, AlreadyClaimedError, ClaimObserver, acquire
 from scalevec.results.files import append_line
-from scalevec.results.run_directory import RunDirectory, user_name
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import RUNS_ID, runs_around, runs_id
 
 TRIAL = "ab" * 32
@@ -172,14 +172,6 @@ def test_a_device_of_the_same_number_after_another_boot_is_no_sign_of_a_rename(r
     moved = runs.rename(runs.with_name("moved"))
     monkeypatch.setattr(runs_identity, "boot_id", lambda: "another")
     assert (jobs_of(moved), unreached(moved)) == ([], ["7"])
-
-
-def test_a_job_says_whose_it_is_and_where_it_was_sent_from(runs):
-    job = RunDirectory.of(runs, TRIAL).job()
-    assert job["user"] == user_name()
-    assert job["runs"] == runs_around(RunDirectory.of(runs, TRIAL).path)
-    assert job["runs"]["path"] == str(runs.resolve())
-    assert job["runs"]["inode"] == runs.stat().st_ino
 
 
 @pytest.mark.parametrize("made_in", [None, "abc", 7, [], {}, {"id": None}])

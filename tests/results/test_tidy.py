@@ -209,13 +209,6 @@ def test_json_has_the_blocks_as_lists():
     assert (record["loss_blocks"], record["block_tokens"]) == ([5.25, 5.5], None)
 
 
-@pytest.mark.parametrize("value", ["", "no list", "1.5", 2.5, "[1"])
-def test_what_is_no_list_of_block_losses_stands_in_json_as_it_is(value):
-    stream = io.BytesIO()
-    write_table(pd.DataFrame({"loss_blocks": [value]}), "json", stream)
-    assert json.loads(stream.getvalue()) == [{"loss_blocks": value}]
-
-
 def test_json_holds_dates_lists_and_large_numbers_of_a_table_from_elsewhere():
     table = pd.DataFrame({"when": pd.to_datetime(["2024-01-02"]), "took": pd.to_timedelta([1], "h")})
     table["counts"] = [np.array([1, 2])]

@@ -38,16 +38,6 @@ def test_a_preset_has_the_parameters_that_were_measured(name: str, n_params: int
     assert shape.head_width == 16
 
 
-@pytest.mark.parametrize(("width", "hidden"), [(32, 88), (64, 176), (256, 688)])
-def test_the_hidden_width_is_eight_thirds_rounded_up_to_eights(width: int, hidden: int) -> None:
-    assert ladders.default_feed_forward(width) == hidden
-
-
-@pytest.mark.parametrize(("width", "heads"), [(16, 1), (128, 8), (192, 3), (2048, 32)])
-def test_heads_are_of_16_channels_up_to_width_128_and_of_64_above(width: int, heads: int) -> None:
-    assert ladders.default_heads(width) == heads
-
-
 @pytest.mark.parametrize("width", [50, 200])
 def test_a_width_without_default_heads_is_refused(width: int) -> None:
     with pytest.raises(ConfigurationError, match=f"width is {width}; allowed: a multiple of"):
@@ -97,27 +87,29 @@ def test_every_tiny_preset_has_a_mixture_of_like_active_size(name: str) -> None:
 # Mixtures
 
 
-def test_an_expert_has_its_share_of_the_hidden_width() -> None:
-    size = ladders.mixture(64, 2, feed_forward=180, experts={"n_experts": 8, "top_k": 2, "shared_experts": 1})
-    assert (size.experts, size.shape.feed_forward) == (Experts(8, 2, 60, 1), 180)
+@pytest.mark.parametrize(
+    ("width", "given_experts", "experts", "feed_forward"),
+    [
+        (32, {"top_k": 2}, Experts(4, 2, 48), 96),
+        (32, {"top_k": 2, "feed_forward": 10, "dense_layers": 1}, Experts(4, 2, 10, dense_layers=1), 88),
+        (
+            64,
+            {"top_k": 2, "shared_experts": 1, "feed_forward": 10, "shared_feed_forward": 30},
+            Experts(4, 2, 10, 1, shared_feed_forward=30),
+            50,
+        ),
+    ],
+    ids=["a share rounded up to eights", "dense layers keep their width", "a shared expert of its own width"],
+)
+def test_experts_have_the_width_that_is_given_or_their_share(width, given_experts, experts, feed_forward):
+    size = ladders.mixture(width, 2, experts={"n_experts": 4} | given_experts)
+    assert (size.experts, size.shape.feed_forward) == (experts, feed_forward)
 
 
-def test_a_default_share_is_rounded_up_to_eights() -> None:
-    size = ladders.mixture(32, 2, experts={"n_experts": 4, "top_k": 2})
-    assert (size.experts, size.shape.feed_forward) == (Experts(4, 2, 48), 96)
-
-
-def test_a_shared_expert_may_have_a_hidden_width_of_its_own() -> None:
-    given = {"n_experts": 8, "top_k": 2, "shared_experts": 1, "feed_forward": 10, "shared_feed_forward": 30}
-    assert ladders.mixture(64, 2, experts=given).shape.feed_forward == 50
-    del given["feed_forward"]
+def test_a_width_of_the_shared_expert_alone_is_refused() -> None:
+    given = {"n_experts": 8, "top_k": 2, "shared_experts": 1, "shared_feed_forward": 30}
     with pytest.raises(ConfigurationError, match="feed_forward beside shared_feed_forward"):
         ladders.mixture(64, 2, experts=given)
-
-
-def test_dense_layers_keep_their_hidden_width() -> None:
-    size = ladders.mixture(32, 2, experts={"n_experts": 4, "top_k": 2, "feed_forward": 10, "dense_layers": 1})
-    assert (size.experts, size.shape.feed_forward) == (Experts(4, 2, 10, dense_layers=1), 88)
 
 
 # Ladders by rule

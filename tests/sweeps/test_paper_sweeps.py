@@ -64,16 +64,7 @@ def test_a_design_ends_within_two_weeks_on_its_gpus(plan: Callable[[str], Any], 
     assert plan(name).hours / 24 / gpus < 14
 
 
-COUNTS = {
-    "as-run": {
-        "baseline": [119_744_256, 254_018_560, 482_696_960, 749_142_528, 1_028_065_024],
-        "unified": [119_846_846, 254_208_234, 483_008_554, 749_558_612, 1_028_562_326],
-    },
-    "as-run-moe": {"baseline": [251_044_480, 480_942_336, 797_327_040, 1_058_931_712, 1_996_574_720]},
-}
-
-
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", ["as-run", "as-run-moe"])
 def test_what_the_paper_ran_is_ten_runs_of_its_sizes_and_a_grid_for_the_baseline(
     plan: Callable[[str], Any], name: str
 ) -> None:
@@ -81,5 +72,3 @@ def test_what_the_paper_ran_is_ten_runs_of_its_sizes_and_a_grid_for_the_baseline
     tuning = [row for row in rows if row["stage"] == "tuning"]
     assert len({row["rung"] for row in rows}) == 5
     assert (len(tuning), {row["arm"] for row in tuning}, len(rows) - len(tuning)) == (35, {"baseline"}, 10)
-    for arm, totals in COUNTS[name].items():
-        assert sorted({row["n_params_total"] for row in rows if row["arm"] == arm}) == totals

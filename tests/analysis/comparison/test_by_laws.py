@@ -7,6 +7,7 @@ import pytest
 from scalevec import analysis
 from scalevec.analysis import DataError
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.report.text import verdict_table
 
 WIDTHS = np.geomspace(100, 1000, 112)
 OPTIONS = AnalysisOptions(law="chinchilla", cluster="run", loss="l2", bootstrap=100)
@@ -128,23 +129,8 @@ def test_what_no_laws_compare_is_refused_with_the_reason(
         compared(rows, **changes)
 
 
-def test_arms_of_other_peoples_checkpoints_are_compared_on_the_command_line(tmp_path, capsys):
-    from scalevec.orchestrator.commands.analyse.compare import compare
-    from scalevec.orchestrator.sources.foreign import TableReading
-
+def test_the_terminal_says_that_no_pairs_check_the_laws():
     rows = table(arm("base"), arm("other", random_seed=1), arm("fast", 1.3))
-    foreign = rows.rename(
-        columns={"arm": "recipe", "n_params": "size", "loss": "val/loss", "n_tokens": "tokens"}
-    )
-    foreign.to_csv(tmp_path / "rows.csv", index=False)
-    names = ("arm=recipe", "n_params=size", "loss=val/loss", "n_tokens=tokens", "cluster=run")
-    result = compare(
-        str(tmp_path / "rows.csv"),
-        reference="base",
-        given={"law": "chinchilla", "bootstrap": 40},
-        reading=TableReading(names, None),
-    )
-    shown = result.text()
+    shown = verdict_table(compared(rows, bootstrap=40))
     assert "by the law chinchilla of each, which no pairs check" in shown
     assert [" better " in line for line in shown.splitlines() if line.startswith("fast ")] == [True]
-    assert {record["basis"] for record in result.record} == {"laws"}

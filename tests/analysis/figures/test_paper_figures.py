@@ -208,13 +208,6 @@ def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path)
     assert [sum(f">o{n}</text>" in page for n in range(13)) for page in pages] == [9, 4]
 
 
-def test_statistics_show_what_was_recorded_and_not_how_it_was_computed(all_drawn):
-    text = drawing_of("statistics", all_drawn).read_text(encoding="utf-8")
-    assert ">sharpness</text>" in text
-    assert ">share of entries near zero</text>" in text
-    assert "residual" not in text
-
-
 def test_a_figure_is_drawn_on_axes_of_ones_own_in_ones_own_colours(results, everything):
     axes = Figure().subplots(1, 2)
     caption = analysis.draw(axes, results, "differences", reference="baseline", palette={"none": "#123456"})
@@ -252,12 +245,6 @@ def test_arms_are_called_ordered_and_coloured_as_one_asks(results, tmp_path):
 def test_names_colours_and_styles_that_there_are_not_are_refused(changes, message, results, tmp_path):
     with pytest.raises(DataError, match=re.escape(message)):
         draw(results, tmp_path, **changes)
-
-
-@pytest.mark.parametrize("text", ["font.size: large words", "root:x:0:0"])
-def test_a_style_that_matplotlib_does_not_take_is_refused(text, results, tmp_path):
-    with pytest.raises(DataError, match=r"style .*mine.mplstyle"):
-        draw(results, tmp_path, style=sheet(tmp_path, text))
 
 
 def texts_of(path: Path) -> list[str]:

@@ -81,13 +81,6 @@ def names_of_lines(figure) -> list[list[str]]:
     return [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
 
 
-def test_a_line_keeps_its_name_where_another_arm_was_not_run_there(sweep):
-    table = sweep({"baseline": 0.0, "first": -0.1, "last": -0.2})
-    table = table[~((table["arm"] == "last") & (table["rung"] == "55k"))]
-    (figure,) = drawn(draw_differences, table)
-    assert names_of_lines(figure)[0] == ["25k", "55k", "83k", "150k", "mean of all"]
-
-
 def test_arms_on_several_panels_of_one_cell_have_their_own_names(sweep):
     arms = [f"arm-{number}" for number in range(40)]
     table = sweep({"baseline": 0.0, **dict.fromkeys(arms, -0.1)}, rungs={"25k": 25_088})

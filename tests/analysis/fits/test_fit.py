@@ -169,17 +169,6 @@ def test_rows_that_no_seed_tells_apart_are_said(sweep):
     assert not any("no seed tells apart" in warning for warning in fit(table).only.warnings)
 
 
-def test_a_direction_that_the_points_leave_flat_is_said():
-    from scalevec.analysis.solver.best_fit import fit_points
-
-    x = np.geomspace(1e9, 1e9 * 1.0001, 8)
-    points = points_of(fit_law("power-floor"), {"x": x})
-    best = fit_points(points, 3.0 * x**-0.1, AnalysisOptions(loss="l2"))
-    condition, flat = best.conditioning()
-    assert condition > 1e8
-    assert any("E" in names and "A" in names for names in flat)
-
-
 def test_rows_of_tuning_alone_are_answered_with_what_is_fitted():
     table = grid().assign(stage=["tuning"] * 10 + ["comparison"] * 20)
     message = r"no comparison trial among the 10 rows, all of stage tuning: a law is fitted to trials of"

@@ -32,13 +32,6 @@ def test_the_method_follows_from_what_the_design_can_carry(seeds: int, rows_per_
     assert fitted.interval_method == method
 
 
-def test_a_design_that_carries_no_interval_says_so():
-    table = points().iloc[:12].assign(cluster=np.repeat(["a", "b", "c", "d"], 3))
-    (fitted,) = fit(table, law="chinchilla").values()
-    assert fitted.intervals == {}
-    assert "4 independent runs" in fitted.interval_note
-
-
 def trunks(seed_noise: float, own_noise: float, random_seed: int = 0) -> pd.DataFrame:
     """``points`` with two seeds; the budgets of one size and seed share a trunk, and ``seed_noise``."""
     table = points(own_noise, random_seed, seeds=2)
@@ -86,14 +79,6 @@ def test_the_joint_law_gives_one_result_for_each_arm():
 def test_the_joint_law_of_one_arm_is_refused():
     with pytest.raises(DataError, match="joins several arms"):
         fit(points(), law="chinchilla-shared")
-
-
-def test_a_joint_law_of_one_size_names_the_parameter_that_is_free_before_it_counts_points():
-    table = points()
-    one_size = table[table["n_params"] == table["n_params"].max()][:3]
-    arms = pd.concat([one_size.assign(arm=arm) for arm in ("a", "b")])
-    with pytest.raises(DataError, match="all points have one value of N, which leaves A, alpha free"):
-        fit(arms, law="chinchilla-shared")
 
 
 def test_the_joint_law_predicts_the_hold_out_from_the_joint_fit_of_the_rest():

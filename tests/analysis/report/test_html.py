@@ -115,16 +115,6 @@ def test_a_refused_table_leaves_the_old_report_and_nothing_else(tmp_path, sweep)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_page_says_which_conventions_it_uses(tmp_path, sweep):
-    table = sweep()
-    text = page(
-        tmp_path / "r.html", table.assign(flops_counted=9.0 * table["n_params"]), c_convention="counted"
-    ).text
-    assert "FLOPs counted from the architecture" in text
-    assert "the column n_params as it is" in text
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_fields_that_were_tuned_together_are_named_in_their_rows(tmp_path, sweep, choice):
     beta = {"field": "beta2", "axis": "log(1-x)", "grid": [0.9, 0.95, 0.975]}
     choices = [
@@ -136,11 +126,6 @@ def test_fields_that_were_tuned_together_are_named_in_their_rows(tmp_path, sweep
     assert "learning_rate" in text
     assert "beta2" in text
     assert "0.975: 3.9300" in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_without_a_record_of_tuning_the_page_says_so(tmp_path, sweep):
-    assert "was given no record of tuning" in page(tmp_path / "r.html", sweep()).text
 
 
 def test_a_sweep_that_has_just_begun_has_a_page(tmp_path, sweep):

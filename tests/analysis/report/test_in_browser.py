@@ -73,25 +73,20 @@ def opened(browser, path: Path, width: int = 1400, **options) -> Iterator:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_is_loaded_or_complained_of_and_no_screen_is_too_narrow(browser, pages, case):
-    for width, scheme in SCREENS:
-        with opened(browser, pages[case], width, color_scheme=scheme) as page:
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            page.emulate_media(media="print")
-            assert (page.told, page.loaded) == ([], [pages[case].as_uri()])
-            assert page.title().startswith(f"{case}: ")
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_axe_finds_nothing(browser, pages, case):
+def test_nothing_is_loaded_or_complained_of_no_screen_is_too_narrow_and_axe_finds_nothing(
+    browser, pages, case
+):
     from axe_playwright_python.sync_playwright import Axe
 
     for width, scheme in SCREENS:
         with opened(browser, pages[case], width, color_scheme=scheme) as page:
-            result = Axe().run(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.title().startswith(f"{case}: ")
             violations = [(rule["id"], [node["html"][:200] for node in rule["nodes"]][:3])
-                     for rule in result.response["violations"]]  # fmt: skip
+                     for rule in Axe().run(page).response["violations"]]  # fmt: skip
             assert violations == []
+            page.emulate_media(media="print")
+            assert (page.told, page.loaded) == ([], [pages[case].as_uri()])
 
 
 def test_a_page_prints_dark_on_white_whatever_the_screen(browser, pages):

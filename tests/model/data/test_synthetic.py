@@ -29,14 +29,6 @@ def prepared(process: TokenProcess, folder: Path) -> Corpus:
     return prepare(config, folder, lambda _: None)
 
 
-def test_weights_are_whole_shares_of_the_slots() -> None:
-    for branching in (1, 2, 7, 256):
-        weights = synthetic.weights(TokenProcess(vocabulary=256, branching=branching))
-        assert sum(weights) == synthetic.SLOTS
-        assert min(weights) >= 1
-        assert weights == sorted(weights, reverse=True)
-
-
 def test_the_entropy_rate_is_that_of_the_weights() -> None:
     assert synthetic.entropy_rate(TokenProcess(branching=1)) == 0
     for branching in (2, 8):

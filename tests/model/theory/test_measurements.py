@@ -18,10 +18,9 @@ from scalevec.model.theory.sharpness import Sharpness
 from scalevec.model.train.devices import is_out_of_memory
 from scalevec.model.train.loop import train
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.model.train.record import TrainingInterruptedError
 from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
-EVERY = RunOptions(measure=NAMES, measure_steps=12)
+EVERY = {"measure": NAMES, "measure_steps": 12}
 OUTCOME = ("loss", "loss_validation", "loss_initial")
 
 
@@ -36,18 +35,16 @@ def timeless(rows):
 
 
 @pytest.mark.slow
-def test_measuring_changes_no_bit_and_a_resumed_run_measures_the_same(trial, corpus, tmp_path, monkeypatch):
+def test_measuring_changes_no_bit_and_a_resumed_run_measures_the_same(
+    trial, train_with_stops, tmp_path, monkeypatch
+):
     monkeypatch.setattr(sharpness, "BATCH_TOKENS", 2 * SEQUENCE)
-    plain, measured, resumed = MemoryRecorder(), MemoryRecorder(), MemoryRecorder(stop_after=9)
-    expected = train(trial, corpus, RunOptions(), plain, tmp_path / "plain")
-    result = train(trial, corpus, EVERY, measured, tmp_path / "measured")
+    expected, plain = train_with_stops(trial, tmp_path / "plain")
+    result, measured = train_with_stops(trial, tmp_path / "measured", **EVERY)
     assert [result[name] for name in OUTCOME] == [expected[name] for name in OUTCOME]
     without = [{n: v for n, v in row.items() if not n.startswith("theory/")} for row in measured.rows]
     assert timeless(without) == timeless(plain.rows)
-    with pytest.raises(TrainingInterruptedError):
-        train(trial, corpus, EVERY, resumed, tmp_path / "resumed")
-    resumed.stop_after = None
-    train(trial, corpus, EVERY, resumed, tmp_path / "resumed")
+    _, resumed = train_with_stops(trial, tmp_path / "resumed", (9,), **EVERY)
     assert timeless(resumed.rows) == timeless(measured.rows)
     rows = [row["step"] for row in measured.rows if "theory/sharpness" in row]
     assert rows == [row["step"] for row in measured.rows if "theory/query/cosine_gradient" in row]

@@ -188,16 +188,6 @@ def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
     assert of_some == ["query", "key", "value", "feed_forward_shared"]
 
 
-def test_a_vector_behind_a_norm_is_no_part_of_the_matrix(build):
-    """Of unified the head's alone is, and where the logits are normalized not that one either."""
-    for strategy, kinds in (
-        (PRESETS["unified"], {"head"}),
-        (replace(PRESETS["unified"], normalize_head=True), set()),
-    ):
-        matrices = effective_matrices(build(strategy, drawn=True))
-        assert {matrix.kind for matrix in matrices if matrix.has_output_vector} == kinds
-
-
 def test_a_tied_head_is_left_out(build):
     kinds = {matrix.kind for matrix in effective_matrices(build(PRESETS["baseline"], tied=True))}
     assert "head" not in kinds

@@ -57,22 +57,6 @@ def test_an_error_is_raised_where_the_run_waits(tmp_path: Path, monkeypatch: pyt
         writer.write(checkpoint(1, torch.zeros(3)))
 
 
-def test_an_error_of_a_write_does_not_hide_what_the_run_ended_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> Path:
-        raise OSError(28, "No space left on device")
-
-    def run() -> None:
-        with BackgroundWriter(tmp_path) as writer:
-            writer.write(checkpoint(1, torch.zeros(3)))
-            raise KeyError("step")
-
-    monkeypatch.setattr(checkpoints, "save_checkpoint", full)
-    with pytest.raises(KeyError):
-        run()
-
-
 @pytest.mark.parametrize(
     ("held_up_s", "write_cpu_s", "interval_s"),
     [(0.5, 0, 180), (0.5, 0.2, 180), (3.0, 0, 180), (12.0, 0, 600), (2.0, 5.0, 600)],

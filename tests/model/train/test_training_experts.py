@@ -19,16 +19,10 @@ def with_experts(trial: Trial, experts: Experts) -> Trial:
 
 
 @pytest.mark.parametrize("balancing", BALANCINGS)
-def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, corpus, tmp_path):
+def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, train_with_stops, tmp_path):
     trial = with_experts(trial, replace(FOUR, balancing=balancing, bias_rate=0.05))
-    undisturbed = train(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path / "undisturbed")
-    recorder = MemoryRecorder()
-    for stop in (3, 11):
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
-    recorder.stop_after = None
-    resumed = train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
+    undisturbed, _ = train_with_stops(trial, tmp_path / "undisturbed")
+    resumed, _ = train_with_stops(trial, tmp_path / "resumed", (3, 11))
     assert (resumed["loss"], resumed["resumes"]) == (undisturbed["loss"], 2)
     assert resumed["loss"] < resumed["loss_initial"] - 0.3
 

@@ -112,13 +112,6 @@ def test_a_branch_that_is_stopped_goes_on_without_its_trunk(of_steps, corpus, tm
     assert_same_bits(trial, branched, alone)
 
 
-def test_the_time_of_a_branch_is_that_of_all_its_steps(of_steps, corpus, tmp_path):
-    run(of_steps(20), corpus, tmp_path / "leader", tmp_path / "trunk", branch_steps=(8,))
-    kept = read_checkpoint(checkpoint_path(tmp_path / "trunk", 8)).facts["wall_s"]
-    branched, _ = run(of_steps(10), corpus, tmp_path / "branch", tmp_path / "trunk")
-    assert branched["wall_s"] > kept > 0
-
-
 def test_a_trial_keeps_no_state_of_its_cooldown(of_steps, corpus, tmp_path):
     run(of_steps(10), corpus, tmp_path / "trial", tmp_path / "trunk", branch_steps=(4, 8, 9, 10))
     assert [path.name for path in sorted((tmp_path / "trunk").iterdir())] == [
@@ -228,14 +221,6 @@ def test_a_damaged_state_is_set_aside_and_the_older_one_is_used(damage, trunk, o
     assert branched["loss"] == alone["loss"]
 
 
-def test_without_any_whole_state_the_start_is_used(trunk, of_steps, corpus, tmp_path):
-    for step in (4, 8):
-        checkpoint_path(trunk, step).write_bytes(b"nothing")
-    branched, recorder = run(of_steps(10), corpus, tmp_path / "branch", trunk)
-    assert branched["trunk_step"] == 0
-    assert len(recorder.rows) == 10
-
-
 def test_a_state_of_another_micro_batch_is_left_alone_and_that_is_said(trunk, of_steps, corpus, tmp_path):
     branched, recorder = run(of_steps(10), corpus, tmp_path / "branch", trunk, micro_batch=2)
     assert branched["trunk_step"] == 0
@@ -328,15 +313,6 @@ def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_
     monkeypatch.setattr(checkpoints, "save_file", racing)
     assert not save_trunk(trunk, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
     assert not trunk.exists()
-
-
-def test_a_disk_that_refuses_a_state_of_a_trunk_is_not_passed_over(monkeypatch, tmp_path):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "save_file", full)
-    with pytest.raises(OSError, match="No space"):
-        save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
 
 
 def test_a_state_whose_rows_have_a_gap_is_not_used(of_steps, corpus, tmp_path):

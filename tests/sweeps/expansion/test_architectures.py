@@ -58,12 +58,6 @@ def test_what_the_architecture_means_is_in_the_stream_as_if_it_were_written_out(
     assert short.stream_base != norms.stream_base
 
 
-@pytest.mark.parametrize("field", SET_BACK)
-def test_another_value_is_refused_at_its_line(field: str) -> None:
-    with pytest.raises(sweeps.SweepError, match=rf":4: trial.{field}: 'no'; allowed: "):
-        cells_of(f"trial: {{{field}: 'no'}}")
-
-
 @pytest.mark.parametrize(("field", "value"), [("over", "max"), ("per", "token")])
 def test_another_balance_is_refused_at_its_line(field: str, value: str) -> None:
     rung = f"{{name: m, width: 64, layers: 2, experts: {{n_experts: 4, top_k: 2, {field}: {value}}}}}"

@@ -215,12 +215,3 @@ def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one
 
 def test_no_name_that_a_trainer_may_fill_is_refused() -> None:
     assert not RESERVED & set(TYPES_OF_COLUMNS)
-
-
-def test_a_function_rests_on_its_package(folder: Path) -> None:
-    (folder / "mine").mkdir()
-    (folder / "mine" / "__init__.py").write_text("")
-    (folder / "mine" / "train.py").write_text("def main(trial, context): ...\n")
-    trainer = {"command": None, "metrics": None, "function": "mine.train:main"}
-    files = template(cells_in(folder, trainer=trainer)[0]).trainer.files
-    assert [file.path for file in files] == ["mine/__init__.py", "mine/train.py"]
