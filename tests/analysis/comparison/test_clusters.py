@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.comparisons import only
+
+from comparisons import only
 
 
 def shapes(n_shapes: int) -> pd.DataFrame:

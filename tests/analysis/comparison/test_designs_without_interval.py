@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import compare, fit
+from comparisons import only
+from scalevec.analysis import fit
 from scalevec.analysis.statistics.paired import equivalence_p, overall
 from scalevec.analysis.statistics.sample import PairedSample
 
@@ -36,14 +37,14 @@ def test_copies_with_values_that_have_no_hash_are_read(sweep):
 
 
 def test_seeds_that_are_copies_carry_no_interval_of_a_law(sweep):
-    (fitted,) = fit(copied(sweep({"baseline": 0.0}))).values()
+    (fitted,) = fit(copied(sweep({"baseline": 0.0})), law="power", bootstrap=20).values()
     assert fitted.intervals == {}
     assert fitted.predict()["low"].isna().all()
     assert fitted.interval_note == "no interval: repeated points are exact copies, which carry no noise"
 
 
 def test_seeds_that_are_copies_carry_no_verdict(sweep):
-    comparison = compare(copied(sweep(), 3), reference="baseline", margin=0.1, bootstrap=20).only
+    comparison = only(copied(sweep(), 3), margin=0.1, bootstrap=20)
     assert comparison.verdict == "undecided"
     difference = comparison.loss_difference
     assert (difference.interval, difference.p_value, difference.df) == (None, None, 0)

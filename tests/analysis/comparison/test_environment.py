@@ -13,7 +13,7 @@ def of_arm(table: pd.DataFrame, column: str, reference: str, arm: str | None, **
 
 
 def machine_cautions(table: pd.DataFrame) -> list[str]:
-    return [text for text in only(table, bootstrap=0).warnings if "holds that of the machines too" in text]
+    return [text for text in only(table).warnings if "holds that of the machines too" in text]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from tests import comparisons
+
+import comparisons
 
 only = partial(comparisons.only, bootstrap=200)
 

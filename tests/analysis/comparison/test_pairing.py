@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.comparisons import only
 
-from scalevec.analysis import DataError, compare
+from comparisons import compared, only
+from scalevec.analysis import DataError
 
 
 def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep):
@@ -24,8 +24,8 @@ def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep)
 def test_a_pair_that_was_trained_otherwise_on_one_side_is_named(sweep, column, words):
     table = sweep().assign(**{column: 2})
     table.loc[0, column] = 1
-    assert any(f"1 pair used {words}" in warning for warning in only(table, bootstrap=0).warnings)
-    alone = only(table.iloc[1:], bootstrap=0)
+    assert any(f"1 pair used {words}" in warning for warning in only(table).warnings)
+    alone = only(table.iloc[1:])
     assert not any("1 pair used" in warning for warning in alone.warnings)
 
 
@@ -41,9 +41,7 @@ def test_one_arm_of_several_without_a_common_rung_has_no_verdict(sweep):
     elsewhere = table["arm"] == "other"
     table.loc[elsewhere, "rung"] = "elsewhere"
     table.loc[table["arm"] == "unified", "loss"] -= 0.03
-    verdicts = {
-        c.arm: (c.verdict, c.pairs) for c in compare(table, reference="baseline", bootstrap=50).values()
-    }
+    verdicts = {c.arm: (c.verdict, c.pairs) for c in compared(table).values()}
     assert verdicts["unified"][0] == "better"
     assert verdicts["other"] == ("invalid", 0)
 
@@ -147,7 +145,7 @@ def test_arms_that_are_two_optimizers_are_paired_where_they_share_their_random_n
 def test_runs_of_equal_cells_without_a_seed_in_common_are_paired_in_their_order(sweep):
     table = sweep(seeds=(0, 1, 2))
     apart = table.assign(seed=table["seed"] + 10 * (table["arm"] == "unified"))
-    comparison = only(apart, bootstrap=0)
+    comparison = only(apart)
     assert (comparison.verdict, comparison.pairs) == ("better", 12)
     assert "no seed in common: runs of a cell are paired in their order" in comparison.sentence
 
@@ -157,4 +155,4 @@ def test_trials_of_two_identity_versions_never_pair(sweep):
     table = sweep(seeds=(0, 1, 2)).assign(identity_version=2)
     both = pd.concat([table, table[table["seed"] == 0].assign(identity_version=1)])
     table.loc[(table["seed"] == 0) & (table["arm"] == "unified"), "identity_version"] = 1
-    assert (only(both, bootstrap=0).pairs, only(table, bootstrap=0).pairs) == (16, 8)
+    assert (only(both).pairs, only(table).pairs) == (16, 8)

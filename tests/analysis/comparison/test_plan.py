@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import AnalysisOptions, DataError, compare
+import comparisons
+from scalevec.analysis import AnalysisOptions, DataError
 from scalevec.analysis.comparison.plan import pair_ids
 from scalevec.analysis.comparison.trials import compared_trials
 
@@ -14,7 +15,7 @@ LOOKS = (2, 3, 4)
 def only(table: pd.DataFrame, **options):
     """The comparison of rows as a sweep has them, with the streams of their cells."""
     streamed = table.assign(stream=table["rung"] + table["seed"].astype(str))
-    return compare(streamed, reference="baseline", bootstrap=0, **options).only
+    return comparisons.only(streamed, **options)
 
 
 def with_seeds(table: pd.DataFrame, n_done: int) -> pd.DataFrame:
@@ -148,7 +149,7 @@ def test_the_status_of_a_claim_says_whether_it_was_asked_before_the_results(swee
     table = sweep()
     assert only(table).claim_status.code == "no_plan"
     asked = {"reference": "baseline", "arms": ["baseline", "unified"], "where": None, "margin": None}
-    table.attrs["declared"] = asked | {"law": "auto"}
+    table.attrs["declared"] = asked | {"law": "power"}
     assert only(table).claim_status.text == "planned"
     for changed in ({"where": "rung != '25k'"}, {"margin": 0.01}, {"law": "power-floor"}):
         status = only(table, **changed).claim_status

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.comparisons import only
 
+from comparisons import only
 from scalevec.analysis import DataError, compare, comparison_text
 
 
@@ -86,7 +86,7 @@ def test_rates_that_were_chosen_on_the_text_that_is_compared_are_said(sweep, abo
 
 def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep):
     table = pd.concat([sweep(seeds=(0, 1, 2)), sweep({"other": 0.0})])
-    comparison = compare(table, reference="baseline", where="seed < 2 and arm != 'other'", bootstrap=0).only
+    comparison = only(table, where="seed < 2 and arm != 'other'")
     assert comparison.options.where == "seed < 2 and arm != 'other'"
     assert comparison.excluded == {"where": 8}
     assert "rows: where seed < 2 and arm != 'other' (8 left out)" in comparison_text([comparison])
@@ -94,7 +94,7 @@ def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep)
 
 
 def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
-    comparison = only(sweep(), loss="l2", residual="linear", seed=3, x="C")
+    comparison = only(sweep(), loss="l2", residual="linear", seed=3, x="C", bootstrap=100)
     options = comparison.options
     assert (options.loss, options.residual, options.bootstrap, options.seed) == ("l2", "linear", 100, 3)
     assert [(law["side"], law["x"]) for law in comparison.laws] == [("reference", "C"), ("arm", "C")]

@@ -61,7 +61,9 @@ def everything(choice) -> dict[str, object]:
 
 def draw(results: pd.DataFrame, folder, **options):
     return write_figures(
-        results, folder, **{"reference": "baseline", "bootstrap": 20, "margin": 0.005, **options}
+        results,
+        folder,
+        **{"reference": "baseline", "bootstrap": 20, "law": "power", "margin": 0.005, **options},
     )
 
 

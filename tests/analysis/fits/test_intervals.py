@@ -43,21 +43,19 @@ def trunks(seed_noise: float, own_noise: float, random_seed: int = 0) -> pd.Data
 
 def test_budgets_that_share_trunks_have_intervals_from_the_noise_of_whole_trunks():
     table = trunks(0.01, 0.001)
-    (fitted,) = fit(table, law="chinchilla", loss="l2").values()
+    (fitted,) = fit(table, law="chinchilla", loss="l2", bootstrap=100).values()
     assert (fitted.n_points, fitted.n_clusters, fitted.interval_method) == (40, 10, "seed-t")
     assert "5 degrees of freedom, from seed noise of 10 whole clusters" in fitted.interval_note
-    (naive,) = fit(table.drop(columns="cluster"), law="chinchilla", loss="l2").values()
+    (naive,) = fit(table.drop(columns="cluster"), law="chinchilla", loss="l2", bootstrap=100).values()
     assert "20 degrees of freedom" in naive.interval_note
 
 
 def test_noise_that_a_trunk_shares_moves_its_points_together():
     """A level of each size is all that varies: how tokens act is known exactly."""
-    (shared,) = fit(trunks(0.01, 1e-6), law="chinchilla", loss="l2").values()
-    (apart,) = fit(trunks(0.01, 1e-6).drop(columns="cluster"), law="chinchilla", loss="l2").values()
-    width = {
-        name: np.diff(actual.intervals["beta"])[0] for name, actual in (("shared", shared), ("apart", apart))
-    }
-    assert width["shared"] < 0.2 * width["apart"]
+    table, options = trunks(0.01, 1e-6), {"law": "chinchilla", "loss": "l2", "bootstrap": 200}
+    shared, apart = (fit(rows, **options).only for rows in (table, table.drop(columns="cluster")))
+    widths = [np.ptp(fitted.intervals["beta"]) for fitted in (shared, apart)]
+    assert widths[0] < 0.2 * widths[1]
 
 
 @pytest.mark.parametrize("method", ["seed-t", "cluster-t"])
@@ -70,7 +68,7 @@ def test_a_method_that_the_design_cannot_carry_is_not_replaced_silently(method: 
 
 def test_the_joint_law_gives_one_result_for_each_arm():
     table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=350.0).assign(arm="b")])
-    fitted = fit(table, law="chinchilla-shared")
+    fitted = fit(table, law="chinchilla-shared", bootstrap=0)
     assert list(fitted) == ["a", "b"]
     assert fitted["a"].parameters["E"] == fitted["b"].parameters["E"]
     assert fitted["a"].parameters["A"] != fitted["b"].parameters["A"]

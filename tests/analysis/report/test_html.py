@@ -57,7 +57,7 @@ def undrawn(monkeypatch):
 
 
 def page(path: Path, table: pd.DataFrame, **options) -> Page:
-    write_report(table, path, **{"name": "quickstart", "reference": "baseline", **options})
+    write_report(table, path, **{"name": "quickstart", "reference": "baseline", "bootstrap": 20, **options})
     return Page(path.read_text(encoding="utf-8"))
 
 
