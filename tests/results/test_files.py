@@ -107,7 +107,7 @@ def test_of_processes_that_write_once_exactly_one_succeeds(tmp_path):
 
 def _append_many(path, number, barrier):
     barrier.wait()
-    for index in range(200):
+    for index in range(60):
         files.append_line(path, {"writer": number, "index": index})
 
 
@@ -122,7 +122,7 @@ def test_lines_of_several_processes_are_all_there_whole_and_in_order(tmp_path):
         process.join()
     records = files.read_lines(path)
     for number in range(3):
-        assert [r["index"] for r in records if r["writer"] == number] == list(range(200))
+        assert [r["index"] for r in records if r["writer"] == number] == list(range(60))
 
 
 @settings(deadline=None, max_examples=8)

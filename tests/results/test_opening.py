@@ -119,13 +119,6 @@ def test_nothing_is_written_through_a_link_in_place_of_a_folder(trial, private, 
     assert untouched(private)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "out", "claims", "log.txt"])
-def test_a_trial_of_which_a_folder_is_a_link_is_refused_before_it_is_written(trial, private, name):
-    (trial.path / name).symlink_to(private)
-    with pytest.raises(CorruptRecordError, match=f"{name}: is a link"):
-        trial.require_no_links()
-
-
 def test_a_sweeps_folder_that_is_a_link_is_not_followed(tmp_path, private):
     (tmp_path / "runs" / "sweeps").mkdir(parents=True)
     (tmp_path / "runs" / "sweeps" / "small").symlink_to(private)

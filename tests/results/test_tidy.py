@@ -64,32 +64,13 @@ def test_the_columns_are_those_agreed_in_that_order_then_the_settings():
 def test_a_completed_trial_is_one_whole_row():
     measured = {"loss": 1.2345678901234567, "n_params": 25_000, "flops": 6e25, "steps": 390, "device": "cpu"}
     (got,) = tidy_table([row(**measured)], [member(tokens_per_parameter=16)], "s").to_dict("records")
-    expected = {
-        **measured,
-        "trial_id": "a",
-        "sweep": "s",
-        "arm": "baseline",
-        "stage": "comparison",
-        "rung": "tiny",
-        "n_tokens": 400_000,
-        "seed": 2**62 + 1,
-        "cluster": "a",
-        "optimizer": "adamw",
-        "schedule": "cosine",
-        "architecture": "llama",
-        "corpus": "f" * 8,
-        "learning_rate": 0.016,
-        "lr_status": "tuned",
-        "status": "completed",
-        "precision": "float32",
-        "tokens_per_parameter": 16.0,
-        "vector_branches": "shared",
-        "vector_placement": "dual",
-        "vector_reparameterization": "or",
-        "vector_decay": "input",
-        "vector_gain": "g",
-        "matrix_decay": 0.1,
-    }
+    names = {"trial_id": "a", "sweep": "s", "arm": "baseline", "stage": "comparison", "rung": "tiny"}
+    planned = {"n_tokens": 400_000, "tokens_per_parameter": 16.0, "seed": 2**62 + 1, "corpus": "f" * 8}
+    how = {"optimizer": "adamw", "schedule": "cosine", "architecture": "llama", "precision": "float32"}
+    rate = {"learning_rate": 0.016, "lr_status": "tuned", "status": "completed", "cluster": "a"}
+    vectors = {"vector_branches": "shared", "vector_placement": "dual", "vector_reparameterization": "or"}
+    decay = {"vector_decay": "input", "vector_gain": "g", "matrix_decay": 0.1}
+    expected = measured | names | planned | how | rate | vectors | decay
     assert {name: got[name] for name in expected} == expected
 
 

@@ -120,13 +120,6 @@ def test_pairs_that_are_only_planned_do_not_touch_a_verdict_that_was_given(sweep
     assert (only(later).verdict, only(later).plan["exploratory"]) == ("better", None)
 
 
-def test_the_same_pairs_give_the_same_verdict_again(sweep):
-    table = identified(sweep())
-    again = table.copy()
-    again.attrs["verdicts"] = [record_of(table)]
-    assert only(again).sentence == only(table).sentence
-
-
 def test_an_earlier_verdict_on_other_pairs_is_a_caution(sweep):
     table = identified(sweep())
     gone = [["baseline55k7", "unified55k7"], ["baseline25k0", "unified25k0"]]

@@ -3,7 +3,6 @@ import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from scalevec.analysis import AnalysisOptions
@@ -23,7 +22,7 @@ ARMS = ["baseline", "none", "unified"]
 
 def drawn_pages(draw, table, **given):
     """The pages of a figure, its caption and what it was drawn from."""
-    options = AnalysisOptions(bootstrap=20, **given.pop("options", {}))
+    options = AnalysisOptions(bootstrap=20, law="power", **given.pop("options", {}))
     data = figure_input(table, "baseline", options, **given)
     with PAPER.style():
         drawing = draw(data)
@@ -32,28 +31,16 @@ def drawn_pages(draw, table, **given):
 
 def figures(table, *names, options=None, **recorded):
     """The SVG elements of figures by name, as on a page."""
-    options = options or AnalysisOptions(margin=0.005, bootstrap=50)
+    options = options or AnalysisOptions(margin=0.005, bootstrap=20, law="power")
     data = figure_input(table, "baseline", options, **recorded)
     return {name: "".join(figure.svgs) for name, figure in page_figures(data, names).items()}
 
 
-def curves() -> pd.DataFrame:
-    tokens = np.arange(1, 400) * 1024
-    parts = [
-        pd.DataFrame(
-            {"trial_id": f"{arm}{rung}", "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
-        )
-        for arm in ARMS
-        for rung in ("25k", "55k")
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
 @pytest.fixture(scope="module", params=["loss", "differences", "tuning", "curves"])
-def svg(request, sweep, choice):
+def svg(request, sweep, choice, curves):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, seeds=(0,))
-    table["trial_id"] = table["arm"] + table["rung"]
-    recorded = {"choices": [choice(arm) for arm in ARMS], "curves": curves()}
+    table["trial_id"] = table["arm"] + table["rung"] + "0"
+    recorded = {"choices": [choice(arm) for arm in ARMS], "curves": curves}
     return figures(table, request.param, **recorded)[request.param]
 
 

@@ -27,18 +27,6 @@ def results(sweep) -> pd.DataFrame:
     return rows.assign(trial_id=rows["arm"] + rows["rung"] + rows["seed"].astype(str))
 
 
-def curves() -> pd.DataFrame:
-    tokens = np.arange(1, 200) * 1024
-    runs = [(arm, rung) for arm in ARMS for rung in ("25k", "55k")]
-    parts = [
-        pd.DataFrame(
-            {"trial_id": f"{arm}{rung}0", "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
-        )
-        for arm, rung in runs
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
 def statistics() -> pd.DataFrame:
     keys = [
         f"sv/{kind}/{name}"
@@ -55,16 +43,13 @@ def statistics() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def everything(choice) -> dict[str, object]:
-    return {"choices": [choice(arm) for arm in ARMS], "curves": curves(), "statistics": statistics()}
+def everything(choice, curves) -> dict[str, object]:
+    return {"choices": [choice(arm) for arm in ARMS], "curves": curves, "statistics": statistics()}
 
 
 def draw(results: pd.DataFrame, folder, **options):
-    return write_figures(
-        results,
-        folder,
-        **{"reference": "baseline", "bootstrap": 20, "law": "power", "margin": 0.005, **options},
-    )
+    cheap = {"reference": "baseline", "bootstrap": 20, "law": "power", "margin": 0.005}
+    return write_figures(results, folder, **cheap | options)
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +115,6 @@ def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
         assert "Interim: unified 7 of 8 pairs" in " ".join(texts_of(path))
     for path in draw(sweep(), tmp_path, formats=["svg"], only=["loss"]).paths:
         assert "Interim" not in path.read_text()
-
-
-def test_a_stamp_is_as_narrow_as_its_figure(sweep, tmp_path):
-    rows = sweep({"baseline": 0.0} | {f"arm {number}": 0.0 for number in range(5)})
-    rows.loc[rows["rung"] == "150k", ["status", "loss"]] = "pending", None
-    (path,) = draw(rows, tmp_path, formats=["svg"], only=["loss"], width="column").paths
-    lines = [text for text in texts_of(path) if "pairs" in text]
-    assert max(map(len, lines)) < 50
-    assert " ".join(lines).startswith("Interim: arm 0 6 of 8 pairs; arm 1 6 of 8 pairs;")
 
 
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):

@@ -131,14 +131,6 @@ def test_a_filter_leaves_the_rows_with_all_of_its_words_and_they_are_copied_with
         assert all(len(row["loss"]) > 12 and len(row["trial_id"]) == 64 for row in rows)
 
 
-def test_the_point_under_the_pointer_names_its_trial(browser, pages):
-    with opened(browser, pages["odd names"]) as page:
-        point = page.locator("[aria-label='Figure 2'] :is(use, path):has(> title)").last
-        point.hover(force=True)
-        named = page.locator("[aria-label='Figure 2'] + output").text_content()
-        assert named.startswith(f"{LONG}, 150k, 2.41M tokens, seed 1: ")
-
-
 def test_tab_reaches_all_that_can_be_used_in_the_order_of_the_page(browser, pages):
     with opened(browser, pages["odd names"]) as page:
         number = page.evaluate("""() => {

@@ -95,11 +95,6 @@ def test_the_place_of_a_fault_counts_from_the_beginning_of_a_large_file(
         text((str(path),))
 
 
-def test_a_name_that_the_system_refuses_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="cannot be read: File name too long"):
-        text((str(tmp_path / ("x" * 300)),))
-
-
 Install = Callable[..., None]
 
 

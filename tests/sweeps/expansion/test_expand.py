@@ -37,35 +37,23 @@ def test_zipped_lists_advance_together(cells_of: Cells) -> None:
     assert sorted(actual) == [(0.8, 0.9, 1.0), (0.8, 0.9, 2.0), (0.9, 0.99, 1.0), (0.9, 0.99, 2.0)]
 
 
+PARTS: dict[str, dict[str, Any]] = {
+    "optimizer": {"learning_rate": 0.5, "weight_decay": 0.25, "beta1": 0.7, "beta2": 0.8, "clip_norm": 3.0},
+    "schedule": {"warmup_tokens": 512, "final_fraction": 0.2},
+    "model": {"tied_embeddings": True, "norm_epsilon": 1e-6, "rope_base": 500.0, "architecture": "gemma"},
+}
+
+
 def test_every_trial_field_reaches_the_trial(cells_of: Cells) -> None:
-    fields: dict[str, Any] = {
-        "learning_rate": 0.5,
-        "weight_decay": 0.25,
-        "beta1": 0.7,
-        "beta2": 0.8,
-        "epsilon": 1e-6,
-        "clip_norm": 3.0,
-        "warmup_tokens": 512,
-        "final_fraction": 0.2,
-        "batch_tokens": 256,
-        "precision": "bfloat16",
-        "tied_embeddings": True,
-        "norm_epsilon": 1e-6,
-        "rope_base": 500.0,
-        "architecture": "llama",
-        "scale_vectors": {"preset": "hg", "weight_decay": "none"},
-        "optimizer": "adamw",
-        "schedule": "cosine",
-        "sequence_length": 64,
-    }
-    trial = cells_of(trial=fields, arms={"a": {}})[0].template
-    optimizer, schedule, model = trial.optimizer, trial.schedule, trial.model
-    assert (optimizer.learning_rate, optimizer.weight_decay, optimizer.epsilon) == (0.5, 0.25, 1e-6)
-    assert (optimizer.beta1, optimizer.beta2, optimizer.clip_norm) == (0.7, 0.8, 3.0)
-    assert (schedule.warmup_tokens, schedule.final_fraction) == (512, 0.2)
-    assert (trial.batch_tokens, trial.sequence_length, trial.precision) == (256, 64, "bfloat16")
-    assert (model.tied_embeddings, model.norm_epsilon, model.rope_base) == (True, 1e-6, 500.0)
-    assert (model.scale_vectors.branches, model.scale_vectors.weight_decay) == ("heterogeneous", "none")
+    own = {"batch_tokens": 256, "sequence_length": 64, "precision": "bfloat16"}
+    strategy = {"scale_vectors": {"preset": "hg", "weight_decay": "none"}}
+    fields = {name: value for part in PARTS.values() for name, value in part.items()}
+    trial = cells_of(trial=own | strategy | fields, arms={"a": {}})[0].template
+    assert {name: getattr(trial, name) for name in own} == own
+    for part, values in PARTS.items():
+        assert {name: getattr(getattr(trial, part), name) for name in values} == values
+    vectors = trial.model.scale_vectors
+    assert (vectors.branches, vectors.weight_decay) == ("heterogeneous", "none")
 
 
 def test_an_arm_overrules_what_all_trials_share(cells_of: Cells) -> None:
