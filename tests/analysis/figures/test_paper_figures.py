@@ -188,7 +188,8 @@ def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path)
 
 def test_a_figure_is_drawn_on_axes_of_ones_own_in_ones_own_colours(results, everything):
     axes = Figure().subplots(1, 2)
-    caption = analysis.draw(axes, results, "differences", reference="baseline", palette={"none": "#123456"})
+    asked = {"reference": "baseline", "palette": {"none": "#123456"}, "bootstrap": 0, "law": "power"}
+    caption = analysis.draw(axes, results, "differences", **asked)
     assert caption
     colours = {to_hex(artist.get_color()) for artist in axes[0].lines}
     assert "#123456" in colours

@@ -16,7 +16,7 @@ from scalevec.analysis.figures.style import PAPER
 from scalevec.analysis.options import AnalysisOptions
 
 
-def drawn(draw, table, medium=PAPER, law="auto", **given):
+def drawn(draw, table, medium=PAPER, law="power", **given):
     data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0, law=law), **given)
     with medium.style():
         drawing = draw(data)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from comparisons import CHEAP, compared
 from scalevec.analysis import DataError, compare, write_report
 from scalevec.analysis.report import html
 
@@ -57,7 +58,8 @@ def undrawn(monkeypatch):
 
 
 def page(path: Path, table: pd.DataFrame, **options) -> Page:
-    write_report(table, path, **{"name": "quickstart", "reference": "baseline", "bootstrap": 20, **options})
+    cheap = {"name": "quickstart", "reference": "baseline", "bootstrap": 20, "law": "power"}
+    write_report(table, path, **cheap | options)
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -152,7 +154,7 @@ def test_one_arm_alone_has_a_page_with_its_law_and_no_verdict(tmp_path, sweep):
 def test_a_caveat_of_one_arm_stands_with_its_verdict_and_one_of_all_arms_below_them(tmp_path, sweep, diverge):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}).assign(device="simulated")
     table = diverge(table, "unified", "55k", 1)
-    none, unified = compare(table, reference="baseline").values()
+    none, unified = compared(table, bootstrap=20).values()
     of_all = [caveat for caveat in unified.warnings if caveat in none.warnings]
     of_one = [caveat for caveat in unified.warnings if caveat not in none.warnings]
     verdicts, _, caveats = page(tmp_path / "r.html", table).text.partition(" Caveats ")
@@ -233,6 +235,6 @@ def test_a_page_of_very_many_trials_can_be_sent(tmp_path, sweep, arms, seeds, mo
     effects = {"baseline": 0.0} | {f"arm-{number}": -0.01 for number in range(1, arms)}
     table = sweep(effects, seeds=tuple(range(seeds)), rungs=rungs)
     table = table.assign(trial_id=[f"{number:064x}" for number in range(len(table))], learning_rate=0.01)
-    write_report(table, tmp_path / "r.html", name="n", reference="baseline", bootstrap=0)
+    write_report(table, tmp_path / "r.html", name="n", reference="baseline", **CHEAP)
     assert len(table) == 100 * arms * seeds // 10
     assert (tmp_path / "r.html").stat().st_size < most

@@ -18,7 +18,7 @@ def test_parameters_have_the_digits_that_give_the_objective_back(sweep):
 
 
 def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
-    text = comparison_text(compare(sweep(random_seed=1), "baseline", bootstrap=50).values())
+    text = comparison_text(compare(sweep(random_seed=1), "baseline", bootstrap=50, law="power").values())
     for part in ("unified is better", "compute multiplier, largest", "trend per decade", "N: the column"):
         assert part in text
 
@@ -32,7 +32,7 @@ def test_a_fit_says_which_rows_were_chosen_and_how_many_were_left_out(sweep):
 
 def test_of_results_of_a_sweep_it_is_known_what_n_and_the_loss_are(sweep):
     rows = sweep(random_seed=1).assign(sweep="mine", trial_id=lambda rows: rows.index.astype(str))
-    text = comparison_text(compare(rows, "baseline", bootstrap=50).values())
+    text = comparison_text(compare(rows, "baseline", bootstrap=50, law="power").values())
     assert "N: non-embedding matrix parameters" in text
     assert "nats/token" in fit(rows, bootstrap=0)["baseline"].summary()
 
@@ -93,7 +93,7 @@ def test_rows_are_held_out_by_any_column_or_expression(sweep):
 @pytest.fixture(scope="module")
 def comparison(sweep) -> Comparison:
     table = sweep({"baseline": 0.0, "new": -0.05}, noise=1e-5)
-    return compare(table, reference="baseline", bootstrap=50).only
+    return compare(table, reference="baseline", bootstrap=50, law="power").only
 
 
 def test_an_arm_has_four_lines_before_the_table(comparison):

@@ -45,11 +45,11 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 def test_every_trial_field_reaches_the_trial(cells_of: Cells) -> None:
-    own = {"batch_tokens": 256, "sequence_length": 64, "precision": "bfloat16"}
+    of_trial = {"batch_tokens": 256, "sequence_length": 64, "precision": "bfloat16"}
     strategy = {"scale_vectors": {"preset": "hg", "weight_decay": "none"}}
     fields = {name: value for part in PARTS.values() for name, value in part.items()}
-    trial = cells_of(trial=own | strategy | fields, arms={"a": {}})[0].template
-    assert {name: getattr(trial, name) for name in own} == own
+    trial = cells_of(trial=of_trial | strategy | fields, arms={"a": {}})[0].template
+    assert {name: getattr(trial, name) for name in of_trial} == of_trial
     for part, values in PARTS.items():
         assert {name: getattr(getattr(trial, part), name) for name in values} == values
     vectors = trial.model.scale_vectors
