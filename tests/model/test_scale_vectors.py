@@ -115,6 +115,18 @@ def alone(map_: LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
     return scaled(product, map_.post_norm_gain())
 
 
+def test_a_vector_of_values_behind_a_norm_scales_what_the_output_map_reads(build, tokens):
+    """Two heads of queries read each head of values, of four channels."""
+    model = build(replace(PRESETS["dnp"], dual_maps=("query", "value")), drawn=True)
+    expected = model(tokens)
+    with torch.no_grad():
+        for block in model.blocks:
+            gain = block.attention.value.output_vector.gain
+            block.attention.output.weight *= gain.view(2, 1, 4).expand(2, 2, 4).flatten()
+            gain.fill_(1.0)
+    torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("dual_maps", [("query",), ("key", "value"), ("query", "key", "value")])
 @pytest.mark.parametrize("per_head", [True, False])
 def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head):

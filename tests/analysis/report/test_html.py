@@ -228,7 +228,8 @@ def test_the_page_shows_costs_where_there_are_any_and_no_section_that_is_empty(t
 
 
 @pytest.mark.parametrize(
-    ("arms", "seeds", "most"), [(5, 10, 3e6), pytest.param(10, 50, 8e6, marks=pytest.mark.nightly)]
+    ("arms", "seeds", "most"),
+    [pytest.param(5, 10, 3e6, marks=pytest.mark.slow), pytest.param(10, 50, 8e6, marks=pytest.mark.nightly)],
 )
 def test_a_page_of_very_many_trials_can_be_sent(tmp_path, sweep, arms, seeds, most):
     rungs = {f"rung-{number}": int(25e3 * 1.5**number) for number in range(10)}

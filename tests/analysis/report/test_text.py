@@ -34,7 +34,7 @@ def test_of_results_of_a_sweep_it_is_known_what_n_and_the_loss_are(sweep):
     rows = sweep(random_seed=1).assign(sweep="mine", trial_id=lambda rows: rows.index.astype(str))
     text = comparison_text(compare(rows, "baseline", bootstrap=50, law="power").values())
     assert "N: non-embedding matrix parameters" in text
-    assert "nats/token" in fit(rows, bootstrap=0)["baseline"].summary()
+    assert "nats/token" in fit(rows, bootstrap=0, law="power")["baseline"].summary()
 
 
 def test_a_fit_states_the_units_of_its_parameters(sweep):
