@@ -116,6 +116,12 @@ def make(final, content, **how):
         (partial / "file").write_text(content)
 
 
+def test_an_error_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="stop"), complete_directory(tmp_path / "new"):
+        raise ValueError("stop")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_under_a_name_that_a_person_chose_the_second_is_told(tmp_path):
     make(tmp_path / "mine", "first", exclusive=True)
     with pytest.raises(FileExistsError, match="mine"):
