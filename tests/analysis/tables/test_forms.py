@@ -24,21 +24,21 @@ def rows(source) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def made(rows) -> Callable[[str], analysis.Table]:
+def table_of(rows) -> Callable[[str], analysis.Table]:
     """Each table of the rows, made once."""
     return cache(lambda name: shown(rows, name))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_table_is_the_same_bytes_whatever_the_order_of_an_arms_rows(rows, made, name: str):
+def test_every_table_is_the_same_bytes_whatever_the_order_of_an_arms_rows(rows, table_of, name: str):
     again = shown(pd.concat([part.iloc[::-1] for _, part in rows.groupby("arm", sort=False)]), name)
     for form in ("markdown", "latex", "csv"):
-        assert render(made(name), form) == render(again, form)
+        assert render(table_of(name), form) == render(again, form)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_table_states_its_conventions_and_has_whole_rows(made, name: str):
-    table = made(name)
+def test_every_table_states_its_conventions_and_has_whole_rows(table_of, name: str):
+    table = table_of(name)
     assert table.rows
     assert {len(row) for row in table.rows} == {len(table.columns)} == {len(table.numeric)}
     assert any(note.startswith("N: ") for note in table.notes)
@@ -60,8 +60,8 @@ def columns_of_latex(line: str) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_latex_is_balanced_and_escaped(made, name: str):
-    text = render(made(name), "latex")
+def test_latex_is_balanced_and_escaped(table_of, name: str):
+    text = render(table_of(name), "latex")
     specification = text.split(r"\begin{tabular}{")[1].split("}\n")[0]
     width = len(re.findall(r"[lr]", re.sub(r"\[.*?\]", "", specification)))
     body = text.split(r"\toprule")[1].split(r"\bottomrule")[0]
@@ -91,8 +91,8 @@ def test_a_narrow_table_takes_one_column_of_a_paper_and_a_wide_one_both():
         assert rf"\end{{{float_}}}" in text
 
 
-def test_columns_are_chosen_in_order(made):
-    whole = made("comparison")
+def test_columns_are_chosen_in_order(table_of):
+    whole = table_of("comparison")
     text = render(whole, "markdown", columns=["loss", "rung"])
     assert text.splitlines()[0] == "| loss | rung |"
     assert text.partition("\n\n")[0].count("**") == 2 * len(whole.best)
@@ -105,9 +105,9 @@ def test_columns_are_chosen_in_order(made):
         ("csv", {"columns": ["loss"]}, "csv has every one"),
     ],
 )
-def test_a_part_of_a_table_that_cannot_be_is_refused(made, form, options, message):
+def test_a_part_of_a_table_that_cannot_be_is_refused(table_of, form, options, message):
     with pytest.raises(DataError, match=message):
-        render(made("comparison"), form, **options)
+        render(table_of("comparison"), form, **options)
 
 
 def test_no_note_speaks_of_scale_vectors_where_there_are_none(source):
