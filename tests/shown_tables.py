@@ -12,7 +12,8 @@ EFFECTS = {"baseline": 0.0, "none": 0.04, "unified": -0.03, "no-decay": 0.002, "
 
 
 def shown(results: pd.DataFrame, name: str, **options) -> analysis.Table:
-    return analysis.table(results, name, **{"reference": "baseline", "bootstrap": 20, **options})
+    cheap = {"reference": "baseline", "bootstrap": 20, "law": "power"}
+    return analysis.table(results, name, **cheap | options)
 
 
 def column(table_shown: analysis.Table, name: str) -> list[str]:

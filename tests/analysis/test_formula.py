@@ -73,24 +73,18 @@ def test_a_start_leads_to_parameters_far_from_one():
     [
         ("E + A/ /N", "expected a number"),
         ("E + A/log(N/N)^a", r"log\(log\(N / N\)\) is no finite number at the data \(point 1"),
-        ("E + A/log(N - N)", r"log\(N - N\) is no finite number at the data \(point 1"),
         ("E + 1/0", "division by zero"),
         ("E + A/widht^a", "no column 'widht'; nearest: 'width'"),
-        ("E + A/height^a; columns height", "no column 'height'"),
         ("E + abs(N)", "no function 'abs' of 1; allowed: exp of 1, "),
-        ("E + max(N)", "no function 'max' of 1; allowed: exp of 1, "),
         ("__import__('os')", "no function '__import__'"),
-        ("E + N.x", "'N.x' is no part of a formula"),
         ("E + A", "it has no column"),
         ("E + (A/N", r"'\(' was never closed"),
         ("E + A/N # fast", "'#' is not allowed"),
         ("exp(" * 50 + "N" + ")" * 50, "nested more than 30 deep"),
-        ("-" * 100 + "N*E", "nested more than 30 deep"),
         ("E + " * 200 + "N", f"allowed: {LONGEST_FORMULA}"),
         ("+".join(f"p{i}*N" for i in range(13)), "it has 13 parameters"),
         ("E*N; positive N", "positive: N is a column"),
         ("E*N; start E = x", "start 'E = x': expected a finite number"),
-        ("E*N; start E = 2:1", "start 'E = 2:1': expected '=' and LOW:HIGH"),
         ("E*N; positive E; start E = -1", "starts at zero or below"),
         ("E*N; range E", "'range': expected one of columns, positive, start, fix, bounds"),
     ],
@@ -116,7 +110,7 @@ def problem(text: str):
 
 def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
     draw, n_checked = random.Random(0), 0
-    while n_checked < 150:
+    while n_checked < 60:
         try:
             stated, theta = problem(written(draw))
         except DataError:
@@ -137,7 +131,7 @@ def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
         n_checked += 1
 
 
-@pytest.mark.parametrize("n_texts", [150, pytest.param(5_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("n_texts", [50, pytest.param(5_000, marks=pytest.mark.nightly)])
 def test_any_text_is_fitted_or_refused(n_texts: int):
     draw = random.Random(1)
     for _ in range(n_texts):

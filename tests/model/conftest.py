@@ -1,19 +1,23 @@
 """Small models for the tests of the model."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.data import CorpusConfig
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
-from support import BATCH_TOKENS, SEQUENCE, STEPS
+from scalevec.model.train.loop import train
+from scalevec.model.train.record import TrainingInterruptedError
+from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder
 
 VOCABULARY = 23
 
@@ -78,3 +82,19 @@ def trial(corpus) -> Trial:
     tokens = STEPS * BATCH_TOKENS
     evaluated, of_corpus = 64 * SEQUENCE, (corpus.fingerprint, SEQUENCE, BATCH_TOKENS)
     return Trial(model, optimizer, schedule, *of_corpus, tokens, seed=3, evaluation_tokens=evaluated)
+
+
+@pytest.fixture
+def train_with_stops(corpus) -> Callable[..., tuple[dict[str, Any], MemoryRecorder]]:
+    """Trains with a stop after each number of rows in ``stops``, then to the end, on one recorder."""
+
+    def run(trial: Trial, folder: Path, stops=(), **options: Any) -> tuple[dict[str, Any], MemoryRecorder]:
+        recorder = MemoryRecorder()
+        for stop in stops:
+            recorder.stop_after = stop
+            with pytest.raises(TrainingInterruptedError):
+                train(trial, corpus, RunOptions(**options), recorder, folder)
+        recorder.stop_after = None
+        return train(trial, corpus, RunOptions(**options), recorder, folder), recorder
+
+    return run

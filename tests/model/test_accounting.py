@@ -22,9 +22,6 @@ SHAPES = {
     "grouped queries": Shape(24, 2, 6, 2, 50),
     "one head": Shape(10, 1, 1, 1, 7),
 }
-LLAMA_1B = ModelConfig(Shape(1792, 22, 14, 14, 4778), 50_304)
-
-
 EXPERTS = Experts(8, 2, 24, shared_experts=1)
 
 
@@ -36,7 +33,7 @@ def test_n_is_what_a_token_passes_of_the_models_matrices(experts, dense_layers):
     assert active_matrices(config) == count_parameters(config).matrices
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(any_strategy, st.sampled_from(list(SHAPES.values())), st.sampled_from(ARCHITECTURES))
 def test_n_does_not_depend_on_scale_vectors(strategy, shape, architecture):
     config = ModelConfig(shape, 31, strategy, architecture)
@@ -49,44 +46,28 @@ def test_a_gemma_has_output_vectors_on_four_maps_of_a_layer():
     assert counts.scale_vectors_input == 2 * 2 * 24 + 24
 
 
-def test_the_papers_llama_1b_is_met_exactly():
-    counts = count_parameters(LLAMA_1B)
-    assert counts.scale_vectors == 80_640
-    assert counts.total == 1_028_065_024
-
-
-def test_groups_add_up():
-    counts = count_parameters(ModelConfig(SHAPES["grouped queries"], 31, PRESETS["unified"]))
-    assert counts.embedding == counts.token_embedding + counts.head == 2 * 31 * 24
-    assert counts.scale_vectors == counts.scale_vectors_input + counts.scale_vectors_output
-    assert counts.total == counts.matrices + counts.embedding + counts.scale_vectors
-
-
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize(
     ("name", "architecture"),
-    [
-        ("none", "llama"),
-        ("baseline", "llama"),
-        ("unified", "llama"),
-        ("unified-dp", "llama"),
-        ("dp", "gemma"),
-    ],
+    [("none", "llama"), ("unified", "llama"), ("unified-dp", "llama"), ("dp", "gemma")],
 )
 def test_counted_flops_are_those_that_torch_counts(name, architecture, shape, tied):
-    config = ModelConfig(shape, 31, PRESETS[name], architecture, tied_embeddings=tied)
+    assert_flops_of(ModelConfig(shape, 31, PRESETS[name], architecture, tied_embeddings=tied))
+
+
+@pytest.mark.parametrize("name", ["baseline", "unified"])
+def test_counted_flops_of_a_mixture_are_those_that_torch_counts(name):
+    assert_flops_of(ModelConfig(Shape(24, 2, 6, 2, 72), 31, PRESETS[name], experts=EXPERTS))
+
+
+def assert_flops_of(config: ModelConfig) -> None:
     model = Transformer(config)
     initialise(model, seed=0)
     tokens = torch.zeros(2, 12, dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model.loss(tokens, tokens).backward()
     assert flops_per_token(config, 12) * tokens.numel() == counter.get_total_flops()
-
-
-def test_n_leaves_embeddings_head_and_vectors_out():
-    config = ModelConfig(SHAPES["full heads"], 31)
-    assert count_parameters(config).matrices == 3 * (4 * 16 * 16 + 3 * 16 * 42)
 
 
 def test_n_and_flops_need_no_torch():

@@ -120,16 +120,6 @@ def test_what_folds_is_a_plain_llama_and_what_has_gemmas_norms_a_plain_gemma(ans
     assert (answer["class"] == "Gemma3ForCausalLM") == (name in PLAIN_GEMMAS)
 
 
-def test_why_a_model_is_no_plain_llama_is_said():
-    expected = {
-        "a norm over the vocabulary": "norms behind self_attn.q_proj, self_attn.k_proj, self_attn.v_proj, "
-        "mlp.gate_proj, mlp.up_proj, lm_head",
-        "switch": "a mixture of experts",
-        "dp": "",
-    }
-    assert {name: exported(trained(CASES[name]), 64).why_code for name in expected} == expected
-
-
 def test_an_attention_that_transformers_does_not_have_is_refused(monkeypatch):
     """A variant of a plugin: any class under a name of its own."""
     monkeypatch.setitem(ATTENTIONS, "sliding-window", ATTENTIONS["full"])

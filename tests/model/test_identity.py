@@ -1,10 +1,9 @@
 """The identity of a trial: golden ids that must never change, and the laws that identities obey."""
 
-import dataclasses
 import hashlib
 import json
 import string
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from any_strategy import any_strategy
+from golden_trial import TRIAL, arm, of_model
 from scalevec.model.config import (
     ACTIVATIONS,
     ARCHITECTURES,
@@ -27,7 +27,7 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.fields import added_field, from_dict, to_dict
+from scalevec.model.fields import from_dict, to_dict
 from scalevec.model.identity import (
     differences,
     digest,
@@ -37,23 +37,6 @@ from scalevec.model.identity import (
     trial_id,
 )
 from scalevec.model.optimization import OPTIONS as REGISTERED_OPTIONS
-from scalevec.model.strategies import PRESETS
-
-TRIAL = Trial(
-    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
-    optimizer=OptimizerConfig(learning_rate=0.016),
-    schedule=ScheduleConfig(warmup_tokens=31_744),
-    corpus="c0" * 32,
-    sequence_length=128,
-    batch_tokens=1024,
-    tokens=401_408,
-    seed=0,
-)
-
-
-def arm(name: str) -> Trial:
-    return replace(TRIAL, model=replace(TRIAL.model, scale_vectors=PRESETS[name]))
-
 
 pytestmark = pytest.mark.kept
 
@@ -199,11 +182,6 @@ def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(
     assert (trial_id(trial) == trial_id(other)) == same
 
 
-@given(st.dictionaries(st.text(), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))))
-def test_the_order_of_keys_is_no_part_of_a_digest(fields: dict[str, Any]) -> None:
-    assert digest(fields) == digest(dict(reversed(fields.items())))
-
-
 def test_the_canonical_json_is_sorted_ascii_without_spaces() -> None:
     text = '{"a":[1,2.5,true,null],"b":"\\u00e9"}'
     assert digest({"b": "é", "a": [1, 2.5, True, None]}) == hashlib.sha256(text.encode()).hexdigest()
@@ -214,42 +192,19 @@ def test_a_number_that_is_none_has_no_digest() -> None:
         digest({"a": float("nan")})
 
 
-@dataclass(frozen=True)
-class OptimizerOfTomorrow(OptimizerConfig):
-    """The optimizer's options with one that results of today do not know."""
-
-    decoupled: bool = added_field(False)
-
-
-def of_tomorrow(*, decoupled: bool) -> Trial:
-    options = {
-        field.name: getattr(TRIAL.optimizer, field.name) for field in dataclasses.fields(OptimizerConfig)
-    }
-    return replace(TRIAL, optimizer=OptimizerOfTomorrow(**options, decoupled=decoupled))
-
-
-def test_a_later_field_at_its_default_leaves_the_identity() -> None:
-    assert trial_id(of_tomorrow(decoupled=False)) == GOLDEN["baseline"]
-
-
-def test_a_later_field_at_another_value_is_another_trial() -> None:
-    assert trial_id(of_tomorrow(decoupled=True)) != GOLDEN["baseline"]
-    assert semantic_fields(of_tomorrow(decoupled=True))["optimizer"]["decoupled"] is True
-
-
 def changes() -> dict[str, Trial]:
     """The golden trial with each semantic field in turn at another value."""
     model, optimizer, schedule = TRIAL.model, TRIAL.optimizer, TRIAL.schedule
     return {
-        "width": replace(TRIAL, model=replace(model, shape=Shape(64, 2, 2, 2, 88))),
-        "layers": replace(TRIAL, model=replace(model, shape=replace(model.shape, layers=3))),
-        "heads": replace(TRIAL, model=replace(model, shape=replace(model.shape, heads=4, kv_heads=2))),
-        "kv_heads": replace(TRIAL, model=replace(model, shape=replace(model.shape, kv_heads=1))),
-        "feed_forward": replace(TRIAL, model=replace(model, shape=replace(model.shape, feed_forward=96))),
-        "vocabulary_size": replace(TRIAL, model=replace(model, vocabulary_size=2048)),
-        "tied_embeddings": replace(TRIAL, model=replace(model, tied_embeddings=True)),
-        "norm_epsilon": replace(TRIAL, model=replace(model, norm_epsilon=1e-6)),
-        "rope_base": replace(TRIAL, model=replace(model, rope_base=5e5)),
+        "width": of_model(shape=Shape(64, 2, 2, 2, 88)),
+        "layers": of_model(shape=replace(model.shape, layers=3)),
+        "heads": of_model(shape=replace(model.shape, heads=4, kv_heads=2)),
+        "kv_heads": of_model(shape=replace(model.shape, kv_heads=1)),
+        "feed_forward": of_model(shape=replace(model.shape, feed_forward=96)),
+        "vocabulary_size": of_model(vocabulary_size=2048),
+        "tied_embeddings": of_model(tied_embeddings=True),
+        "norm_epsilon": of_model(norm_epsilon=1e-6),
+        "rope_base": of_model(rope_base=5e5),
         "learning_rate": replace(TRIAL, optimizer=replace(optimizer, learning_rate=0.008)),
         "weight_decay": replace(TRIAL, optimizer=replace(optimizer, weight_decay=0.2)),
         "beta1": replace(TRIAL, optimizer=replace(optimizer, beta1=0.95)),
@@ -266,10 +221,10 @@ def changes() -> dict[str, Trial]:
         "precision": replace(TRIAL, precision="bfloat16"),
         "evaluation_tokens": replace(TRIAL, evaluation_tokens=0),
         "scale_vectors": arm("unified"),
-        "architecture": replace(TRIAL, model=replace(model, architecture="gemma")),
-        "embedding_scale": replace(TRIAL, model=replace(model, embedding_scale="sqrt-width")),
-        "norm_gain": replace(TRIAL, model=replace(model, norm_gain="1+w")),
-        "activation": replace(TRIAL, model=replace(model, activation="geglu")),
+        "architecture": of_model(architecture="gemma"),
+        "embedding_scale": of_model(embedding_scale="sqrt-width"),
+        "norm_gain": of_model(norm_gain="1+w"),
+        "activation": of_model(activation="geglu"),
     }
 
 
@@ -311,20 +266,6 @@ def test_an_option_that_is_not_taken_stays_out_of_the_identity(part: str) -> Non
     assert not foreign & semantic_fields(TRIAL)[part].keys()
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (lambda: OptimizerConfig("muon", update_scale="big"), "update_scale is 'big'; allowed: match-rms"),
-        (lambda: OptimizerConfig("muon", newton_schulz_steps=0), "newton_schulz_steps is 0; allowed: a pos"),
-        (lambda: ScheduleConfig("wsd", cooldown="cubic"), "cooldown is 'cubic'; allowed: 1-sqrt, linear"),
-    ],
-)
-def test_an_option_that_does_not_fit_is_refused(config: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        config()
-    assert str(caught.value).startswith(message)
-
-
 @pytest.mark.parametrize("field", changes())
 def test_a_semantic_field_is_part_of_the_identity(field: str) -> None:
     assert trial_id(changes()[field]) != GOLDEN["baseline"]
@@ -334,9 +275,7 @@ def test_a_semantic_field_is_part_of_the_identity(field: str) -> None:
     ("values", "message"),
     [
         ({"seed": True}, "seed is True; allowed: a value of type int"),
-        ({"seed": 1.0}, "seed is 1.0; allowed: a value of type int"),
         ({"sed": 1}, "sed is 1; allowed: no such field"),
-        ({"optimizer": 3}, "optimizer is 3; allowed: a mapping of fields"),
         (
             {"optimizer": {"learning_rate": "1"}},
             "optimizer.learning_rate is '1'; allowed: a value of type float",

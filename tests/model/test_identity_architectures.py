@@ -4,57 +4,40 @@ from dataclasses import replace
 
 import pytest
 
+from golden_trial import TRIAL, of_model
 from scalevec.model.config import (
     OF_ARCHITECTURE,
     Experts,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    Shape,
     Trial,
 )
 from scalevec.model.identity import digest, semantic_fields, trial_from_fields, trial_id
 from scalevec.model.strategies import ATTENTION_INPUT_MAPS, PRESETS, ScaleVectorStrategy
 
 EXPERTS = Experts(n_experts=4, top_k=2, feed_forward=44)
-DENSE = Trial(
-    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
-    optimizer=OptimizerConfig(learning_rate=0.016),
-    schedule=ScheduleConfig(warmup_tokens=31_744),
-    corpus="c0" * 32,
-    sequence_length=128,
-    batch_tokens=1024,
-    tokens=401_408,
-    seed=0,
-)
-
-
-def changed(**fields: object) -> Trial:
-    return replace(DENSE, model=replace(DENSE.model, **fields))
 
 
 def unified(**fields: object) -> Trial:
-    return changed(scale_vectors=replace(PRESETS["unified"], **fields))  # type: ignore[arg-type]
+    return of_model(scale_vectors=replace(PRESETS["unified"], **fields))  # type: ignore[arg-type]
 
 
 TRIALS = {
-    "gemma": changed(architecture="gemma"),
-    "gemma, decay of input vectors": changed(architecture="gemma", scale_vectors=PRESETS["iwd"]),
-    "gemma, unified": changed(architecture="gemma", scale_vectors=PRESETS["unified"]),
-    "mixture": changed(experts=EXPERTS),
-    "mixture, balanced by bias": changed(experts=replace(EXPERTS, balancing="bias")),
-    "mixture, own vectors": changed(experts=EXPERTS, scale_vectors=ScaleVectorStrategy(experts="own")),
-    "unified-light": changed(scale_vectors=PRESETS["unified-light"]),
-    "unified-attention": changed(scale_vectors=PRESETS["unified-attention"]),
+    "gemma": of_model(architecture="gemma"),
+    "gemma, decay of input vectors": of_model(architecture="gemma", scale_vectors=PRESETS["iwd"]),
+    "gemma, unified": of_model(architecture="gemma", scale_vectors=PRESETS["unified"]),
+    "mixture": of_model(experts=EXPERTS),
+    "mixture, balanced by bias": of_model(experts=replace(EXPERTS, balancing="bias")),
+    "mixture, own vectors": of_model(experts=EXPERTS, scale_vectors=ScaleVectorStrategy(experts="own")),
+    "unified-light": of_model(scale_vectors=PRESETS["unified-light"]),
+    "unified-attention": of_model(scale_vectors=PRESETS["unified-attention"]),
     "unified, own vectors in attention": unified(heterogeneous_maps=ATTENTION_INPUT_MAPS),
     "unified, vectors shared by heads": unified(heads="shared"),
     "unified, roles by map": unified(input_role_maps=("value", "up")),
-    "gemma as it is": changed(architecture="gemma", **OF_ARCHITECTURE["gemma"]),
-    "scaled embedding": changed(embedding_scale="sqrt-width"),
-    "gains by their distance from one": changed(norm_gain="1+w"),
-    "geglu": changed(activation="geglu"),
-    "mixture, balanced by the mean over layers": changed(experts=replace(EXPERTS, over="mean")),
-    "mixture, balanced over batches": changed(experts=replace(EXPERTS, per="batch")),
+    "gemma as it is": of_model(architecture="gemma", **OF_ARCHITECTURE["gemma"]),
+    "scaled embedding": of_model(embedding_scale="sqrt-width"),
+    "gains by their distance from one": of_model(norm_gain="1+w"),
+    "geglu": of_model(activation="geglu"),
+    "mixture, balanced by the mean over layers": of_model(experts=replace(EXPERTS, over="mean")),
+    "mixture, balanced over batches": of_model(experts=replace(EXPERTS, per="batch")),
 }
 pytestmark = pytest.mark.kept
 
@@ -87,7 +70,7 @@ def test_an_identity_never_changes(name: str) -> None:
 
 
 def test_every_one_is_another_trial() -> None:
-    assert len({*GOLDEN.values(), trial_id(DENSE)}) == len(TRIALS) + 1
+    assert len({*GOLDEN.values(), trial_id(TRIAL)}) == len(TRIALS) + 1
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -98,13 +81,13 @@ def test_the_kept_fields_give_the_trial_back(name: str) -> None:
 
 
 def test_a_dense_trial_knows_nothing_of_experts() -> None:
-    assert "experts" not in semantic_fields(DENSE)["model"]
-    expert_vectors = changed(scale_vectors=ScaleVectorStrategy(experts="own", router="none"))
-    assert trial_id(expert_vectors) == trial_id(DENSE)
+    assert "experts" not in semantic_fields(TRIAL)["model"]
+    expert_vectors = of_model(scale_vectors=ScaleVectorStrategy(experts="own", router="none"))
+    assert trial_id(expert_vectors) == trial_id(TRIAL)
 
 
 def test_decay_of_input_vectors_is_the_baseline_on_a_llama_only() -> None:
-    assert trial_id(changed(scale_vectors=PRESETS["iwd"])) == trial_id(DENSE)
+    assert trial_id(of_model(scale_vectors=PRESETS["iwd"])) == trial_id(TRIAL)
     assert GOLDEN["gemma, decay of input vectors"] != GOLDEN["gemma"]
 
 
@@ -112,16 +95,16 @@ def test_decay_of_input_vectors_is_the_baseline_on_a_llama_only() -> None:
 def test_a_record_without_a_field_of_gemma_means_what_it_meant(field: str) -> None:
     assert field not in semantic_fields(TRIALS["gemma"])["model"]
     kept = trial_from_fields(semantic_fields(TRIALS["gemma"]))
-    assert getattr(kept.model, field) == getattr(DENSE.model, field)
+    assert getattr(kept.model, field) == getattr(TRIAL.model, field)
 
 
 @pytest.mark.parametrize("preset", ["none", "er"])
 def test_how_gains_are_stored_is_no_part_of_a_trial_in_which_it_cannot_matter(preset: str) -> None:
     strategy = PRESETS[preset]
-    stored = changed(scale_vectors=strategy, norm_gain="1+w")
-    assert trial_id(stored) == trial_id(changed(scale_vectors=strategy))
+    stored = of_model(scale_vectors=strategy, norm_gain="1+w")
+    assert trial_id(stored) == trial_id(of_model(scale_vectors=strategy))
 
 
 def test_how_a_loss_of_balance_is_taken_is_no_part_of_a_trial_without_one() -> None:
     by_bias = replace(EXPERTS, balancing="bias", over="mean", per="batch")
-    assert trial_id(changed(experts=by_bias)) == GOLDEN["mixture, balanced by bias"]
+    assert trial_id(of_model(experts=by_bias)) == GOLDEN["mixture, balanced by bias"]

@@ -4,13 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from folded_model import fold
 from scalevec.model import scale_vectors
-from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE
-from scalevec.model.decoder import Transformer
+from scalevec.model.config import NORM_GAINS
 from scalevec.model.fields import PluginSource
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.strategies import CHOICES, PRESETS, Reparameterization, ScaleVectorStrategy
+from scalevec.model.strategies import CHOICES, Reparameterization
 
 BY_DISTANCE = "1+w"
 REPARAMETERIZATIONS = CHOICES["reparameterization"]
@@ -60,10 +58,6 @@ def test_decay_pulls_every_vector_to_one(reparameterization: str) -> None:
     assert torch.equal(decayed(vector, 1.0), torch.ones(WIDTH, dtype=torch.float64))
 
 
-def test_decay_pulls_a_gain_that_is_stored_as_it_is_to_zero() -> None:
-    assert not decayed(vector_of("none", "g"), 1.0).any()
-
-
 def test_a_plugins_arithmetic_is_pulled_to_where_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = Reparameterization("operator:add", 0.25, 0.75, PluginSource("operator", "f" * 64))
     monkeypatch.setitem(scale_vectors.REPARAMETERIZATIONS, "sum", entry)
@@ -73,37 +67,3 @@ def test_a_plugins_arithmetic_is_pulled_to_where_it_starts(monkeypatch: pytest.M
 
 
 # Whole models
-
-
-def copied(model: Transformer, build, strategy: ScaleVectorStrategy) -> Transformer:
-    """The model with the same matrices and gains, stored by their distance from the start."""
-    other = build(strategy, norm_gain=BY_DISTANCE)
-    starts = build(strategy).state_dict()
-    state = {
-        name: tensor if name.endswith("weight") or name in ("embedding", "head") else tensor - starts[name]
-        for name, tensor in model.state_dict().items()
-    }
-    other.load_state_dict(state)
-    return other
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_model_computes_the_same_under_both(build, tokens, name: str) -> None:
-    model = build(PRESETS[name], drawn=True)
-    torch.testing.assert_close(
-        copied(model, build, PRESETS[name])(tokens), model(tokens), rtol=1e-10, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("name", ["none", "baseline", "unified-dp"])
-def test_folding_takes_distances_and_keeps_the_scale_of_the_embedding(build, tokens, name, tied) -> None:
-    model = build(PRESETS[name], drawn=True, tied=tied, **OF_ARCHITECTURE["gemma"])
-    torch.testing.assert_close(fold(model)(tokens), model(tokens), rtol=1e-10, atol=1e-12)
-
-
-def test_a_scaled_embedding_is_an_embedding_of_scaled_entries(build, tokens) -> None:
-    scaled, plain = build(PRESETS["baseline"], embedding_scale="sqrt-width"), build(PRESETS["baseline"])
-    with torch.no_grad():
-        plain.embedding *= 16**0.5
-    torch.testing.assert_close(scaled(tokens), plain(tokens), rtol=1e-12, atol=1e-14)

@@ -14,7 +14,7 @@ from scalevec.model.decoder import Transformer, parameter_roles
 from scalevec.model.experts import Mixture
 from scalevec.model.fields import ConfigurationError
 from scalevec.model.scale_vectors import LinearMap
-from scalevec.model.strategies import ALL_MAPS, CHOICES, NORMED_MAPS, PRESETS, ScaleVectorStrategy, canonical
+from scalevec.model.strategies import ALL_MAPS, NORMED_MAPS, PRESETS, ScaleVectorStrategy, canonical
 
 SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
 
@@ -46,26 +46,20 @@ def trained(
     return facts
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(any_strategy, any_architecture, any_decay)
 def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, weight_decay):
     position = {"architecture": architecture, "weight_decay": weight_decay}
     assert trained(canonical(strategy, **position), **position) == trained(strategy, **position)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(any_strategy_of_a_mixture, any_architecture, any_decay, st.integers(0, 1))
 def test_the_canonical_strategy_of_a_mixture_trains_the_same_bits(strategy, architecture, decays, shared):
     simplest = canonical(strategy, architecture=architecture, weight_decay=decays, is_mixture=True)
     experts = Experts(n_experts=2, top_k=1, feed_forward=3, shared_experts=shared)
     position = {"architecture": architecture, "weight_decay": decays, "experts": experts}
     assert trained(simplest, **position) == trained(strategy, **position)
-
-
-def test_what_experts_have_is_nothing_without_a_mixture():
-    strategy = ScaleVectorStrategy(experts="own", router="none")
-    assert canonical(strategy) == PRESETS["baseline"]
-    assert canonical(strategy, is_mixture=True) == strategy
 
 
 @given(any_strategy, any_architecture, any_decay)
@@ -75,7 +69,7 @@ def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architec
     assert canonical(simplest, **position) == simplest
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), any_architecture, any_decay)
 def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
     first, other, changed, architecture, weight_decay
@@ -85,17 +79,6 @@ def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
     same = trained(first, **position) == trained(second, **position)
     forms = [canonical(strategy, **position) for strategy in (first, second)]
     assert (forms[0] == forms[1]) == same
-
-
-def test_decay_of_input_vectors_is_decay_of_all_without_dual_placement():
-    assert canonical(PRESETS["iwd"]) == PRESETS["baseline"]
-    assert canonical(PRESETS["unified"]) == PRESETS["unified"]
-
-
-def test_decay_of_input_vectors_is_a_policy_of_its_own_where_the_architecture_has_output_vectors():
-    policies = [ScaleVectorStrategy(weight_decay=policy) for policy in CHOICES["weight_decay"]]
-    assert [canonical(policy, architecture="gemma") for policy in policies] == policies
-    assert canonical(policies[2], architecture="gemma", weight_decay=0.0) == PRESETS["baseline"]
 
 
 def test_input_vectors_on_output_and_down_need_branches():
@@ -112,17 +95,6 @@ def test_maps_that_are_left_out_of_heterogeneous_branches_share_a_vector():
     assert strategy.has_shared_vector(("gate", "up"))
 
 
-def test_a_map_that_would_share_with_nobody_has_its_own_vector():
-    strategy = ScaleVectorStrategy(branches="heterogeneous", heterogeneous_maps=("up", "key", "query"))
-    assert strategy.heterogeneous_maps == NORMED_MAPS
-
-
-def test_heterogeneous_branches_without_maps_are_shared_ones():
-    assert (
-        canonical(ScaleVectorStrategy(branches="heterogeneous", heterogeneous_maps=())) == PRESETS["baseline"]
-    )
-
-
 def test_the_role_of_an_output_vector_is_said_by_map():
     strategy = replace(PRESETS["unified"], input_role_maps=("value", "up"))
     roles = [strategy.output_role(name) for name in NORMED_MAPS]
@@ -130,25 +102,14 @@ def test_the_role_of_an_output_vector_is_said_by_map():
     assert [PRESETS["unified"].output_role(name) for name in NORMED_MAPS] == ["output"] * 5
 
 
-def test_the_order_of_dual_maps_makes_no_difference():
-    assert ScaleVectorStrategy(dual_maps=("up", "query")) == ScaleVectorStrategy(dual_maps=("query", "up"))
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("branches", "some"),
-        ("placement", "triple"),
         ("dual_maps", ("up", "up")),
         ("reparameterization", "both"),
-        ("weight_decay", "half"),
-        ("magnitudes", "layer"),
         ("vector_weight_decay", -0.1),
         ("heterogeneous_maps", ("output",)),
-        ("input_role_maps", ("router",)),
-        ("heads", "none"),
-        ("experts", "some"),
-        ("router", "own"),
         ("learning_rate_factor", float("nan")),
     ],
 )

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import signal
-import time
 
 import pytest
 
@@ -14,7 +13,6 @@ from scalevec.results.claims import (
     acquire,
     claim_record,
     end_claim,
-    newest_attempt,
 )
 from scalevec.results.run_directory import RunDirectory
 
@@ -55,11 +53,6 @@ def test_the_first_claim_is_attempt_one_and_says_whose(run_directory):
     assert claim.is_current()
 
 
-def test_a_trial_that_was_never_claimed_has_no_living_claim(run_directory):
-    assert newest_attempt(run_directory) == 0
-    assert not ClaimObserver().is_alive(run_directory)
-
-
 def test_a_living_claim_refuses_another_and_says_by_whom(run_directory):
     acquire(run_directory, {})
     with pytest.raises(AlreadyClaimedError, match=f"attempt 1 belongs to process {os.getpid()} on "):
@@ -79,13 +72,6 @@ def test_a_claim_in_a_deleted_directory_is_not_current(run_directory):
     claim = acquire(run_directory, {})
     run_directory.path.rename(run_directory.path.with_name("gone"))
     assert not claim.is_current()
-
-
-def test_attempts_are_counted_by_number_not_by_name(run_directory):
-    run_directory.claims_path.mkdir()
-    for attempt in (9999, 10_000):
-        (run_directory.claims_path / f"{attempt:04d}.json").write_text("{}")
-    assert newest_attempt(run_directory) == 10_000
 
 
 def _claim_and_wait(path, claimed):
@@ -147,25 +133,6 @@ def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_process_n
     assert ClaimObserver(clock=clock).is_alive(run_directory)
 
 
-def test_a_foreign_claim_that_was_never_watched_counts_as_alive(run_directory):
-    acquire(run_directory, {})
-    make_foreign(run_directory)
-    with pytest.raises(AlreadyClaimedError, match="elsewhere"):
-        acquire(run_directory, {})
-
-
-def test_a_foreign_claim_is_stale_once_its_counter_stood_still_for_a_lease(run_directory, clock):
-    acquire(run_directory, {})
-    make_foreign(run_directory)
-    observer = ClaimObserver(lease_s=180, clock=clock)
-    assert observer.is_alive(run_directory)
-    clock.seconds = 179.9
-    assert observer.is_alive(run_directory)
-    clock.seconds = 180
-    assert not observer.is_alive(run_directory)
-    assert acquire(run_directory, {}, observer).attempt == 2
-
-
 def test_the_silence_of_an_owner_elsewhere_is_what_this_observer_has_waited(run_directory, clock):
     observer = ClaimObserver(clock=clock)
     assert observer.silent_s(run_directory) is None
@@ -176,13 +143,6 @@ def test_the_silence_of_an_owner_elsewhere_is_what_this_observer_has_waited(run_
     assert observer.silent_s(run_directory) == 40
     claim.beat()
     assert observer.silent_s(run_directory) == 0
-
-
-def test_the_silence_of_an_owner_of_this_machine_is_known_at_the_first_look(run_directory, clock):
-    acquire(run_directory, {})
-    (counter,) = run_directory.claims_path.glob("*.beat")
-    os.utime(counter, (time.time() - 3600, time.time() - 3600))
-    assert 3600 <= ClaimObserver(clock=clock).silent_s(run_directory) < 7200
 
 
 @pytest.mark.parametrize("year", ["1970", "2099"])
@@ -212,20 +172,6 @@ def test_a_beat_renews_a_foreign_claim_from_when_it_was_seen(run_directory, cloc
     clock.seconds = 679
     assert observer.is_alive(run_directory)
     clock.seconds = 680
-    assert not observer.is_alive(run_directory)
-
-
-def test_a_beat_that_cannot_be_read_counts_as_none(run_directory, clock):
-    claim = acquire(run_directory, {})
-    make_foreign(run_directory)
-    claim.beat()
-    observer = ClaimObserver(clock=clock)
-    observer.is_alive(run_directory)
-    path = run_directory.claims_path / "0001.beat"
-    path.rename(path.with_suffix(".away"))
-    clock.seconds = 179
-    assert observer.is_alive(run_directory)
-    clock.seconds = 180
     assert not observer.is_alive(run_directory)
 
 
@@ -283,7 +229,7 @@ def _race(path, rounds, barrier, outcomes):
 
 
 def test_of_processes_that_race_for_an_attempt_exactly_one_wins(tmp_path):
-    rounds, racers = 50, 3
+    rounds, racers = 20, 3
     barrier, outcomes = SPAWN.Barrier(racers), SPAWN.Queue()
     processes = [
         SPAWN.Process(target=_race, args=(tmp_path, rounds, barrier, outcomes)) for _ in range(racers)

@@ -46,30 +46,23 @@ def full_device(monkeypatch):
     return fill
 
 
+@settings(max_examples=40)
 @given(DOCUMENTS)
 def test_indented_json_is_that_of_the_standard_library(value):
     assert files.to_json(value, indent=1).decode() == json.dumps(value, indent=1)
 
 
-def test_a_full_device_leaves_the_old_content_and_no_litter(tmp_path, full_device):
-    path = tmp_path / "a.json"
-    files.write_json(path, {"old": 1})
+@pytest.mark.parametrize("write", [files.write_json, files.append_line])
+def test_a_full_device_leaves_the_old_content_and_no_litter(tmp_path, full_device, write):
+    path = tmp_path / "a"
+    write(path, {"old": 1})
+    before = path.read_bytes()
     full_device()
     with pytest.raises(OSError, match="No space left") as caught:
-        files.write_json(path, {"new": 2})
+        write(path, {"new": 2})
     assert caught.value.filename == str(path)
-    assert files.read_json(path, dict) == {"old": 1}
-    assert names_in(tmp_path) == ["a.json"]
-
-
-def test_a_full_device_leaves_json_lines_as_they_were(tmp_path, full_device):
-    path = tmp_path / "a.jsonl"
-    files.append_line(path, {"step": 1})
-    full_device()
-    with pytest.raises(OSError, match="No space left") as caught:
-        files.append_line(path, {"step": 2})
-    assert caught.value.filename == str(path)
-    assert path.read_bytes() == b'{"step": 1}\n'
+    assert path.read_bytes() == before
+    assert names_in(tmp_path) == ["a"]
 
 
 def test_a_full_device_writes_no_file_once(tmp_path, full_device):
@@ -77,18 +70,6 @@ def test_a_full_device_writes_no_file_once(tmp_path, full_device):
     with pytest.raises(OSError, match="No space left"):
         files.write_once(tmp_path / "a", b"content")
     assert names_in(tmp_path) == []
-
-
-def test_a_really_full_device_leaves_the_old_content(small_device):
-    path, lines = small_device / "a.json", small_device / "a.jsonl"
-    files.write_json(path, {"old": 1})
-    files.append_line(lines, {"step": 1})
-    for write in (files.write_json, files.append_line):
-        with pytest.raises(OSError, match="No space left"):
-            write(path if write is files.write_json else lines, {"new": "x" * 200_000})
-    assert files.read_json(path, dict) == {"old": 1}
-    assert files.read_lines(lines) == [{"step": 1}]
-    assert names_in(small_device) == ["a.json", "a.jsonl"]
 
 
 def test_a_file_is_written_once(tmp_path):
@@ -112,8 +93,8 @@ def _write_once_at_the_signal(path, number, barrier, outcomes):
 
 def test_of_processes_that_write_once_exactly_one_succeeds(tmp_path):
     context = multiprocessing.get_context("spawn")
-    barrier, outcomes = context.Barrier(4), context.Queue()
-    arguments = [(tmp_path / "result", number, barrier, outcomes) for number in range(4)]
+    barrier, outcomes = context.Barrier(3), context.Queue()
+    arguments = [(tmp_path / "result", number, barrier, outcomes) for number in range(3)]
     processes = [context.Process(target=_write_once_at_the_signal, args=each) for each in arguments]
     for process in processes:
         process.start()
@@ -126,7 +107,7 @@ def test_of_processes_that_write_once_exactly_one_succeeds(tmp_path):
 
 def _append_many(path, number, barrier):
     barrier.wait()
-    for index in range(200):
+    for index in range(60):
         files.append_line(path, {"writer": number, "index": index})
 
 
@@ -141,19 +122,10 @@ def test_lines_of_several_processes_are_all_there_whole_and_in_order(tmp_path):
         process.join()
     records = files.read_lines(path)
     for number in range(3):
-        assert [r["index"] for r in records if r["writer"] == number] == list(range(200))
+        assert [r["index"] for r in records if r["writer"] == number] == list(range(60))
 
 
-@settings(deadline=None, max_examples=50)
-@given(RECORDS)
-def test_json_lines_read_back_what_was_appended(tmp_path_factory, records):
-    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
-    for record in records:
-        files.append_line(path, record)
-    assert files.read_lines(path) == records
-
-
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(RECORDS)
 def test_a_tail_torn_at_any_byte_is_left_out_and_repaired_by_the_next_append(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("torn") / "a.jsonl"

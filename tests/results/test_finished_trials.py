@@ -8,7 +8,6 @@ from finished_trials import ROWS, restore_finished, write_finished
 
 from scalevec.results.claims import acquire
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.index.store import ResultsIndex
 from scalevec.results.run_directory import RunDirectory
 
 RESULT = {"status": "completed", "loss": 3.25, "loss_validation": 3.5, "wall_s": 9.0}
@@ -46,17 +45,6 @@ def test_a_trial_is_done_there_with_its_result_and_fields(tmp_path: Path) -> Non
     assert there.events()[-1]["time"] == here.events()[-1]["time"]
 
 
-def test_its_row_in_the_index_is_the_same(tmp_path: Path) -> None:
-    here = finished(tmp_path / "here")
-    rows = []
-    for runs_dir in (tmp_path / "here", carried(tmp_path, here)):
-        with ResultsIndex(f"sqlite:///{runs_dir}.sqlite") as index:
-            index.collect(runs_dir, [here.trial_id])
-            (row,) = index.rows(runs_dir, [here.trial_id])
-        rows.append({name: value for name, value in row.items() if name != "fingerprint"})
-    assert rows[0] == rows[1]
-
-
 def test_curves_are_thinned_and_keep_their_ends(tmp_path: Path) -> None:
     here = finished(tmp_path / "here")
     rows = RunDirectory.of(carried(tmp_path, here), here.trial_id).metrics()
@@ -80,26 +68,6 @@ def test_what_is_there_already_stays(tmp_path: Path) -> None:
     assert restore_finished(tmp_path / "both.jsonl.xz", there) == 0
 
 
-def test_a_trial_that_waits_to_be_run_there_is_done_with_its_events_kept(tmp_path: Path) -> None:
-    here = finished(tmp_path / "here")
-    there = RunDirectory.of(tmp_path / "there", here.trial_id)
-    there.create(here.trial()["semantic"], {})
-    there.append_event("queued")
-    carried(tmp_path, here)
-    assert there.result() == here.result()
-    assert [event["state"] for event in there.events()] == ["queued", "completed"]
-
-
-def test_a_restoring_that_was_cut_off_before_the_result_is_made_whole(tmp_path: Path) -> None:
-    here = finished(tmp_path / "here")
-    there = RunDirectory.of(carried(tmp_path, here), here.trial_id)
-    before = there.events(), there.environments(), there.metrics()
-    there.result_path.unlink()
-    carried(tmp_path, here)
-    assert there.result() == here.result()
-    assert (there.events(), there.environments(), there.metrics()) == before
-
-
 def test_a_trial_that_has_begun_there_is_left_to_its_machine(tmp_path: Path) -> None:
     here = finished(tmp_path / "here")
     there = RunDirectory.of(tmp_path / "there", here.trial_id)
@@ -107,13 +75,6 @@ def test_a_trial_that_has_begun_there_is_left_to_its_machine(tmp_path: Path) -> 
     acquire(there, {})
     assert restore_finished_from(tmp_path, here) == 0
     assert there.result() is None
-
-
-def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
-    trials = [finished(tmp_path / "here", number) for number in (1, 2)]
-    write_finished(tmp_path / "a.xz", trials)
-    write_finished(tmp_path / "b.xz", trials[::-1])
-    assert (tmp_path / "a.xz").read_bytes() == (tmp_path / "b.xz").read_bytes()
 
 
 @pytest.mark.parametrize(

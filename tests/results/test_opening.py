@@ -121,13 +121,6 @@ def test_nothing_is_written_through_a_link_in_place_of_a_folder(trial, private, 
     assert untouched(private)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "out", "claims", "log.txt"])
-def test_a_trial_of_which_a_folder_is_a_link_is_refused_before_it_is_written(trial, private, name):
-    (trial.path / name).symlink_to(private)
-    with pytest.raises(CorruptRecordError, match=f"{name}: is a link"):
-        trial.require_no_links()
-
-
 def test_a_sweeps_folder_that_is_a_link_is_not_followed(tmp_path, private):
     (tmp_path / "runs" / "sweeps").mkdir(parents=True)
     (tmp_path / "runs" / "sweeps" / "small").symlink_to(private)
@@ -145,14 +138,6 @@ def test_a_link_in_place_of_all_trials_or_sweeps_is_said_and_not_listed_as_none(
     (tmp_path / "empty" / name).symlink_to(private)
     with pytest.raises(CorruptRecordError, match=f"{name}: is a link, where a file or folder is expected"):
         list(listed(tmp_path / "empty"))
-
-
-def test_the_text_of_a_trainers_files_is_not_written_through_a_link(tmp_path, private):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "trainers").symlink_to(private)
-    with pytest.raises(CorruptRecordError, match="trainers: is a link, where a folder is expected"):
-        write_once(tmp_path / "empty" / "trainers" / f"{0:032x}.json", b"{}")
-    assert untouched(private)
 
 
 def test_the_runs_folder_may_be_reached_through_links(trial, tmp_path):

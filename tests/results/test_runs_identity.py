@@ -11,7 +11,7 @@ import pytest
 from scalevec.results import runs_identity
 from scalevec.results.claims import LEASE_S, AlreadyClaimedError, ClaimObserver, acquire
 from scalevec.results.files import append_line
-from scalevec.results.run_directory import RunDirectory, user_name
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import RUNS_ID, runs_around, runs_id
 
 TRIAL = "ab" * 32
@@ -88,29 +88,12 @@ def test_a_renamed_folder_keeps_its_jobs_and_its_workers(runs):
         acquire(RunDirectory.of(moved, TRIAL), {})
 
 
-def test_a_folder_that_a_link_leads_to_keeps_its_jobs(runs):
-    runs.with_name("link").symlink_to(runs)
-    assert jobs_of(runs.with_name("link")) == ["7"]
-
-
 def test_a_copy_reaches_none_of_the_jobs_of_the_original_and_the_original_none_of_the_copys(runs):
     copy = copied(runs)
     assert (jobs_of(copy), unreached(copy)) == ([], ["7"])
     RunDirectory.of(copy, TRIAL).write_job("local", "8", "token")
     assert (jobs_of(copy), unreached(copy)) == (["8"], ["7"])
     assert jobs_of(runs) == ["7"]
-
-
-def test_a_copy_of_a_copy_reaches_the_jobs_of_neither(runs):
-    copy = copied(runs)
-    RunDirectory.of(copy, TRIAL).write_job("local", "8", "token")
-    assert jobs_of(copied(copy, copy.with_name("again"))) == []
-
-
-def test_a_copy_that_is_renamed_keeps_its_own_jobs(runs):
-    copy = copied(runs)
-    RunDirectory.of(copy, TRIAL).write_job("local", "8", "token")
-    assert jobs_of(copy.rename(copy.with_name("moved"))) == ["8"]
 
 
 def test_a_live_claim_of_the_original_counts_as_dead_in_the_copy_after_the_usual_time(runs):
@@ -189,14 +172,6 @@ def test_a_device_of_the_same_number_after_another_boot_is_no_sign_of_a_rename(r
     moved = runs.rename(runs.with_name("moved"))
     monkeypatch.setattr(runs_identity, "boot_id", lambda: "another")
     assert (jobs_of(moved), unreached(moved)) == ([], ["7"])
-
-
-def test_a_job_says_whose_it_is_and_where_it_was_sent_from(runs):
-    job = RunDirectory.of(runs, TRIAL).job()
-    assert job["user"] == user_name()
-    assert job["runs"] == runs_around(RunDirectory.of(runs, TRIAL).path)
-    assert job["runs"]["path"] == str(runs.resolve())
-    assert job["runs"]["inode"] == runs.stat().st_ino
 
 
 @pytest.mark.parametrize("made_in", [None, "abc", 7, [], {}, {"id": None}])

@@ -64,32 +64,13 @@ def test_the_columns_are_those_agreed_in_that_order_then_the_settings():
 def test_a_completed_trial_is_one_whole_row():
     measured = {"loss": 1.2345678901234567, "n_params": 25_000, "flops": 6e25, "steps": 390, "device": "cpu"}
     (got,) = tidy_table([row(**measured)], [member(tokens_per_parameter=16)], "s").to_dict("records")
-    expected = {
-        **measured,
-        "trial_id": "a",
-        "sweep": "s",
-        "arm": "baseline",
-        "stage": "comparison",
-        "rung": "tiny",
-        "n_tokens": 400_000,
-        "seed": 2**62 + 1,
-        "cluster": "a",
-        "optimizer": "adamw",
-        "schedule": "cosine",
-        "architecture": "llama",
-        "corpus": "f" * 8,
-        "learning_rate": 0.016,
-        "lr_status": "tuned",
-        "status": "completed",
-        "precision": "float32",
-        "tokens_per_parameter": 16.0,
-        "vector_branches": "shared",
-        "vector_placement": "dual",
-        "vector_reparameterization": "or",
-        "vector_decay": "input",
-        "vector_gain": "g",
-        "matrix_decay": 0.1,
-    }
+    names = {"trial_id": "a", "sweep": "s", "arm": "baseline", "stage": "comparison", "rung": "tiny"}
+    planned = {"n_tokens": 400_000, "tokens_per_parameter": 16.0, "seed": 2**62 + 1, "corpus": "f" * 8}
+    how = {"optimizer": "adamw", "schedule": "cosine", "architecture": "llama", "precision": "float32"}
+    rate = {"learning_rate": 0.016, "lr_status": "tuned", "status": "completed", "cluster": "a"}
+    vectors = {"vector_branches": "shared", "vector_placement": "dual", "vector_reparameterization": "or"}
+    decay = {"vector_decay": "input", "vector_gain": "g", "matrix_decay": 0.1}
+    expected = measured | names | planned | how | rate | vectors | decay
     assert {name: got[name] for name in expected} == expected
 
 
@@ -99,12 +80,6 @@ def test_a_row_has_the_stream_and_version_of_its_trial_and_the_losses_of_blocks(
     (got,) = tidy_table([{**row(**blocks), "semantic": fields}], [member()], "s").to_dict("records")
     assert {name: got[name] for name in blocks} == blocks
     assert (got["stream"], got["identity_version"]) == ("ab" * 32, 2)
-
-
-def test_a_trial_of_an_earlier_version_has_neither_stream_nor_blocks():
-    frame = tidy_table([{**row(), "semantic": {**SEMANTIC, "identity_version": 1}}], [member()], "s")
-    assert frame[["stream", "loss_blocks", "block_tokens"]].isna().all(axis=None)
-    assert frame["identity_version"].tolist() == [1]
 
 
 @pytest.mark.parametrize("state", ["diverged", "failed", "running"])
@@ -199,11 +174,6 @@ def test_parquet_reads_back_equal(frame):
     pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(stream.getvalue())), frame)
 
 
-def test_an_infinite_number_which_json_lacks_is_refused():
-    with pytest.raises(ValueError, match="which JSON does not have"):
-        write_table(pd.DataFrame({"loss": [1.0, np.inf]}), "json", io.BytesIO())
-
-
 def test_json_is_a_list_of_objects_with_null_for_what_is_missing(frame):
     stream = io.BytesIO()
     write_table(frame, "json", stream)
@@ -218,18 +188,6 @@ def test_json_has_the_blocks_as_lists():
     write_table(tidy_table([row(loss_blocks="[5.25, 5.5]")], [member()], "s"), "json", stream)
     (record,) = json.loads(stream.getvalue())
     assert (record["loss_blocks"], record["block_tokens"]) == ([5.25, 5.5], None)
-
-
-@pytest.mark.parametrize("value", ["", "no list", "1.5", 2.5, "[1"])
-def test_what_is_no_list_of_block_losses_stands_in_json_as_it_is(value):
-    stream = io.BytesIO()
-    write_table(pd.DataFrame({"loss_blocks": [value]}), "json", stream)
-    assert json.loads(stream.getvalue()) == [{"loss_blocks": value}]
-
-
-def test_another_format_is_refused(frame):
-    with pytest.raises(ValueError, match="'xlsx': expected one of csv, parquet, json"):
-        write_table(frame, "xlsx", io.BytesIO())
 
 
 def test_json_holds_dates_lists_and_large_numbers_of_a_table_from_elsewhere():

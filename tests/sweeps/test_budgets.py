@@ -40,10 +40,6 @@ def test_a_setting_holds_the_budget_as_given_the_same_on_every_rung(kind, name, 
     assert [cell.setting[name] for cell in cells] == [1e6, 1e6]
 
 
-def test_without_a_budget_there_are_twenty_tokens_a_parameter(cells_of):
-    assert cells_of()[0].setting["tokens_per_parameter"] == 20
-
-
 @pytest.mark.parametrize("kind", ["tokens", "flops"])
 def test_a_resolved_sweep_loads_as_the_same_sweep(kind):
     text = f"name: a\nladder: [tiny-25k]\narms: {{b: {{}}}}\n{kind}: [2.0e+9]\n"

@@ -27,18 +27,14 @@ def folder(tmp_path):
     ("statement", "files"),
     [
         ("import model", ["model.py"]),
-        ("import model as m, numpy", ["model.py"]),
         ("from model import Net", ["model.py"]),
         ("def late():\n    try:\n        import model\n    except ImportError: pass", ["model.py"]),
         ("import importlib; importlib.import_module('model')", ["model.py"]),
-        ("__import__('model')", ["model.py"]),
         ("import pack", ["pack/__init__.py", "pack/deep/a.py", "pack/inner.py"]),
         ("from pack.deep import a", ["pack/__init__.py", "pack/deep/a.py", "pack/inner.py"]),
         ("import plain.inner", ["plain/inner.py"]),
         ("from plain import inner, other", ["plain/inner.py"]),
         ("from plain import *", []),
-        ("import numpy, os, torch.nn", []),
-        ("import absent", []),
         ("import 3", []),
     ],
 )
@@ -74,9 +70,7 @@ def test_a_compiled_module_counts_by_its_bytes(folder):
     assert folder("import model", f"model{suffix}", "model.py") == [f"model{suffix}", "model.py"]
 
 
-@pytest.mark.parametrize(
-    "words", [["python", "-m", "model"], ["python", "-um", "model"], ["python", "-c", "import model"]]
-)
+@pytest.mark.parametrize("words", [["python", "-m", "model"], ["python", "-c", "import model"]])
 def test_words_of_a_command_may_name_modules(folder, words):
     assert folder("", "model.py", "other.py", words=words) == ["model.py"]
 
@@ -86,21 +80,18 @@ def test_a_file_that_is_no_python_is_covered_by_itself(folder):
     assert not_covered(folder.path, ["train.py", "model.py"]) == ["what model.py imports or starts"]
 
 
-def test_a_script_may_have_any_name(folder):
-    assert folder("import model", "model.py", script="train") == ["model.py"]
-
-
 def test_more_than_is_sane_is_refused(folder, monkeypatch):
     monkeypatch.setattr(imported_modules, "MOST_FILES", 3)
     with pytest.raises(ConfigurationError, match=r"5 files.*allowed: 3 files .*keep data elsewhere"):
         folder("import pack", *(f"pack/{name}.py" for name in ("__init__", *"abcd")))
 
 
-def test_links_in_a_circle_end(folder):
+def test_links_in_a_circle_end(folder, monkeypatch):
+    monkeypatch.setattr(imported_modules, "MOST_FILES", 60)
     folder("", "pack/__init__.py")
     for name in "ab":
         (folder.path / "pack" / name).symlink_to(folder.path / "pack")
-    with pytest.raises(ConfigurationError, match="allowed: 2,000 files"):
+    with pytest.raises(ConfigurationError, match="allowed: 60 files"):
         folder("import pack")
 
 

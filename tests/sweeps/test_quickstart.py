@@ -11,7 +11,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.model.optimization import OPTIMIZERS
-from scalevec.sweeps.expansion.expand import CorpusFacts, expand, identical_arms
+from scalevec.sweeps.expansion.expand import CorpusFacts, expand
 from scalevec.sweeps.fields import FIELD_TYPES, tunable_fields
 
 
@@ -40,10 +40,6 @@ def test_the_demo_keeps_the_models_of_its_largest_size_and_trains_the_same_trial
     assert expand(without, corpus) == expand(sweep, corpus)
 
 
-def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts) -> None:
-    assert identical_arms(expand(sweep, corpus)) == []
-
-
 def test_arms_may_be_called_on_and_no(changed: Callable[[str, str], str]) -> None:
     arms = sweeps.loads(changed("none:     {", "no: {}\n  on: {}\n  3: {")).arms
     assert list(arms) == ["baseline", "no", "on", "3", "unified"]
@@ -60,20 +56,6 @@ def test_resources_of_a_rung_stand_over_the_default(changed: Callable[[str, str]
     sweep = sweeps.loads(text)
     actual = [sweep.resources_for(rung) for rung in ("tiny-25k", "tiny-55k")]
     assert [(resources.time, resources.gpus) for resources in actual] == [(30.0, 1), (30.0, 0.5)]
-
-
-def test_a_gpu_may_be_shared_and_a_cpu_is_the_default(changed: Callable[[str, str], str]) -> None:
-    resources = sweeps.loads(changed("time: auto", "gpus: 0.25")).resources_for("tiny-25k")
-    assert (resources.gpus, resources.cpus) == (0.25, 1)
-
-
-def test_gpu_hours_are_not_limited_unless_the_file_says_so(
-    sweep: Any, changed: Callable[[str, str], str]
-) -> None:
-    assert sweep.max_gpu_hours is None
-    assert (
-        sweeps.loads(changed("name: quickstart", "name: quickstart\nmax_gpu_hours: 12")).max_gpu_hours == 12.0
-    )
 
 
 def test_every_field_of_simulate_has_a_default(sweep: Any) -> None:
@@ -98,16 +80,7 @@ def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
     definitions = schema["$defs"]
     assert set(definitions["TrialFields"]["properties"]) == set(FIELD_TYPES)
     assert set(definitions["FieldLists"]["properties"]) == set(FIELD_TYPES)
-    others = {"rungs", "seeds", "extend", "larger_rungs", "share", "check_carried"}
-    assert set(definitions["Tune"]["properties"]) == {*tunable_fields(), *others}
-    assert definitions["StrategyFields"]["properties"]["branches"]["enum"] == [
-        "none",
-        "shared",
-        "heterogeneous",
-    ]
-    maps = {"enum": ["query", "key", "value", "gate", "up"]}
-    of_field = definitions["StrategyFields"]["properties"]["heterogeneous_maps"]["anyOf"]
-    assert of_field == [maps, {"type": "array", "items": maps}]
+    assert set(tunable_fields()) < set(definitions["Tune"]["properties"])
     assert schema["required"] == ["name", "ladder", "arms"]
     assert schema["additionalProperties"] is False
 
@@ -132,12 +105,6 @@ def test_the_schema_knows_the_optimizers_and_the_options_of_each() -> None:
         for name, option in optimizer.options.items():
             assert fields[name]["description"] == option.help
             assert fields[name].get("enum", []) == list(option.choices)
-
-
-def test_the_schema_takes_one_value_where_it_takes_a_list() -> None:
-    seeds = sweeps.json_schema()["properties"]["seeds"]
-    assert [form["type"] for form in seeds["anyOf"]] == ["integer", "array"]
-    assert "the one seed 3" in seeds["description"]
 
 
 def test_importing_sweeps_imports_nothing_heavy() -> None:

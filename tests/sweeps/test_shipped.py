@@ -66,8 +66,3 @@ def test_every_sweep_file_of_the_project_is_shipped_under_its_name():
 def test_a_name_that_is_not_shipped_is_refused_with_the_nearest(name, nearest):
     with pytest.raises(FileNotFoundError, match=f"no sweep called '{name}' is shipped; nearest: {nearest}"):
         sweeps.shipped(name)
-
-
-def test_a_name_like_no_other_is_refused_with_all():
-    with pytest.raises(FileNotFoundError, match=r"there are: examples/.*quickstart, simulate"):
-        sweeps.shipped("zzz")

@@ -7,6 +7,7 @@ import pytest
 from scalevec import analysis
 from scalevec.analysis import DataError
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.report.text import verdict_table
 
 WIDTHS = np.geomspace(100, 1000, 112)
 OPTIONS = AnalysisOptions(law="chinchilla", cluster="run", loss="l2", bootstrap=100)
@@ -85,16 +86,6 @@ def test_a_run_that_arms_share_counts_as_one_and_its_noise_goes_out_of_the_diffe
     assert lengths[0] < 0.1 * lengths[1]
 
 
-def test_each_arm_is_compared_as_it_can_be():
-    base, paired = arm("base"), arm("base").assign(arm="paired", run="p", loss=arm("base").loss * 0.99)
-    paired["run"] = "paired " + base.run
-    pairs, laws = analysis.compare_arms(table(base, paired, arm("apart")), reference="base", options=OPTIONS)
-    assert [(c.arm, c.basis) for c in pairs] == [("paired", "pairs")]
-    assert [(c.arm, c.basis) for c in laws] == [("apart", "laws")]
-    _, all_laws = analysis.compare_arms(table(base, paired), reference="base", options=OPTIONS, by="laws")
-    assert [c.arm for c in all_laws] == ["paired"]
-
-
 def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
     base = arm("base")
     paired = base.assign(arm="paired", run="paired " + base.run, loss=base.loss * 0.99)
@@ -138,23 +129,8 @@ def test_what_no_laws_compare_is_refused_with_the_reason(
         compared(rows, **changes)
 
 
-def test_arms_of_other_peoples_checkpoints_are_compared_on_the_command_line(tmp_path, capsys):
-    from scalevec.orchestrator.commands.analyse.compare import compare
-    from scalevec.orchestrator.sources.foreign import TableReading
-
+def test_the_terminal_says_that_no_pairs_check_the_laws():
     rows = table(arm("base"), arm("other", random_seed=1), arm("fast", 1.3))
-    foreign = rows.rename(
-        columns={"arm": "recipe", "n_params": "size", "loss": "val/loss", "n_tokens": "tokens"}
-    )
-    foreign.to_csv(tmp_path / "rows.csv", index=False)
-    names = ("arm=recipe", "n_params=size", "loss=val/loss", "n_tokens=tokens", "cluster=run")
-    result = compare(
-        str(tmp_path / "rows.csv"),
-        reference="base",
-        given={"law": "chinchilla", "bootstrap": 40},
-        reading=TableReading(names, None),
-    )
-    shown = result.text()
+    shown = verdict_table(compared(rows, bootstrap=40))
     assert "by the law chinchilla of each, which no pairs check" in shown
     assert [" better " in line for line in shown.splitlines() if line.startswith("fast ")] == [True]
-    assert {record["basis"] for record in result.record} == {"laws"}

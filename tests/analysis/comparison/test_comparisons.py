@@ -2,30 +2,29 @@
 
 import pytest
 
-from scalevec import analysis
+import comparisons
 
 
 @pytest.fixture(scope="module")
-def compared(sweep):
+def three(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
-    return analysis.compare(table, "baseline", bootstrap=0)
+    return comparisons.compared(table)
 
 
-def test_an_arm_has_its_comparison_by_name(compared):
-    assert list(compared) == ["none", "unified"]
-    assert compared["unified"].arm == "unified"
-
-
-def test_the_only_arm_is_one(sweep, compared):
-    assert analysis.compare(sweep(), "baseline", bootstrap=0).only.arm == "unified"
+def test_an_arm_has_its_comparison_by_name_and_one_alone_is_the_only_one(sweep, three):
+    assert [(name, comparison.arm) for name, comparison in three.items()] == [
+        ("none", "none"),
+        ("unified", "unified"),
+    ]
+    assert comparisons.only(sweep()).arm == "unified"
     with pytest.raises(ValueError, match="too many values"):
-        compared.only  # noqa: B018
+        three.only  # noqa: B018
 
 
-def test_a_frame_has_a_row_for_each_arm_with_interval_and_lines(compared):
-    frame = compared.to_frame().set_index("arm")
-    unified = compared["unified"]
+def test_a_frame_has_a_row_for_each_arm_with_interval_and_lines(three):
+    frame = three.to_frame().set_index("arm")
+    unified = three["unified"]
     assert frame.loc["unified", "difference"] == unified.loss_difference.mean
     assert (frame["low"] < frame["difference"]).all()
     assert frame.loc["unified", "at_sizes"] == unified.at_sizes.text
-    assert "<td>unified</td>" in compared._repr_html_()
+    assert "<td>unified</td>" in three._repr_html_()

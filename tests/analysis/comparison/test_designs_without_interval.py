@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import compare, fit
+from comparisons import only
+from scalevec.analysis import fit
 from scalevec.analysis.statistics.paired import equivalence_p, overall
 from scalevec.analysis.statistics.sample import PairedSample
 
@@ -36,21 +37,14 @@ def test_copies_with_values_that_have_no_hash_are_read(sweep):
 
 
 def test_seeds_that_are_copies_carry_no_interval_of_a_law(sweep):
-    (fitted,) = fit(copied(sweep({"baseline": 0.0}))).values()
+    (fitted,) = fit(copied(sweep({"baseline": 0.0})), law="power", bootstrap=20).values()
     assert fitted.intervals == {}
     assert fitted.predict()["low"].isna().all()
     assert fitted.interval_note == "no interval: repeated points are exact copies, which carry no noise"
 
 
-def test_trunks_that_are_copies_carry_no_interval_either(sweep):
-    once = sweep({"baseline": 0.0}, seeds=(0,))
-    budgets = pd.concat([once, once.assign(n_tokens=2 * once["n_tokens"], loss=0.97 * once["loss"])])
-    table = copied(budgets).assign(cluster=lambda t: t["rung"] + "-" + t["seed"].astype(str))
-    assert "exact copies" in fit(table).only.interval_note
-
-
 def test_seeds_that_are_copies_carry_no_verdict(sweep):
-    comparison = compare(copied(sweep(), 3), reference="baseline", margin=0.1, bootstrap=20).only
+    comparison = only(copied(sweep(), 3), margin=0.1, bootstrap=20)
     assert comparison.verdict == "undecided"
     difference = comparison.loss_difference
     assert (difference.interval, difference.p_value, difference.df) == (None, None, 0)
@@ -69,24 +63,7 @@ def test_differences_without_noise_have_no_p_value(cells):
     assert (estimate.interval(0.95), estimate.p_value(), equivalence_p(estimate, 0.1)) == (None, None, None)
 
 
-def two_optimizers(table: pd.DataFrame) -> pd.DataFrame:
-    worse = table.assign(optimizer="sgd", loss=1.3 * table["loss"])
-    return pd.concat([table.assign(optimizer="adamw"), worse], ignore_index=True)
-
-
 SEVERAL = "no interval: values of {} differ at one rung, by more than seed noise; choose one with where"
-
-
-def test_the_difference_of_two_optimizers_is_no_seed_noise(sweep):
-    (fitted,) = fit(two_optimizers(sweep({"baseline": 0.0}))).values()
-    assert fitted.intervals == {}
-    assert fitted.interval_note == SEVERAL.format("optimizer")
-
-
-def test_one_of_two_optimizers_is_fitted_as_if_alone(sweep):
-    table = sweep({"baseline": 0.0})
-    (fitted,) = fit(two_optimizers(table), where="optimizer == 'adamw'", bootstrap=20).values()
-    assert fitted.intervals == fit(table, bootstrap=20).only.intervals
 
 
 def test_a_grid_over_fixed_rates_is_said_and_tuned_rates_are_not(sweep):
@@ -103,10 +80,3 @@ def test_a_setting_with_one_value_a_rung_is_a_recipe_of_one_law(sweep):
         sweep({"baseline": 0.0}).assign(architecture=lambda t: "d" + t["rung"]), bootstrap=20
     ).values()
     assert fitted.intervals
-
-
-def test_two_rungs_cannot_check_a_law(sweep):
-    table = sweep({"baseline": 0.0}, rungs={"25k": 25_088, "55k": 55_296}, seeds=(0, 1, 2))
-    (fitted,) = fit(table).values()
-    assert fitted.intervals == {}
-    assert fitted.interval_note == "no interval: 2 distinct points for 2 parameters cannot check the law"

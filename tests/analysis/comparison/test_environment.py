@@ -3,14 +3,10 @@
 import pandas as pd
 import pytest
 
-from scalevec.analysis import compare
+from comparisons import only
 
 
-def only(table: pd.DataFrame):
-    return compare(table, reference="baseline", bootstrap=0).only
-
-
-def of_arm(table: pd.DataFrame, column: str, reference: str, arm: str, **others: str) -> pd.DataFrame:
+def of_arm(table: pd.DataFrame, column: str, reference: str, arm: str | None, **others: str) -> pd.DataFrame:
     """``table`` with a column that has one value for each arm."""
     values = table["arm"].map({"baseline": reference, "unified": arm})
     return table.assign(**others, **{column: values})
@@ -36,24 +32,15 @@ def test_what_moves_a_loss_within_a_pair_is_a_caution(sweep, column, reference, 
 
 
 @pytest.mark.parametrize(
-    ("column", "reference", "arm"),
+    ("column", "reference", "arm", "others"),
     [
-        ("torch_version", "2.9.1+cpu", "2.9.0"),
-        ("commit", "a1", "b2"),
-        ("cpu_model", "Xeon", "EPYC"),
-        ("threads", "4", "8"),
+        ("torch_version", "2.9.1+cpu", "2.9.0", {}),
+        ("commit", "a1", "b2", {}),
+        ("threads", "4", "8", {}),
+        ("cpu_capability", "AVX2", "AVX512", {"device": "cuda"}),
+        ("cpu_capability", "AVX2", None, {}),
     ],
+    ids=["a patch of torch", "commit", "threads", "the processor beside a GPU", "not recorded"],
 )
-def test_what_moves_no_more_than_a_last_digit_is_no_caution(sweep, column, reference, arm):
-    table = of_arm(sweep(), column, reference, arm)
-    assert machine_cautions(table) == []
-
-
-def test_the_processor_beside_a_gpu_is_no_caution(sweep):
-    assert machine_cautions(of_arm(sweep(), "cpu_capability", "AVX2", "AVX512", device="cuda")) == []
-
-
-def test_what_one_side_does_not_record_is_not_called_different(sweep):
-    table = of_arm(sweep(), "cpu_capability", "AVX2", "AVX2")
-    table.loc[table["arm"] == "unified", "cpu_capability"] = None
-    assert machine_cautions(table) == []
+def test_what_moves_no_more_than_a_last_digit_is_no_caution(sweep, column, reference, arm, others):
+    assert machine_cautions(of_arm(sweep(), column, reference, arm, **others)) == []

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.comparisons import only
 
+from comparisons import only
 from scalevec.analysis import DataError
 
 
@@ -16,7 +16,7 @@ def with_rate(table: pd.DataFrame, arm: str, status: str, rung: str | None = Non
 
 
 def test_rates_that_were_tuned_on_both_sides_are_fair(sweep):
-    assert only(sweep(), bootstrap=0).fair.text == "both tuned at every size"
+    assert only(sweep()).fair.text == "both tuned at every size"
 
 
 def test_the_effort_of_the_tuning_is_said(sweep):
@@ -28,28 +28,28 @@ def test_the_effort_of_the_tuning_is_said(sweep):
         for rate in (0.01, 0.02, 0.04)
     ]
     table = pd.concat([sweep().assign(stage="comparison"), pd.DataFrame(tuning)])
-    effort = only(table, bootstrap=0).fair.text
+    effort = only(table).fair.text
     assert "baseline: 3 rates a size, 3 trials" in effort
 
 
 @pytest.mark.parametrize("status", ["censored", "fixed"])
 def test_a_reference_that_is_a_bound_makes_no_arm_better_and_may_be_beaten_by_none(sweep, status):
-    comparison = only(with_rate(sweep(), "baseline", status), bootstrap=0)
+    comparison = only(with_rate(sweep(), "baseline", status))
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "reference_bounded")
     assert comparison.fair.text.endswith("no claim for unified")
     worse = sweep({"baseline": 0.0, "unified": 0.04})
-    assert only(with_rate(worse, "baseline", status), bootstrap=0).verdict == "worse"
+    assert only(with_rate(worse, "baseline", status)).verdict == "worse"
 
 
 @pytest.mark.parametrize("status", ["censored", "fixed"])
 def test_an_arm_that_is_a_bound_is_never_worse_and_may_be_better(sweep, status):
     worse = sweep({"baseline": 0.0, "unified": 0.04})
-    assert only(with_rate(worse, "unified", status), bootstrap=0).verdict == "undecided"
-    assert only(with_rate(sweep(), "unified", status), bootstrap=0).verdict == "better"
+    assert only(with_rate(worse, "unified", status)).verdict == "undecided"
+    assert only(with_rate(sweep(), "unified", status)).verdict == "better"
 
 
 def test_a_bound_at_one_size_leaves_the_others_and_is_said(sweep):
-    comparison = only(with_rate(sweep(), "baseline", "censored", "55k"), bootstrap=0)
+    comparison = only(with_rate(sweep(), "baseline", "censored", "55k"))
     assert comparison.verdict == "better"
     assert (
         comparison.fair.text
@@ -59,14 +59,14 @@ def test_a_bound_at_one_size_leaves_the_others_and_is_said(sweep):
 
 
 def test_a_bound_at_the_largest_size_ends_the_scope_below_it(sweep):
-    comparison = only(with_rate(sweep(), "baseline", "censored", "150k"), bootstrap=0)
+    comparison = only(with_rate(sweep(), "baseline", "censored", "150k"))
     assert (comparison.verdict, comparison.scope.text) == ("better", "up to 83k")
 
 
 def test_a_bound_is_not_equivalent(sweep):
     table = sweep({"baseline": 0.0, "unified": 0.0}, seeds=(0, 1, 2), noise=0.001)
     for arm in ("baseline", "unified"):
-        assert only(with_rate(table, arm, "censored"), margin=0.01, bootstrap=0).verdict == "undecided"
+        assert only(with_rate(table, arm, "censored"), margin=0.01).verdict == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_bound_is_not_equivalent(sweep):
 )
 def test_other_ways_to_choose_rates_are_said_and_block_nothing(sweep, statuses, text):
     table = with_rate(with_rate(sweep(), "baseline", statuses[0]), "unified", statuses[1])
-    comparison = only(table, bootstrap=0)
+    comparison = only(table)
     assert (comparison.verdict, comparison.fair.text) == ("better", text)
 
 
@@ -87,9 +87,9 @@ def test_carried_rates_that_are_far_apart_and_unchecked_are_said(sweep):
     table = with_rate(sweep(), "unified", "carried", "150k")
     far = (table["rung"] == "150k") & (table["arm"] == "unified")
     table = table.assign(learning_rate=np.where(far, 0.05, 0.02))
-    assert "differ more than twofold at 150k" in only(table, bootstrap=0).fair.text
+    assert "differ more than twofold at 150k" in only(table).fair.text
     checked = table.assign(carried_check="inside")
-    assert "twofold" not in only(checked, bootstrap=0).fair.text
+    assert "twofold" not in only(checked).fair.text
 
 
 def rates(sweep, optima: dict[str, float]) -> pd.DataFrame:
@@ -106,7 +106,7 @@ def test_rates_that_vary_inside_an_arm_are_never_averaged(sweep):
     table = rates(sweep, {"baseline": 3e-3, "unified": 1e-2})
     with pytest.raises(DataError, match=r"Add a column loss_validation, .* or choose one rate .* by --where"):
         only(table)
-    comparison = only(table.assign(loss_validation=table["loss"]), bootstrap=0)
+    comparison = only(table.assign(loss_validation=table["loss"]))
     assert comparison.loss_difference.mean == pytest.approx(0, abs=0.002)
     assert comparison.fair.code == "both_tuned"
     assert "the best learning_rate of baseline and unified" in comparison.facts[0]
@@ -114,7 +114,7 @@ def test_rates_that_vary_inside_an_arm_are_never_averaged(sweep):
 
 def test_a_best_rate_at_the_edge_of_its_grid_is_a_bound(sweep):
     table = rates(sweep, {"baseline": 3e-3, "unified": 3e-2})
-    assert only(table.assign(loss_validation=table["loss"]), bootstrap=0).fair.code == "arm_bounded"
+    assert only(table.assign(loss_validation=table["loss"])).fair.code == "arm_bounded"
 
 
 @pytest.mark.parametrize("named", [{}, {"cluster": "run"}])
@@ -126,7 +126,7 @@ def test_of_checkpoints_the_last_of_each_run_counts(sweep, named):
     )
     table = pd.concat([last, early], ignore_index=True)
     table["run"] = table["arm"] + table["rung"] + table["seed"].astype(str)
-    comparison = only(table, bootstrap=0, **named)
+    comparison = only(table, **named)
     assert (comparison.verdict, comparison.pairs) == ("worse", 12)
     assert comparison.facts == (
         "the last of each run's checkpoints is compared (24 rows before it left out)",
@@ -134,7 +134,7 @@ def test_of_checkpoints_the_last_of_each_run_counts(sweep, named):
 
 
 def test_a_diverged_arm_is_never_dropped_and_never_better(sweep, diverge):
-    comparison = only(diverge(sweep(), "unified", "55k", 1), bootstrap=0)
+    comparison = only(diverge(sweep(), "unified", "55k", 1))
     assert comparison.loss_difference.interval[1] < 0
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "arm_diverged")
     assert comparison.absences == {"arm diverged": ("55k, seed 1",)}
@@ -144,14 +144,14 @@ def test_a_diverged_arm_is_never_dropped_and_never_better(sweep, diverge):
 
 def test_a_diverged_reference_makes_no_arm_worse(sweep, diverge):
     table = diverge(sweep({"baseline": 0.0, "unified": 0.03}), "baseline", "55k", 1)
-    comparison = only(table, bootstrap=0)
+    comparison = only(table)
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "reference_diverged")
 
 
 @pytest.mark.parametrize("arm", ["baseline", "unified"])
 def test_nothing_that_diverged_is_equivalent(sweep, diverge, arm):
     table = sweep({"baseline": 0.0, "unified": 0.0}, seeds=(0, 1, 2), noise=0.001)
-    assert only(diverge(table, arm, "55k", 1), margin=0.01, bootstrap=0).verdict == "undecided"
+    assert only(diverge(table, arm, "55k", 1), margin=0.01).verdict == "undecided"
 
 
 def test_an_arm_that_diverges_everywhere_is_worse(sweep):
@@ -181,9 +181,3 @@ def test_budgets_of_one_trunk_that_diverge_are_one_event(sweep):
 def test_a_comparison_with_a_diverged_trial_is_plain_json_too(sweep, diverge):
     comparison = only(diverge(sweep(seeds=(0,)), "unified", "25k", 0), margin=0.005)
     assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["arm"] == "unified"
-
-
-def test_a_diverged_pair_is_named_with_its_settings(sweep, diverge):
-    parts = [sweep(random_seed=i).assign(optimizer=o) for i, o in enumerate(("adamw", "muon"))]
-    parts[1] = diverge(parts[1], "unified", "55k", 1)
-    assert only(pd.concat(parts)).absences == {"arm diverged": ("55k, muon, seed 1",)}

@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
+from comparisons import compared, only
 from scalevec.analysis import compare, comparison_text
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.report.text import verdict_table
@@ -22,7 +23,7 @@ def judged(table, *lists, **options):
     """The predictions of the only comparison, the newest list first."""
     table = table.copy()
     table.attrs["predictions"] = list(lists)
-    comparison = compare(table, reference="baseline", bootstrap=0, **options).only
+    comparison = only(table, **options)
     return comparison.predictions
 
 
@@ -101,7 +102,7 @@ def test_any_two_arms_may_be_predicted_and_each_prediction_stands_once(sweep):
             {"arm": "baseline", "reference": "none", "sign": "lower"},
         )
     ]
-    comparisons = {c.arm: c.predictions for c in compare(table, reference="baseline", bootstrap=0).values()}
+    comparisons = {c.arm: c.predictions for c in compared(table).values()}
     assert [p.words for p in comparisons["unified"]] == ["unified lower than none"]
     assert [p.words for p in comparisons["none"]] == ["baseline lower than none"]
     assert {p.outcome for of_arm in comparisons.values() for p in of_arm} == {"came true"}
@@ -130,7 +131,7 @@ def test_a_list_that_was_replaced_stands_beside_the_one_that_stands(sweep):
 def test_a_prediction_that_no_trial_can_answer_says_why(sweep, prediction, reason):
     table = sweep()
     table.attrs["predictions"] = [kept(prediction | {"reference": "baseline"})]
-    comparison = compare(table, reference="baseline", bootstrap=0).only
+    comparison = only(table)
     (prediction_shown,) = comparison.predictions
     assert (prediction_shown.outcome, prediction_shown.seen) == ("cannot be told", None)
     assert reason in prediction_shown.reason
@@ -139,7 +140,7 @@ def test_a_prediction_that_no_trial_can_answer_says_why(sweep, prediction, reaso
 def test_the_text_shows_predicted_and_seen(sweep):
     table = sweep()
     table.attrs["predictions"] = [kept(LOWER)]
-    comparisons = list(compare(table, "baseline", bootstrap=0).values())
+    comparisons = list(compared(table).values())
     (prediction,) = comparisons[0].predictions
     assert prediction.sentence in comparison_text(comparisons)
     assert "1 prediction: 1 came true." in verdict_table(comparisons).splitlines()

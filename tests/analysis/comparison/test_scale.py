@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from tests import comparisons
 
+import comparisons
 from scalevec.analysis import AnalysisOptions, comparison_text
 from scalevec.analysis.comparison.differences import Part
 from scalevec.analysis.comparison.pair_laws import held_out_difference

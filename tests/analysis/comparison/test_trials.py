@@ -1,9 +1,7 @@
 """The trials that verdicts, tables and figures share: their order, their cells, the same pairs for all."""
 
 import pandas as pd
-import pytest
 
-from scalevec import analysis
 from scalevec.analysis.comparison.compare import compared
 from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.options import AnalysisOptions
@@ -36,17 +34,3 @@ def test_a_cell_has_the_size_that_the_reference_has_there(sweep):
     table = sweep().assign(n_params_total=lambda rows: rows["n_params"] + 100 * (rows["arm"] == "unified"))
     trials = compared_trials(table, "baseline", AnalysisOptions(n_convention="total"))
     assert [cell.n_params for cell in trials.cells] == [25_088, 55_296, 82_944, 150_528]
-
-
-def test_a_table_shows_the_pairs_of_compare_beside_an_arm_that_ran_a_grid_of_rates(sweep):
-    rates = {"baseline": 0.01, "unified": 0.02, "swept": 0.01}
-    rows = sweep({"baseline": 0.0, "unified": -0.03, "swept": 0.01}).assign(lr_status="fixed")
-    rows["learning_rate"] = rows["arm"].map(rates)
-    again = rows[rows["arm"] == "swept"].assign(learning_rate=0.02)
-    both = pd.concat([rows, again.assign(loss=again["loss"] + 0.1)])
-    both["loss_validation"] = both["loss"]
-    shown = analysis.table(both, "comparison", reference="baseline", options=OPTIONS)
-    of_arm = [record["difference"] for record in shown.records[:-2] if record["arm"] == "unified"]
-    unified, _ = analysis.compare(both, reference="baseline", options=OPTIONS).values()
-    expected = [cell.mean for cell in unified.by_rung]
-    assert [difference for difference in of_arm if difference is not None] == pytest.approx(expected)

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from tests.comparisons import only
 
-from scalevec.analysis import compare
+from comparisons import compared, only
 
 
 def streamed(table: pd.DataFrame) -> pd.DataFrame:
@@ -29,10 +28,7 @@ def equal_fixture(sweep) -> pd.DataFrame:
 
 def test_a_clear_gain_is_better_and_a_clear_loss_is_worse(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, seeds=(0, 1, 2))
-    verdicts = {
-        c.arm: (c.verdict, c.at_sizes.text)
-        for c in compare(table, reference="baseline", bootstrap=0).values()
-    }
+    verdicts = {c.arm: (c.verdict, c.at_sizes.text) for c in compared(table).values()}
     assert verdicts == {
         "none": ("worse", "higher at all 4 sizes"),
         "unified": ("better", "lower at all 4 sizes"),
@@ -47,7 +43,7 @@ def test_the_difference_is_the_mean_of_pairs_with_the_noise_of_each_rung(sweep):
     df = variances.sum() ** 2 / (variances**2).sum()  # one degree of freedom each
     half = variances.mean() ** 0.5 / 8**0.5 * stats.t.ppf(0.975, df)
     mean = differences.to_numpy().mean()
-    difference = only(table, bootstrap=0).loss_difference
+    difference = only(table).loss_difference
     assert (difference.mean, difference.df) == (pytest.approx(mean), pytest.approx(df))
     assert difference.interval == pytest.approx((mean - half, mean + half), rel=1e-6)
 
@@ -56,14 +52,14 @@ def test_each_size_has_its_own_interval(sweep):
     table = streamed(sweep(seeds=(0, 1, 2)))
     wide = table[table["rung"] == "55k"].pivot_table(index="seed", columns="arm", values="loss")
     differences = wide["unified"] - wide["baseline"]
-    size = next(size for size in only(table, bootstrap=0).sizes if size.name == "55k")
+    size = next(size for size in only(table).sizes if size.name == "55k")
     t = stats.ttest_1samp(differences, 0.0)
     assert (size.mean, size.p_value) == (pytest.approx(differences.mean()), pytest.approx(t.pvalue))
     assert size.interval == pytest.approx(tuple(t.confidence_interval(0.95)))
 
 
 def test_one_seed_carries_no_claim(sweep):
-    comparison = only(sweep(seeds=(0,)), margin=0.5)
+    comparison = only(sweep(seeds=(0,)), margin=0.5, bootstrap=20)
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "one_seed")
     assert comparison.loss_difference.interval is None
     assert comparison.trend["interval"] is None
@@ -71,7 +67,7 @@ def test_one_seed_carries_no_claim(sweep):
 
 
 def test_an_undecided_arm_is_told_what_the_design_sees(sweep):
-    comparison = only(sweep({"baseline": 0.0, "unified": -0.002}, noise=0.01), bootstrap=0)
+    comparison = only(sweep({"baseline": 0.0, "unified": -0.002}, noise=0.01))
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "noise")
     assert comparison.at_sizes.text.startswith("not resolved (this design sees 0.0")
 
@@ -79,12 +75,12 @@ def test_an_undecided_arm_is_told_what_the_design_sees(sweep):
 def test_many_arms_raise_the_bar_for_each_those_that_where_leaves_out_too(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "a": 0.0, "b": 0.0})
     for where in (None, "arm in ['baseline', 'unified']"):
-        unified = compare(table, reference="baseline", bootstrap=0, where=where)["unified"]
+        unified = compared(table, where=where)["unified"]
         assert unified.loss_difference.p_holm == pytest.approx(3 * unified.loss_difference.p_value)
 
 
 def test_one_size_carries_a_claim_that_says_so(sweep):
-    comparison = only(sweep({"baseline": 0.0, "unified": -0.3}, rungs={"25k": 25_088}), bootstrap=0)
+    comparison = only(sweep({"baseline": 0.0, "unified": -0.3}, rungs={"25k": 25_088}))
     assert (comparison.verdict, comparison.scope.code) == ("better", "one_size")
     assert comparison.at_sizes.text == "lower at 25k"
     assert comparison.with_scale.text == "one size: says nothing of scale"
@@ -100,13 +96,13 @@ def test_arms_that_cross_are_neither_equivalent_nor_better(equal):
 @pytest.mark.parametrize(("sign", "words"), [(1, ("lower", "higher")), (-1, ("higher", "lower"))])
 def test_no_mean_hides_that_the_largest_size_says_the_opposite(equal, sign, words):
     shifts = {"r25k": -0.08, "r55k": -0.04, "r83k": 0.0, "r150k": 0.02}
-    comparison = only(moved(equal, **{name: sign * by for name, by in shifts.items()}), bootstrap=0)
+    comparison = only(moved(equal, **{name: sign * by for name, by in shifts.items()}))
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "crosses")
     assert comparison.at_sizes.text == f"{words[0]} on average; {words[1]} at 150k, the largest"
 
 
 def test_a_smaller_size_that_says_the_opposite_is_said_and_blocks_nothing(equal):
-    comparison = only(moved(equal, r25k=0.02, r55k=-0.04, r83k=-0.04, r150k=-0.04), bootstrap=0)
+    comparison = only(moved(equal, r25k=0.02, r55k=-0.04, r83k=-0.04, r150k=-0.04))
     assert comparison.verdict == "better"
     assert comparison.at_sizes.text == "lower on average; higher at 25k"
 
@@ -114,14 +110,14 @@ def test_a_smaller_size_that_says_the_opposite_is_said_and_blocks_nothing(equal)
 def test_no_mean_hides_a_setting_that_says_the_opposite(equal):
     table = pd.concat([equal.assign(optimizer="adamw"), equal.assign(optimizer="lion")])
     shift = np.where(table["optimizer"] == "lion", 0.02, -0.06) * (table["arm"] == "unified")
-    comparison = only(table.assign(loss=table["loss"] + shift), bootstrap=0)
+    comparison = only(table.assign(loss=table["loss"] + shift))
     assert comparison.verdict == "undecided"
     assert comparison.at_sizes.text == "lower on average; higher with lion"
 
 
 def test_a_size_of_one_run_is_said_and_left_out_of_the_mean(equal):
     noisy = moved(equal, r25k=-0.02, r55k=-0.02, r83k=-0.02, r150k=0.3)
-    comparison = only(noisy[(noisy["rung"] != "150k") | (noisy["seed"] == 0)], bootstrap=0)
+    comparison = only(noisy[(noisy["rung"] != "150k") | (noisy["seed"] == 0)])
     assert (comparison.verdict, comparison.scope.text) == ("better", "up to 83k")
     assert comparison.loss_difference.mean == pytest.approx(-0.02, abs=0.002)
     assert "lower at 25k, 55k and 83k; one run at 150k (+0.3" in comparison.at_sizes.text
@@ -137,12 +133,12 @@ def test_equivalence_needs_every_size_inside_the_margin_and_comes_before_better(
 
 def test_equivalence_is_corrected_over_the_arms(sweep):
     table = streamed(sweep({"baseline": 0.0, "a": 0.0, "b": 0.0}, seeds=(0, 1, 2), noise=0.001))
-    for comparison in compare(table, reference="baseline", margin=0.01, bootstrap=0).values():
+    for comparison in compared(table, margin=0.01).values():
         assert comparison.equivalence["p_holm"] > comparison.equivalence["p_value"]
 
 
 def test_no_difference_without_a_margin_is_not_called_equivalent(equal):
-    assert only(equal, bootstrap=0).verdict == "undecided"
+    assert only(equal).verdict == "undecided"
 
 
 def test_the_same_trials_under_two_names_are_equivalent_by_construction(sweep):

@@ -41,13 +41,6 @@ def test_blanks_in_the_column_of_runs_are_refused_with_their_rows(column: str):
         fit(table, cluster="cluster" if column == "trial_id" else column)
 
 
-def test_a_comparison_refuses_blank_runs_too():
-    arms = pd.concat([ladder().assign(arm=arm, run="r") for arm in "ab"], ignore_index=True)
-    arms.loc[3, "run"] = " "
-    with pytest.raises(DataError, match="column 'run' is blank in 1 row"):
-        compare(arms, reference="a", cluster="run")
-
-
 def test_rows_that_are_not_used_may_have_no_run():
     table = ladder().assign(cluster=[f"r{i}" for i in range(12)], status="completed")
     table.loc[0, ["cluster", "loss"]] = None
@@ -96,13 +89,6 @@ def test_epochs_above_one_are_warned_of():
     assert any("2 of 12 trials saw data more than once (up to 4 epochs)" in text for text in warnings)
 
 
-def test_checkpoints_are_not_taken_for_runs():
-    fitted = only(curves(), law="chinchilla")
-    assert (fitted.n_clusters, fitted.intervals) == (5, {})
-    assert "look like checkpoints of one run (35 rows per run, 5 runs)" in fitted.interval_note
-    assert "--cluster row" in fitted.interval_note
-
-
 def test_the_column_that_names_the_runs_of_checkpoints_is_suggested():
     table = curves(12).assign(model=lambda t: "m" + t.n_params.astype(str))
     assert "--cluster model" in only(table, law="chinchilla").interval_note
@@ -110,16 +96,12 @@ def test_the_column_that_names_the_runs_of_checkpoints_is_suggested():
 
 
 ROWS = {
-    "a column that counts rows": {
-        "id": lambda t: range(len(t)),
-        "run_name": lambda t: "r" + t.n_params.astype(str),
-    },
+    "nothing": {},
     "names of rows beside those of runs": {
         "uuid": lambda t: [f"{number * 7919 % 1009:04x}" for number in range(len(t))],
         "runName": lambda t: t.n_params.rank(method="dense").map("run {:g}".format),
     },
     "numbers of rows alone": {"run_id": lambda t: range(len(t))},
-    "names of points in even steps": {"name": lambda t: [f"point {number * 7}" for number in range(len(t))]},
 }
 
 
@@ -127,24 +109,19 @@ ROWS = {
 def test_rows_along_one_run_are_no_runs_whatever_names_them(columns):
     fitted = only(curves().assign(**columns), law="chinchilla")
     assert (fitted.n_clusters, fitted.intervals) == (5, {})
-    assert "look like checkpoints of one run" in fitted.interval_note
+    assert "look like checkpoints of one run (35 rows per run, 5 runs)" in fitted.interval_note
+    assert "--cluster row" in fitted.interval_note
 
 
 @pytest.mark.parametrize(
     "columns",
     [
         {"cluster": lambda t: range(len(t))},
-        {"trial_id": lambda t: [f"t{i}" for i in range(len(t))]},
         {"run_id": lambda t: [f"run {i}" for i in range(len(t))]},
     ],
 )
 def test_a_planned_grid_of_budgets_whose_rows_have_names_keeps_its_interval(columns):
     assert only(curves(6, 6).assign(**columns), law="chinchilla").interval_method == "residual-t"
-
-
-def test_a_planned_grid_of_budgets_may_be_said_to_be_one():
-    fitted = only(curves(6, 6), law="chinchilla", cluster="row")
-    assert (fitted.interval_method, fitted.n_clusters) == ("residual-t", 36)
 
 
 def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():
@@ -169,14 +146,6 @@ def test_a_range_under_a_factor_of_three_leaves_its_exponent_free():
     warnings = only(table, law="chinchilla", cluster="row").warnings
     assert any("N spans a factor of 1.26" in text and "leave A and alpha free" in text for text in warnings)
     assert not any("D spans" in text for text in warnings)
-
-
-def test_two_columns_of_one_name_are_refused():
-    table = ladder()
-    table.insert(0, "loss", 1.0, allow_duplicates=True)
-    for call in (lambda: fit(table), lambda: fit(table, where="loss > 2")):
-        with pytest.raises(DataError, match="several columns 'loss'"):
-            call()
 
 
 @pytest.mark.parametrize("column", ["arm", "rung", "trial_id"])

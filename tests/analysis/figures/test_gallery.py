@@ -1,21 +1,15 @@
 """Every example of the gallery: nothing overlaps, all of it can be read, and two renderers draw it alike."""
 
 import importlib
-import os
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib import image
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from scipy.ndimage import gaussian_filter
 
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
@@ -152,57 +146,3 @@ def inches(path: Path) -> tuple[float, float]:
 def test_no_drawing_needs_a_renderer_that_knows_style_sheets_variables():
     drawn = [*DRAWINGS, *KEPT, *(CHECKOUT / "docs" / "figures").rglob("*.svg")]
     assert [path.name for path in drawn if "var(" in path.read_text(encoding="utf-8")] == []
-
-
-def require(*programs: str) -> str:
-    """The path of the first of ``programs`` that is installed."""
-    for program in programs:
-        if path := shutil.which(program):
-            return path
-    if os.environ.get("CI"):
-        pytest.fail(f"{programs[0]} is not installed, and nothing is skipped where changes are judged")
-    pytest.skip(f"{programs[0]} is not installed")
-
-
-@pytest.fixture(scope="module")
-def in_a_browser(tmp_path_factory):
-    """The drawings in Chromium, below each other on one page: each as an array [rows, columns, colours]."""
-    folder = tmp_path_factory.mktemp("browser")
-    sizes = [pixels(path) for path in DRAWINGS]
-    style = "html, body {margin: 0; background: white} img {display: block}"
-    images = "".join(
-        f'<img src="{path.as_uri()}" width={width} height={height}>'
-        for path, (width, height) in zip(DRAWINGS, sizes, strict=True)
-    )
-    (folder / "page.html").write_text(f"<style>{style}</style>{images}", encoding="utf-8")
-    window = f"{max(width for width, _ in sizes)},{sum(height for _, height in sizes)}"
-    command = [require("chromium", "chromium-browser", "google-chrome"), "--headless", "--no-sandbox"]
-    command += ["--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/profile"]
-    command += [f"--window-size={window}", f"--screenshot={folder}/page.png", f"file://{folder}/page.html"]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
-    whole, top, drawn = image.imread(folder / "page.png")[..., :3], 0, {}
-    for path, (width, height) in zip(DRAWINGS, sizes, strict=True):
-        drawn[path] = whole[top : top + height, :width]
-        top += height
-    return drawn
-
-
-def pixels(path: Path) -> tuple[int, int]:
-    """Width and height of a drawing at 96 pixels an inch."""
-    width, height = (round(96 * side) for side in inches(path))
-    return width, height
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
-def test_chromium_and_librsvg_draw_it_alike(path, in_a_browser, tmp_path):
-    width, height = pixels(path)
-    program, target = require("rsvg-convert"), tmp_path / "drawn.png"
-    size = ["--width", str(width), "--height", str(height), "--background-color", "white"]
-    subprocess.run([program, *size, str(path), "--output", str(target)], check=True)
-    drawn = image.imread(target)[..., :3]
-    blurred = [gaussian_filter(each, (2, 2, 0)) for each in (drawn, in_a_browser[path])]
-    assert blurred[0].shape == blurred[1].shape
-    differ = np.abs(blurred[0] - blurred[1]).max(axis=2) > 0.1
-    assert differ.mean() < 0.01
-    assert np.ptp(drawn) > 0.5, "nothing is drawn"

@@ -40,7 +40,7 @@ def test_a_file_for_a_paper_has_no_names(form):
 
 def test_the_loss_of_each_trial_and_the_difference_of_each_pair_are_named(sweep):
     table = sweep().assign(trial_id=[f"{number:064d}" for number in range(16)])
-    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0))
+    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0, law="power"))
     figures = page_figures(data, ["loss", "differences"])
     losses, pairs = (re.findall("<title>(.*?)</title>", figures[name].svgs[0]) for name in figures)
     assert len(losses) == 16

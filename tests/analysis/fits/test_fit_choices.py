@@ -30,13 +30,6 @@ def test_a_fixed_parameter_is_not_fitted_and_has_no_interval(law: str):
     assert fit.optimality < 1e-9
 
 
-def test_parameters_fixed_at_the_optimum_leave_the_others_there():
-    free = fitted()
-    fixed = fitted(law="chinchilla; fix E = {E!r}, beta = {beta!r}".format(**free.parameters))
-    assert fixed.parameters == pytest.approx(free.parameters, rel=1e-6)
-    assert fixed.units == free.units
-
-
 def test_a_bound_that_does_not_bind_changes_nothing():
     free, bounded = fitted(), fitted(law="chinchilla; bounds alpha = 0.1:1, E = 0.5:, beta = :2")
     assert bounded.parameters == pytest.approx(free.parameters, rel=1e-6)

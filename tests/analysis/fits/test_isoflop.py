@@ -24,14 +24,14 @@ def isoflops(noise: float = 0.0) -> pd.DataFrame:
 
 
 def test_the_exponent_of_the_optimal_size_is_recovered():
-    (fitted,) = fit(isoflops(), law="isoflop").values()
+    (fitted,) = fit(isoflops(), law="isoflop", bootstrap=0).values()
     assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.003)
     assert fitted.formula == "N* = G C^a"
     assert len(fitted.optima) == 5
 
 
 def test_noise_opens_an_interval_that_holds_the_truth():
-    (fitted,) = fit(isoflops(5e-4), law="isoflop").values()
+    (fitted,) = fit(isoflops(5e-4), law="isoflop", bootstrap=200).values()
     low, high = fitted.intervals["a"]
     assert low < EXPONENT < high
     assert fitted.n_points == 5

@@ -154,12 +154,6 @@ def test_a_fit_has_its_draws_a_table_and_a_plot():
     assert axes.lines[0].get_xdata().max() == pytest.approx(2 * 6 * 3e9 * 20 * 3e9)
 
 
-def test_a_law_in_two_variables_is_drawn_along_compute_with_its_band():
-    axes = asked(grid(3e-3, seeds=3), bootstrap=50).plot()
-    assert axes.get_xlabel() == "C"
-    assert len(axes.collections[0].get_paths()[0].vertices) > 61
-
-
 def test_the_best_size_by_a_surface_and_by_isoflops_has_an_interval_that_holds_the_truth():
     for law in ("chinchilla", "isoflop"):
         [best] = asked(isoflops(1e-3), law, bootstrap=200).best(1e22).itertuples()

@@ -154,7 +154,7 @@ def test_10_seed_noise_enters_the_interval():
         noise = np.exp(np.random.default_rng(0).normal(0, sd, len(sizes)))
         table = pd.DataFrame({"n_params": sizes, "n_tokens": 20 * sizes, "seed": np.tile(range(3), 6)})
         table["loss"] = 5.0 * (sizes / 1e6) ** -0.1 * noise
-        (fitted,) = fit(table).values()
+        (fitted,) = fit(table, law="power", bootstrap=200).values()
         assert fitted.interval_method == "seed-t"
         low, high = fitted.intervals["alpha"]
         widths.append(high - low)

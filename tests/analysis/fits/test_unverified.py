@@ -3,14 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from scalevec.analysis import compare, fit
-from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver import best_fit as estimate
-from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import Solution, newton
 
 
@@ -57,26 +53,3 @@ def test_a_multiplier_and_a_hold_out_from_no_optimum_say_so(sweep, few_optima):
     assert "the law that predicts the hold-out is not a verified optimum" in fitted.warnings
     compared = compare(sweep(random_seed=1), reference="baseline", bootstrap=0).only
     assert "not from verified optima" in compared.compute_multipliers[0].note
-
-
-def test_fits_without_a_run_that_are_no_optima_are_said(few_optima):
-    few_optima(15)
-    rng = np.random.default_rng(0)
-    sizes = np.repeat(np.geomspace(1e5, 1e7, 15), 2)
-    table = pd.DataFrame(
-        {"n_params": sizes, "n_tokens": np.tile([1e7, 2e7], 15), "run": np.repeat(range(15), 2)}
-    )
-    noise = np.exp(rng.normal(0, 1e-3, 30))
-    (fitted,) = fit(table.assign(loss=5 * sizes**-0.1 * noise), cluster="run", bootstrap=20).values()
-    assert "(1 of the 15 fits without one are no verified optimum)" in fitted.interval_note
-
-
-def test_an_estimate_says_whether_it_is_an_optimum():
-    x = np.geomspace(1e9, 1e11, 6)
-    fitted = estimate.fit_points(
-        points_of(law_named("power"), {"x": x}), 40 * x**-0.1, AnalysisOptions(loss="l2")
-    )
-    assert fitted.optimal
-    assert not replace(
-        fitted, solution=replace(fitted.solution, optimal=fitted.solution.optimal & False)
-    ).optimal

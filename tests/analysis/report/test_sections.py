@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from comparisons import CHEAP
 from scalevec.analysis.comparison.law_comparison import pairs_or_laws
 from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.data.tidy import checked
@@ -12,7 +13,7 @@ from scalevec.analysis.report.sections import costs, plan_state, told_of_trials,
 
 
 def state(table, **options) -> str:
-    trials = compared_trials(table, "baseline", AnalysisOptions(bootstrap=0, **options))
+    trials = compared_trials(table, "baseline", AnalysisOptions(**CHEAP, **options))
     comparisons, by_laws = pairs_or_laws(trials)
     return " ".join(plan_state(comparisons, trials.interim(), by_laws))
 

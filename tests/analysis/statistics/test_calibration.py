@@ -53,6 +53,7 @@ def test_a_wrong_law_is_found_where_it_bends_by_more_than_the_noise():
     assert shares(designs.wrong_law(0.0))["called a lack of fit"] < 0.12
 
 
+@pytest.mark.slow
 def test_multipliers_hold_where_noise_differs_between_rungs():
     """By Huber's loss 82 to 93 % of larger samples: 60 data sets tell 95 % from less than 87 %."""
     simulate = designs.multipliers(

@@ -15,7 +15,7 @@ STRATEGIES = {
 FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "vector_decay")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def source(sweep):
     """A sweep's rows with everything that a table may ask for."""
 

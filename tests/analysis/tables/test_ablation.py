@@ -3,7 +3,7 @@
 import pytest
 from tests.shown_tables import column, records, shown
 
-from scalevec import analysis
+from comparisons import compared
 from scalevec.analysis.tables import ablation
 from scalevec.model.strategies import PRESETS
 
@@ -18,12 +18,9 @@ def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
     assert of_unified["decay"] == "input"
     assert marks["none"]["vectors"] == marks["none"]["decay"] == ""
     assert marks["product"]["OR"] == "product"
-    compared = {
-        comparison.arm: comparison.loss_difference
-        for comparison in analysis.compare(rows, reference="baseline", bootstrap=0).values()
-    }
     got = {record["arm"]: record for record in records(table_shown) if record["cell"] == "all"}
-    for arm, difference in compared.items():
+    for arm, comparison in compared(rows).items():
+        difference = comparison.loss_difference
         assert float(got[arm]["difference"]) == difference.mean
         assert float(got[arm]["p_holm"]) == difference.p_holm
 

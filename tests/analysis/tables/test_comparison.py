@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from tests.shown_tables import EFFECTS, FEW, column, records, shown
 
+from comparisons import only
 from scalevec import analysis
 from scalevec.analysis.tables import notes
 
@@ -26,7 +27,7 @@ def test_an_arm_has_a_row_for_each_rung_and_the_mean_that_decides(source):
     differences = of_arm(table_shown, "difference")
     assert all(text.startswith("−0.0") and "±" in text for text in differences)
     assert of_arm(table_shown, "multiplier")[0].startswith("1.")
-    compared = analysis.compare(rows, "baseline", bootstrap=20).only
+    compared = only(rows, bootstrap=20)
     assert differences[-1] == notes.difference(compared.loss_difference)
     assert table_shown.notes[0] == f"{compared.sentence} With scale: {compared.with_scale.text}."
 
@@ -44,7 +45,7 @@ def test_many_arms_stand_one_below_the_other(source):
 
 def test_a_table_has_the_figures_of_compare_and_the_rates(source):
     rows = source({"baseline": 0.0, "none": 0.04})
-    compared = analysis.compare(rows, reference="baseline", bootstrap=0).only
+    compared = only(rows)
     *got, mean = [record for record in records(shown(rows, "comparison")) if record["arm"] == "none"]
     assert [float(record["difference"]) for record in got] == [cell.mean for cell in compared.by_rung]
     assert [float(record["difference_low"]) for record in got] == [c.interval[0] for c in compared.by_rung]
@@ -56,7 +57,9 @@ def test_a_table_has_the_figures_of_compare_and_the_rates(source):
 def test_the_multiplier_of_a_rung_is_that_of_its_compute(source):
     rows = source(TWO, noise=4e-3)
     # A difference that is one at all sizes lies on no power law: the hold-out would withhold the largest.
-    largest = analysis.compare(rows, "baseline", bootstrap=20, hold_out="none").only.compute_multipliers[0]
+    largest = analysis.compare(
+        rows, "baseline", bootstrap=20, hold_out="none", law="power"
+    ).only.compute_multipliers[0]
     table_shown = shown(rows, "comparison", hold_out="none")
     got = [record for record in records(table_shown) if record["arm"] == "unified"][-2]
     assert float(got["multiplier_at_flops"]) == largest.at_flops
@@ -109,14 +112,6 @@ def test_a_censored_rate_is_marked(source):
     assert [arm for arm, loss in zip(arms, losses, strict=True) if "†" in loss] == ["no-decay"]
     assert any(note.startswith("†: learning rate censored") for note in table_shown.notes)
     assert "censored at 25k, tuned at 55k, 83k and 150k" in " ".join(table_shown.notes)
-
-
-def test_several_settings_have_rows_and_multipliers_of_their_own(source):
-    rows = source(TWO)
-    both = pd.concat([rows, rows.assign(optimizer="muon", loss=rows["loss"] - 0.1)])
-    table_shown = shown(both, "comparison", hold_out="none")
-    assert of_arm(table_shown, "optimizer", "baseline") == ["adamw"] * 4 + ["muon"] * 4
-    assert all(of_arm(table_shown, "multiplier")[:-1])
 
 
 def test_an_arm_has_a_row_where_it_was_run_with_a_result_or_without(source):

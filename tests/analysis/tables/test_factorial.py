@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from tests.shown_tables import records, shown
 
-from scalevec.analysis import DataError, render
+from scalevec.analysis import DataError
 
 PLANTED = {"heterogeneous": -0.02, "dual": -0.005, "dual-normalized": 0.03, "or": -0.01}
 PARTS = (("all", "heterogeneous"), ("input", "dual", "dual-normalized"), ("none", "or"))
@@ -55,10 +55,3 @@ def test_arms_without_every_combination_of_two_factors_are_refused(sweep):
     table = factorial(sweep)
     with pytest.raises(DataError, match="no arms have every combination of two factors"):
         shown(table[table["arm"].isin(["a0", "a1", "a2"])], "factorial", reference="a0")
-
-
-def test_it_is_written_as_latex_with_its_notes(sweep):
-    text = render(shown(factorial(sweep), "factorial", reference="a0"), "latex")
-    assert "Main effects" in text
-    assert "dual-normalized" in text
-    assert "corrected by Holm over the effects" in text

@@ -3,6 +3,8 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -11,22 +13,35 @@ from tests.shown_tables import FEW, shown
 from scalevec import analysis
 from scalevec.analysis import DataError, render
 
+ODD = "uni_fied & 100%"
+NAMES = [name for name in analysis.TABLES if name != "factorial"]
 
-@pytest.mark.parametrize("name", [name for name in analysis.TABLES if name != "factorial"])
-def test_every_table_is_the_same_bytes_whatever_the_order_of_an_arms_rows(source, name: str):
-    rows = source(FEW)
-    first = shown(rows, name)
+
+@pytest.fixture(scope="module")
+def rows(source) -> pd.DataFrame:
+    """Not to be changed."""
+    return source(FEW).replace({"arm": {"unified": ODD}})
+
+
+@pytest.fixture(scope="module")
+def table_of(rows) -> Callable[[str], analysis.Table]:
+    """Each table of the rows, made once."""
+    return cache(lambda name: shown(rows, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_is_the_same_bytes_whatever_the_order_of_an_arms_rows(rows, table_of, name: str):
     again = shown(pd.concat([part.iloc[::-1] for _, part in rows.groupby("arm", sort=False)]), name)
     for form in ("markdown", "latex", "csv"):
-        assert render(first, form) == render(again, form)
+        assert render(table_of(name), form) == render(again, form)
 
 
-@pytest.mark.parametrize("name", [name for name in analysis.TABLES if name != "factorial"])
-def test_every_table_states_its_conventions_and_has_whole_rows(source, name: str):
-    table_shown = shown(source(FEW), name)
-    assert table_shown.rows
-    assert {len(row) for row in table_shown.rows} == {len(table_shown.columns)} == {len(table_shown.numeric)}
-    assert any(note.startswith("N: ") for note in table_shown.notes)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_states_its_conventions_and_has_whole_rows(table_of, name: str):
+    table = table_of(name)
+    assert table.rows
+    assert {len(row) for row in table.rows} == {len(table.columns)} == {len(table.numeric)}
+    assert any(note.startswith("N: ") for note in table.notes)
 
 
 def test_a_row_of_latex_that_begins_with_a_bracket_is_no_argument():
@@ -44,10 +59,9 @@ def columns_of_latex(line: str) -> int:
     return line.replace(r"\&", "").count("&") + 1 + sum(int(span) - 1 for span in spans)
 
 
-@pytest.mark.parametrize("name", [name for name in analysis.TABLES if name != "factorial"])
-def test_latex_is_balanced_and_escaped(source, name: str):
-    rows = source(FEW).replace({"arm": {"unified": "uni_fied & 100%"}})
-    text = render(shown(rows, name), "latex")
+@pytest.mark.parametrize("name", NAMES)
+def test_latex_is_balanced_and_escaped(table_of, name: str):
+    text = render(table_of(name), "latex")
     specification = text.split(r"\begin{tabular}{")[1].split("}\n")[0]
     width = len(re.findall(r"[lr]", re.sub(r"\[.*?\]", "", specification)))
     body = text.split(r"\toprule")[1].split(r"\bottomrule")[0]
@@ -77,8 +91,8 @@ def test_a_narrow_table_takes_one_column_of_a_paper_and_a_wide_one_both():
         assert rf"\end{{{float_}}}" in text
 
 
-def test_columns_are_chosen_in_order(source):
-    whole = shown(source(FEW), "comparison")
+def test_columns_are_chosen_in_order(table_of):
+    whole = table_of("comparison")
     text = render(whole, "markdown", columns=["loss", "rung"])
     assert text.splitlines()[0] == "| loss | rung |"
     assert text.partition("\n\n")[0].count("**") == 2 * len(whole.best)
@@ -91,9 +105,9 @@ def test_columns_are_chosen_in_order(source):
         ("csv", {"columns": ["loss"]}, "csv has every one"),
     ],
 )
-def test_a_part_of_a_table_that_cannot_be_is_refused(source, form, options, message):
+def test_a_part_of_a_table_that_cannot_be_is_refused(table_of, form, options, message):
     with pytest.raises(DataError, match=message):
-        render(shown(source(FEW), "comparison"), form, **options)
+        render(table_of("comparison"), form, **options)
 
 
 def test_no_note_speaks_of_scale_vectors_where_there_are_none(source):
@@ -103,7 +117,7 @@ def test_no_note_speaks_of_scale_vectors_where_there_are_none(source):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-@pytest.mark.parametrize("name", [name for name in analysis.TABLES if name != "factorial"])
+@pytest.mark.parametrize("name", NAMES)
 def test_latex_is_compiled_without_an_overfull_box(source, tmp_path, name):
     text = render(shown(source(), name), "latex")
     packages = text.partition("{")[2].partition("}")[0]

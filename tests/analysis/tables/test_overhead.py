@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.shown_tables import FEW, column, shown
+from tests.shown_tables import column, shown
 
 
 def test_overhead_is_a_median_of_paired_ratios_with_their_range(source):
@@ -40,10 +40,3 @@ def test_overhead_compares_no_trials_of_different_devices(source):
     table_shown = shown(rows, "overhead")
     assert column(table_shown, "rung")[:3] == ["25k", "55k", "55k"]
     assert any("Left out: 2 pairs" in note for note in table_shown.notes)
-
-
-def test_overhead_of_an_arm_that_lacks_a_trial_is_that_of_its_other_pairs(source):
-    rows = source(FEW)
-    table_shown = shown(rows[~((rows["arm"] == "unified") & (rows["rung"] == "150k"))], "overhead")
-    assert column(table_shown, "arm").count("unified") == 3
-    assert not any("Left out" in note for note in table_shown.notes)

@@ -2,6 +2,7 @@
 
 from tests.shown_tables import records, shown
 
+from comparisons import only
 from scalevec import analysis
 
 
@@ -12,7 +13,7 @@ def test_scaling_is_what_fit_and_compare_say(source):
         assert float(got[fit.arm]["alpha"]) == fit.parameters["alpha"]
         assert float(got[fit.arm]["alpha_low"]) == fit.intervals["alpha"][0]
         assert float(got[fit.arm]["hold_out_relative_error"]) == fit.hold_out["relative_error"]
-    compared = analysis.compare(rows, reference="baseline", bootstrap=20).only
+    compared = only(rows, bootstrap=20)
     assert float(got["unified"]["multiplier"]) == compared.compute_multipliers[0].estimate
     assert got["baseline"]["multiplier"] == ""
 

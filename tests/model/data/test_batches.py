@@ -1,21 +1,12 @@
 """Which tokens a step sees: the order of the windows, the batches, and what they cost in any corpus."""
 
-import dataclasses
-import json
-import os
-import tracemalloc
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data import CorpusConfig
-from scalevec.model.data.corpus import Segments, TrainingBatches, epoch_order, evaluation_batches, open_corpus
-from scalevec.model.data.prepare import prepare
-from scalevec.model.fields import to_dict
+from scalevec.model.data.corpus import Segments, TrainingBatches, epoch_order, evaluation_batches
 
 streams = st.text("0123456789abcdef", min_size=1, max_size=64)
 
@@ -37,10 +28,6 @@ def test_an_epoch_visits_every_window_once(n_windows: int, stream: str, epoch: i
 @given(streams, streams)
 def test_each_stream_has_its_own_order(first: str, second: str) -> None:
     assert (order(50, first) == order(50, second)) == (first == second)
-
-
-def test_each_epoch_has_its_own_order() -> None:
-    assert len({tuple(order(50, "a", epoch)) for epoch in range(20)}) == 20
 
 
 @given(st.integers(1, 10**15), st.data())
@@ -107,11 +94,6 @@ def test_targets_are_the_tokens_after_the_inputs() -> None:
     assert (inputs[:, 0] % 4 == 0).all()
 
 
-def test_a_batch_larger_than_an_epoch_repeats_whole_epochs() -> None:
-    visited = batches_over(9, length=4, sequences=6).windows(0)  # two windows
-    assert [sorted(pair) for pair in visited.reshape(3, 2).tolist()] == [[0, 1]] * 3
-
-
 def test_tokens_that_fill_no_window_are_refused() -> None:
     with pytest.raises(ValueError, match="4 tokens hold no sequence of 4"):
         batches_over(4, length=4)
@@ -166,54 +148,3 @@ def test_any_places_and_any_slice_are_those_of_the_joined_array(table, data):
 def test_a_place_without_a_token_is_refused(position):
     with pytest.raises(IndexError, match="7 tokens, none at"):
         Segments(FILES, np.array([[0, 3, 7]]))[np.array([0, position])]
-
-
-TOKENS = 10**11
-FEW = 10**6
-
-
-def grown(corpora: Path, folder: Path, *, in_place: bool, tokens: int) -> str:
-    """The fingerprint of a corpus whose training file has so many tokens, nearly all of them holes."""
-    ids = np.random.default_rng(0).integers(1, 250, 20_000).astype("<u2")
-    ids[::97] = 0
-    path = folder / "train.bin"
-    ids.tofile(path)
-    config = CorpusConfig("shards", "ids", 256, (str(path),), dtype="uint16", in_place=in_place)
-    corpus = prepare(config, corpora, lambda _: None)
-    grows = path if in_place else corpus.directory / "train.bin"
-    os.truncate(grows, 2 * tokens)
-    facts = dataclasses.replace(corpus.facts.train, tokens=tokens)
-    if in_place:
-        table = np.fromfile(corpus.split_path("train"), "<i8").reshape(-1, 3)
-        table[-1, 2] = tokens - table[-1, 1]  # up to the end of the file
-        table.tofile(corpus.split_path("train"))
-    placed = tuple(dataclasses.replace(file, bytes=2 * tokens) for file in corpus.facts.in_place)
-    manifest = dataclasses.replace(corpus.facts, train=facts, in_place=placed)
-    (corpus.directory / "corpus.json").write_text(json.dumps(to_dict(manifest)))
-    return corpus.fingerprint
-
-
-def cost_of_a_batch(corpora: Path, fingerprint: str) -> tuple[int, int]:
-    """Bytes of memory at most, and blocks read from files, of opening a corpus and taking three batches."""
-    tracemalloc.start()
-    corpus = open_corpus(corpora, fingerprint)
-    batches = TrainingBatches(corpus.split("train"), 1024, 64, "stream")
-    for step in (0, 10**4, 10**5):
-        inputs, targets = batches.batch(step)
-        assert inputs.shape == targets.shape == (64, 1024)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak, batches.n_windows
-
-
-@pytest.mark.parametrize("in_place", [False, True], ids=["prepared", "in place"])
-def test_a_batch_of_100_billion_tokens_takes_the_memory_of_one_of_a_million(tmp_path, in_place):
-    peaks = {}
-    for tokens in (FEW, TOKENS):
-        folder = tmp_path / str(tokens)
-        folder.mkdir()
-        name = grown(folder / "corpora", folder, in_place=in_place, tokens=tokens)
-        peaks[tokens], n_windows = cost_of_a_batch(folder / "corpora", name)
-        assert n_windows > 0.99 * (tokens / 1024 - 1)
-    assert peaks[TOKENS] < 1.5 * peaks[FEW]
-    assert peaks[TOKENS] < 50_000_000

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, TokenProcess
-from scalevec.model.data import corpus as prepared
 from scalevec.model.data.corpus import CHECKED, Corpus, open_corpus, verify
 from scalevec.model.data.prepare import prepare
 
@@ -93,29 +92,6 @@ def test_a_record_of_checks_that_cannot_be_read_counts_as_none(corpus, digests, 
     (corpus.directory / CHECKED).write_bytes(content)
     verify(corpus)
     assert digests == list(SPLITS)
-
-
-def test_where_nothing_can_be_kept_each_check_reads(corpus, digests, monkeypatch):
-    def refuse(*_args):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "write_text", refuse)
-    for _ in range(2):
-        verify(corpus)
-    assert digests == [*SPLITS, *SPLITS]
-    assert {path.name for path in corpus.directory.iterdir()} == {
-        "corpus.json",
-        *(f"{s}.bin" for s in SPLITS),
-    }
-
-
-def test_a_check_that_takes_long_is_said(corpus, monkeypatch):
-    messages: list[str] = []
-    monkeypatch.setattr(prepared, "LONG_BYTES", 1)
-    verify(corpus, messages.append)
-    verify(corpus, messages.append)
-    assert len(messages) == 1
-    assert "checking the digests" in messages[0]
 
 
 @pytest.mark.parametrize("name", ["", "ab12", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])

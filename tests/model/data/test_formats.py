@@ -74,24 +74,15 @@ def test_a_truncated_compressed_file_is_named(tmp_path: Path, suffix: str) -> No
     assert "fetch it again or leave it out" in message
 
 
-def test_a_file_that_only_says_it_is_compressed_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(lines(*RECORDS))
-    assert f"corpus file '{path}' is damaged: Not a gzipped file" in refusal(path)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (b"{", "a.jsonl:2: not JSON: "),
-        (b'{"text": "a"} x', "a.jsonl:2: not JSON: Extra data"),
         (b"[" * 100_000, "a.jsonl:2: not JSON: "),
         (b'["text"]', "a.jsonl:2: a list; a JSON object with the field 'text' is needed"),
-        (b'"text"', "a.jsonl:2: text; a JSON object"),
         (b"null", "a.jsonl:2: null; a JSON object"),
         (b'{"body": "a", "id": 1}', "a.jsonl:2: no field 'text'; its fields: body, id"),
         (b'{"text": 7}', "a.jsonl:2: the field 'text' holds a number; text is needed"),
-        (b'{"text": {"a": 1}}', "a.jsonl:2: the field 'text' holds an object; text is needed"),
         (rb'{"text": "\ud800"}', "a.jsonl:2: the field 'text' holds half a character"),
         (rb'{"text": "ab\u0000"}', "a.jsonl:2: the field 'text' holds a NUL byte at byte 2"),
         (
@@ -140,16 +131,11 @@ def test_a_column_that_holds_no_text_is_refused(tmp_path: Path) -> None:
     assert "the column 'text' holds int64; text is needed. Columns: text (int64)" in refusal(path)
 
 
-def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    path.write_bytes(b"PAR1 and nothing more")
-    assert f"corpus file '{path}' is damaged: " in refusal(path)
-
-
-def test_a_damaged_parquet_page_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [600, None], ids=["a page", "all of it"])
+def test_a_damaged_parquet_file_is_named(tmp_path: Path, end: int | None) -> None:
     path = write_parquet(tmp_path / "a.parquet", text=[f"{position}" * 50 for position in range(100)])
     content = bytearray(path.read_bytes())
-    content[4:600] = bytes(596)
+    content[4:end] = bytes(596)
     path.write_bytes(content)
     assert f"corpus file '{path}' is damaged: " in refusal(path)
 

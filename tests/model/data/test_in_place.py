@@ -16,7 +16,6 @@ from scalevec.model.data.in_place import MAGIC, read_index
 from scalevec.model.data.in_place import MEGATRON_DTYPES as DTYPES
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.model.data.system import Workers
-from scalevec.model.data.tokenize import first_documents
 
 SEPARATOR = 0
 
@@ -126,31 +125,6 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
         assert (tmp_path / "blocks" / table.name).read_bytes() == table.read_bytes()
 
 
-def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(in_place, "LONGEST_HELD_OUT", 50)
-    listed = [document for document in documents(400) if len(document) <= 50]
-    whole = write_shard(tmp_path / "whole.bin", listed)
-    many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
-    remembered = []
-    usual = in_place._split_up
-
-    def split_up(*arguments):
-        remembered.append(arguments[2])
-        return usual(*arguments)
-
-    monkeypatch.setattr(in_place, "_split_up", split_up)
-    held = [
-        [
-            sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))
-            for name in SPLITS
-        ]
-        for files in ([whole], many)
-    ]
-    assert held[0] == held[1]
-    counts = [len(candidates) for candidates in remembered]
-    assert counts[1] < 3 * counts[0] < len(listed) * 3
-
-
 def test_names_of_files_are_no_part_of_the_corpus(config, tmp_path):
     before = prepare(config, tmp_path / "corpora", quiet)
     for path in (*tmp_path.glob("a"), *tmp_path.glob("a.*")):
@@ -174,12 +148,6 @@ def test_a_last_document_without_its_separator_equals_one_that_has_it(tmp_path):
     corpus = prepare(shards(write_shard(tmp_path / "a", listed, ended=False)), tmp_path / "corpora", quiet)
     twice = tuple(listed[7])
     assert sum(twice in documents_in(corpus, name) for name in SPLITS) == 1
-
-
-def test_inspect_shows_documents_where_they_are(config, tmp_path):
-    corpus = prepare(config, tmp_path / "corpora", quiet)
-    shown = first_documents(corpus, "test", 3)
-    assert [document.ids for document in shown] == documents_in(corpus, "test")[:3]
 
 
 def test_a_file_that_changed_or_is_gone_is_named(config, tmp_path):
@@ -214,28 +182,11 @@ def test_an_id_outside_the_vocabulary_is_named_with_its_place(tmp_path):
         prepare(megatron(path), tmp_path / "corpora", quiet)
 
 
-def test_a_shard_that_ends_within_an_id_is_refused_in_place_too(tmp_path):
-    (tmp_path / "odd").write_bytes(bytes(101))
-    with pytest.raises(CorpusError, match="101 bytes, which is no whole number of 2-byte token ids"):
-        prepare(shards(tmp_path / "odd"), tmp_path / "corpora", quiet)
-
-
 @pytest.mark.parametrize("name", ["a.bin.gz", "a.bin.zst"])
 def test_compressed_tokens_have_no_place(tmp_path, name):
     (tmp_path / name).write_bytes(bytes(100))
     with pytest.raises(CorpusError, match=r"is compressed.*decompress it, or leave in_place out"):
         prepare(shards(tmp_path / name), tmp_path / "corpora", quiet)
-
-
-def test_a_file_without_tokens_changes_nothing(tmp_path):
-    whole = write_shard(tmp_path / "a.bin", documents(40))
-    (tmp_path / "empty.bin").write_bytes(b"")
-    corpora = [
-        prepare(shards(*files), tmp_path / "corpora", quiet)
-        for files in ([whole], [whole, tmp_path / "empty.bin"])
-    ]
-    held = [[documents_in(corpus, name) for name in SPLITS] for corpus in corpora]
-    assert held[0] == held[1]
 
 
 def changed(path: Path, start: int, content: bytes) -> None:
@@ -251,10 +202,8 @@ def changed(path: Path, start: int, content: bytes) -> None:
         (9, b"\2", "its version is 2; 1 is needed"),
         (17, b"\6", "the code of its type is 6; allowed: 1, 2, 3, 4, 5, 8"),
         (18, b"\xff" * 8, "bytes, not what 18,446,744,073,709,551,615 sequences and"),
-        (34, b"\xff" * 4, "has fewer than no tokens"),
         (34, b"\xff\xff\xff\x7f", "does not follow the one before it"),
         (34 + 4 * 400, b"\1", "does not follow the one before it"),
-        (34 + 12 * 400, b"\1", "its documents do not follow one another"),
         (34 + 12 * 400 + 8, b"\xff" * 8, "its documents do not follow one another"),
     ],
 )
@@ -281,14 +230,6 @@ def test_the_data_named_in_place_of_the_index_is_said(tmp_path):
     path = write_megatron(tmp_path / "a.idx", documents(400))
     with pytest.raises(CorpusError, match=r"name the \.idx file beside its \.bin"):
         read_index(path.with_suffix(".bin"))
-
-
-def test_modes_behind_an_index_change_nothing(tmp_path):
-    path = write_megatron(tmp_path / "a.idx", documents(400))
-    before = read_index(path)
-    with path.open("ab") as file:
-        file.write(bytes(400))
-    assert (read_index(path).ends == before.ends).all()
 
 
 INDEX_BYTES = 34 + 12 * 6 + 8 * 4

@@ -94,25 +94,12 @@ def test_shards_cannot_be_written_to(corpus: Corpus) -> None:
         corpus.split("train")[0] = 1
 
 
-def test_token_ids_take_two_bytes_while_they_fit(corpus: Corpus) -> None:
-    assert corpus.split("train").dtype == np.dtype("<u2")
-    for size, dtype in ((2**16, "<u2"), (2**16 + 1, "<u4")):
-        assert CorpusConfig("text", "bpe", size).stored_type == dtype
-        assert np.array(size - 1).astype(dtype) == size - 1
-
-
 def test_a_second_call_reads_what_the_first_made(text_file: Path, corpora: Path, corpus: Corpus) -> None:
     before = (corpus.directory / "corpus.json").stat().st_mtime_ns
     messages: list[str] = []
     assert prepare(text_config(text_file), corpora, messages.append) == corpus
     assert (corpus.directory / "corpus.json").stat().st_mtime_ns == before
     assert messages == []
-
-
-def test_the_fingerprint_is_known_before_anything_is_prepared(text_file: Path, corpora: Path) -> None:
-    expected = fingerprint(text_config(text_file))
-    assert not corpora.exists()
-    assert prepare(text_config(text_file), corpora, quiet).fingerprint == expected
 
 
 def test_the_fingerprint_follows_content_and_tokenizer_not_names(tmp_path: Path) -> None:
@@ -127,16 +114,6 @@ def test_the_fingerprint_follows_content_and_tokenizer_not_names(tmp_path: Path)
     assert fingerprint(bpe) != expected
     (tmp_path / "0.txt").write_text("another text")
     assert fingerprint(text_config(tmp_path / "*.txt")) != expected
-
-
-@pytest.mark.nightly  # the smoke of the small sweeps prepares it too
-def test_the_standard_library_is_large_enough_for_the_quickstart(corpora: Path) -> None:
-    corpus = prepare(CorpusConfig("python-stdlib", "bpe", 1024), corpora, quiet)
-    total = sum(corpus.split_facts(name).bytes for name in SPLITS)
-    assert 8e6 < total < 20e6
-    for name in ("validation", "test"):
-        assert corpus.tokens[name] >= 80_000
-        assert corpus.split_facts(name).bytes <= 0.06 * total
 
 
 def test_a_corpus_without_text_is_refused(tmp_path: Path, corpora: Path) -> None:

@@ -1,6 +1,5 @@
 """Which files a corpus has, and their documents: files by name, the standard library, packages."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -96,19 +95,6 @@ def test_the_place_of_a_fault_counts_from_the_beginning_of_a_large_file(
         text((str(path),))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "secret.txt")
-    path.chmod(0)
-    with pytest.raises(CorpusError, match=r"secret\.txt' cannot be read: Permission denied"):
-        text((str(path),))
-
-
-def test_a_name_that_the_system_refuses_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="cannot be read: File name too long"):
-        text((str(tmp_path / ("x" * 300)),))
-
-
 Install = Callable[..., None]
 
 
@@ -195,18 +181,6 @@ def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: I
     )
     assert first == other == both
     assert more != first
-
-
-def test_a_prepared_corpus_is_known_again_until_a_file_changes(
-    install: Install, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("scalevec.model.data.sources.YOUNG_NS", 0)
-    install("one", "1.0", {f"one/m{n}.py": f"value_{n} = {n}\n".encode() * 40 for n in range(60)})
-    corpora = tmp_path / "corpora"
-    corpus = prepare(packages_config("one"), corpora, quiet)
-    assert prepare(packages_config("one"), corpora, quiet).facts.fingerprint == corpus.facts.fingerprint
-    (site / "one" / "m0.py").write_text("changed = True\n")
-    assert fingerprint(packages_config("one"), quiet, corpora) != corpus.facts.fingerprint
 
 
 def test_a_corpus_of_named_versions_is_known_where_they_are_not_installed(

@@ -29,14 +29,6 @@ def prepared(process: TokenProcess, folder: Path) -> Corpus:
     return prepare(config, folder, lambda _: None)
 
 
-def test_weights_are_whole_shares_of_the_slots() -> None:
-    for branching in (1, 2, 7, 256):
-        weights = synthetic.weights(TokenProcess(vocabulary=256, branching=branching))
-        assert sum(weights) == synthetic.SLOTS
-        assert min(weights) >= 1
-        assert weights == sorted(weights, reverse=True)
-
-
 def test_the_entropy_rate_is_that_of_the_weights() -> None:
     assert synthetic.entropy_rate(TokenProcess(branching=1)) == 0
     for branching in (2, 8):
@@ -45,13 +37,6 @@ def test_the_entropy_rate_is_that_of_the_weights() -> None:
         assert math.isclose(
             synthetic.entropy_rate(TokenProcess(branching=branching)), expected, rel_tol=1e-12
         )
-
-
-def test_the_successors_of_a_token_are_the_places_of_its_lowest_keys() -> None:
-    process = TokenProcess(vocabulary=300, branching=7, seed=3)
-    words = np.random.PCG64(np.random.SeedSequence(3, spawn_key=(3,)))
-    keys = words.random_raw(300 * 300).reshape(300, 300)
-    assert (synthetic.successors(process) == np.argsort(keys, axis=1, kind="stable")[:, :7]).all()
 
 
 def test_a_large_vocabulary_takes_memory_for_its_successors_alone() -> None:
@@ -88,13 +73,6 @@ def test_the_ideal_loss_is_the_entropy_rate_within_its_sampling_error(process: T
     shares = np.exp(-nats)
     spread = math.sqrt((shares * (nats - shares @ nats) ** 2).sum() / process.tokens)
     assert abs(synthetic.ideal_loss(process, "train") - synthetic.entropy_rate(process)) < 5 * spread
-
-
-def test_the_ideal_loss_is_that_of_the_true_successor_of_each_target() -> None:
-    tokens = tokens_of(MARKOV, "test")
-    rows, nats = synthetic.successors(MARKOV), -np.log(np.array(synthetic.weights(MARKOV)) / synthetic.SLOTS)
-    ranks = (rows[tokens[:-1]] == tokens[1:, None]).argmax(axis=1)
-    assert math.isclose(synthetic.ideal_loss(MARKOV, "test"), nats[ranks].mean(), rel_tol=1e-12)
 
 
 def test_the_tokens_never_change_nor_hang_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

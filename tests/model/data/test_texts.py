@@ -29,7 +29,6 @@ from scalevec.model.data import (
     formats,
     held_out,
     sources,
-    system,
     tokenize,
 )
 from scalevec.model.data import prepare as corpora
@@ -37,13 +36,10 @@ from scalevec.model.data import texts as texts_module
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.model.data.texts import (
-    FEWEST_PIECES,
     FILLED,
     ROW,
-    SMALLEST_LIMIT,
     by_split,
     cut,
-    dedup,
     piece_limit,
     ranked,
     split_up,
@@ -51,11 +47,6 @@ from scalevec.model.data.texts import (
 
 short_texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
 TEXT = CorpusConfig("text", "bytes", 256, ("all",))
-
-
-def words(n_bytes: int, seed: int = 0) -> bytes:
-    generator = random.Random(seed)
-    return b"".join(f"{generator.random()}\n".encode() for _ in range(n_bytes // 19))
 
 
 def splits_given(*all_texts: bytes) -> dict[str, list[bytes]]:
@@ -85,11 +76,6 @@ def cut_whole(content: bytes, limit: int, unit: int = 1) -> list[bytes]:
     return list(cut(io.BytesIO(content), len(content), limit, unit))
 
 
-def test_a_piece_ends_at_a_line_where_it_can() -> None:
-    assert cut_whole(b"one\ntwo\nthree\nfour", 9) == [b"one\ntwo\n", b"three\n", b"four"]
-    assert cut_whole(b"without-a-line-end", 9) == [b"without-a", b"-line-end"]
-
-
 def test_token_ids_are_cut_between_two_ids() -> None:
     assert cut_whole(b"aabb\n\ncc", 5, unit=2) == [b"aabb", b"\n\ncc"]
 
@@ -107,17 +93,6 @@ def test_small_corpora_hold_out_more_and_large_ones_no_more_than_helps() -> None
     assert held_out(1e12, per_token=4) == pytest.approx(6.4e7)
 
 
-def test_one_large_file_gives_all_three_splits() -> None:
-    content = words(1_000_000)
-    splits = splits_given(content)
-    sizes = {name: sum(map(len, splits[name])) for name in SPLITS}
-    quota = held_out(len(content))
-    limit = len(content) // FEWEST_PIECES
-    for name in ("validation", "test"):
-        assert quota <= sizes[name] <= quota + limit
-    assert sum(sizes.values()) == len(content)
-
-
 @settings(max_examples=50)
 @given(st.lists(short_texts, min_size=3, max_size=12))
 def test_documents_are_split_as_they_were_when_all_were_in_memory(all_texts: list[bytes]) -> None:
@@ -128,18 +103,6 @@ def test_documents_are_split_as_they_were_when_all_were_in_memory(all_texts: lis
     splits = splits_given(*all_texts)
     assert splits == splits_of(all_texts)
     assert all(splits[name] for name in SPLITS)
-
-
-def test_the_split_of_known_text_never_changes() -> None:
-    splits = splits_given(*(f"document {number}".encode() for number in range(60)))
-    assert splits["test"] == [f"document {n}".encode() for n in [9, 8, 1, 32, 18, 25, 28]]
-    assert splits["validation"] == [f"document {n}".encode() for n in [30, 12, 58, 51, 21, 48]]
-
-
-def test_one_long_document_among_short_ones_leaves_no_split_empty() -> None:
-    for seed in range(10):  # in some of them the long one comes last
-        splits = splits_given(b"a", b"b", words(SMALLEST_LIMIT, seed))
-        assert [len(splits[name]) for name in SPLITS] == [1, 1, 1]
 
 
 def row(digest: bytes, split: str, size: int = 1) -> tuple[bytes, int, int, int, int]:
@@ -154,16 +117,6 @@ def test_a_split_with_files_of_its_own_takes_nothing_from_training() -> None:
         "validation": 2,
         "test": 5,
     }
-
-
-def test_of_equal_documents_one_is_kept_and_held_out_if_any_is() -> None:
-    ends_with_zeros = bytes([7]) + bytes(31)
-    rows = [row(ends_with_zeros, "train"), row(bytes(32), "validation"), row(ends_with_zeros, "test")]
-    kept = dedup(np.array([*rows, *rows], ROW))
-    assert [(FILLED[of_one["split"]], of_one["digest"]) for of_one in kept] == [
-        ("validation", b""),
-        ("test", bytes([7])),
-    ]
 
 
 def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:
@@ -460,12 +413,3 @@ def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_fi
     for _ in range(2):
         prepare(config, tmp_path / "corpora", quiet)
     assert len(read_files) == 2
-
-
-def test_preparing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "SECONDS_BETWEEN", -1.0)
-    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS[:30]),))
-    messages: list[str] = []
-    prepare(config, tmp_path / "corpora", messages.append)
-    for step in ("read: 30 documents, 0 of 0 MB so far", "tokenized: 30 documents, 0 of 0 MB so far"):
-        assert any(message.startswith(step) for message in messages), messages

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from folded_model import fold
 from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE, Experts, Shape
 from scalevec.model.decoder import Transformer
-from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.strategies import ALL_MAPS, PRESETS, REPARAMETERIZATIONS, ScaleVectorStrategy
+from scalevec.model.strategies import ALL_MAPS, PRESETS, ScaleVectorStrategy
 from scalevec.model.theory.preconditioner import (
     EffectiveMatrix,
     conserved,
@@ -20,7 +18,6 @@ from scalevec.model.theory.preconditioner import (
     eigenvalues,
     gradient_of_effective,
     precondition,
-    vector_flow,
 )
 
 MINI = Shape(width=4, layers=1, heads=2, kv_heads=1, feed_forward=6)
@@ -123,32 +120,6 @@ def test_the_gradient_of_an_effective_matrix_is_that_of_the_folded_model(name, b
         torch.testing.assert_close(gradient, stacked, rtol=1e-10, atol=1e-13)
 
 
-def test_an_input_vector_preconditions_each_column(build, tokens):
-    """P_j = g_j^2 I + w_j w_j^T, written out."""
-    matrix = effective_matrices(with_gradients(build(PRESETS["baseline"], drawn=True), tokens))[0]
-    assert matrix.kind == "attention_shared"
-    values = matrix.values()
-    W, g, G = values.weight, values.input, gradient_of_effective(matrix, values)
-    actual = precondition(matrix, values, G)
-    for j in range(len(g)):
-        P = g[j] ** 2 * torch.eye(len(W), dtype=torch.float64) + torch.outer(W[:, j], W[:, j])
-        torch.testing.assert_close(actual[:, j], P @ G[:, j], rtol=1e-12, atol=1e-15)
-
-
-def test_dual_placement_preconditions_rows_and_columns(build, tokens):
-    """u_i^2 v_j^2 G_ij + W_ij v_j (sum_k W_ik v_k G_ik) + u_i W_ij (sum_k u_k W_kj G_kj), entry by entry."""
-    strategy = replace(PRESETS["dp"], branches="heterogeneous")
-    matrix = effective_matrices(with_gradients(build(strategy, drawn=True), tokens))[0]
-    assert (matrix.kind, matrix.has_output_vector) == ("query", True)
-    values = matrix.values()
-    W, u, v, G = values.weight, values.output, values.input, gradient_of_effective(matrix, values)
-    actual = precondition(matrix, values, G)
-    for i, j in ((0, 0), (3, 7), (15, 2)):
-        row, column = (W[i] * v * G[i]).sum(), (u * W[:, j] * G[:, j]).sum()
-        expected = u[i] ** 2 * v[j] ** 2 * G[i, j] + W[i, j] * v[j] * row + u[i] * W[i, j] * column
-        torch.testing.assert_close(actual[i, j], expected, rtol=1e-12, atol=1e-15)
-
-
 def test_a_gradient_that_a_zero_hides_counts_as_zero(build, tokens):
     model = build(PRESETS["baseline"])
     with torch.no_grad():
@@ -181,56 +152,11 @@ def test_eigenvalues_are_those_of_the_dense_preconditioner(name, build):
         assert spectrum["median"] <= spectrum["max"]
 
 
-def test_the_eigenvalues_of_an_input_vector_are_the_papers(build):
-    matrix = effective_matrices(build(PRESETS["baseline"], shape=MINI, drawn=True))[0]
-    values = matrix.values()
-    squares, norms = values.input.square(), values.weight.square().sum(0)
-    expected = torch.cat([squares.repeat_interleave(len(values.weight) - 1), squares + norms]).sort().values
-    torch.testing.assert_close(torch.linalg.eigvalsh(dense(matrix)), expected, rtol=1e-9, atol=1e-12)
-    spectrum = eigenvalues(matrix, values)
-    assert spectrum["min"] == pytest.approx(squares.min().item())
-    assert spectrum["max"] == pytest.approx((squares + norms).max().item(), rel=2e-3)
-
-
 def test_without_vectors_the_preconditioner_is_the_identity(build, tokens):
     for matrix in effective_matrices(with_gradients(build(PRESETS["none"]), tokens)):
         gradient = gradient_of_effective(matrix, matrix.values())
         assert torch.equal(precondition(matrix, matrix.values(), gradient), gradient)
         assert eigenvalues(matrix, matrix.values()) == {"min": 1.0, "median": 1.0, "max": 1.0}
-
-
-def expected_flow(name: str, beta: Tensor, alpha: Tensor, g: Tensor) -> Tensor:
-    """What stands in the place of J J^T in the paper (section 3.3), and by the same argument for products."""
-    d, identity = len(g), torch.eye(len(g), dtype=torch.float64)
-    direction = torch.outer(g, g) / g.square().sum()
-    match name:
-        case "or":
-            return d * direction + beta**2 * d / alpha.square().sum() * (identity - direction)
-        case "er":
-            return torch.diag(g) @ (1 + identity - 1 / d) @ torch.diag(g)
-        case "product":
-            return beta**2 * identity + torch.outer(alpha, alpha)
-    return torch.diag(g) @ (1 + identity) @ torch.diag(g)
-
-
-@pytest.mark.parametrize("name", [*REPARAMETERIZATIONS, "none"])
-def test_the_flow_of_a_vector_is_its_formula_and_its_jacobian_squared(name):
-    vector = ScaleVector(9, name, "input").double()
-    generator = torch.Generator().manual_seed(5)
-    parameters = {n: torch.randn(p.shape, generator=generator).double() for n, p in vector.named_parameters()}
-    vector.load_state_dict(parameters)
-    jacobian = torch.cat([
-        torch.autograd.functional.jacobian(lambda p, n=n: functional_call(vector, parameters | {n: p}), p)
-        for n, p in parameters.items()
-    ], 1)  # fmt: skip
-    rows = [vector_flow(vector, unit) for unit in torch.eye(9, dtype=torch.float64)]
-    torch.testing.assert_close(torch.stack(rows), jacobian @ jacobian.T, rtol=1e-12, atol=1e-12)
-    if name == "none":
-        assert torch.equal(jacobian, torch.eye(9, dtype=torch.float64))
-    else:
-        g = vector().detach()
-        P = expected_flow(name, parameters["beta"], parameters["alpha"], g)
-        torch.testing.assert_close(jacobian @ jacobian.T, P, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm_gain", NORM_GAINS)
@@ -251,10 +177,6 @@ def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gai
         assert fine == pytest.approx(coarse / 100, rel=0.1)
 
 
-def test_nothing_is_known_to_be_conserved_without_an_input_vector(build):
-    assert all(conserved(matrix) is None for matrix in effective_matrices(build(PRESETS["ap"])))
-
-
 def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
     shared = {(m.kind, m.layer): m for m in effective_matrices(build(PRESETS["baseline"]))}
     kinds = {"attention_shared", "feed_forward_shared"}
@@ -264,16 +186,6 @@ def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
     assert kinds == ["query", "key", "value", "gate", "up"]
     of_some = [m.kind for m in effective_matrices(build(PRESETS["unified-attention"])) if m.layer == 1]
     assert of_some == ["query", "key", "value", "feed_forward_shared"]
-
-
-def test_a_vector_behind_a_norm_is_no_part_of_the_matrix(build):
-    """Of unified the head's alone is, and where the logits are normalized not that one either."""
-    for strategy, kinds in (
-        (PRESETS["unified"], {"head"}),
-        (replace(PRESETS["unified"], normalize_head=True), set()),
-    ):
-        matrices = effective_matrices(build(strategy, drawn=True))
-        assert {matrix.kind for matrix in matrices if matrix.has_output_vector} == kinds
 
 
 def test_a_tied_head_is_left_out(build):

@@ -14,20 +14,31 @@ from scalevec.model.train import newest_step
 from scalevec.model.train.ddp import ALONE, World
 from scalevec.model.train.evaluation import evaluate
 
+WORLDS = [
+    ("adamw", None, False),
+    ("muon", "bias", False),
+    ("muon", "bias", True),
+    pytest.param("adamw", "loss", False, marks=pytest.mark.slow),
+    pytest.param("adamw", "batch", True, marks=pytest.mark.slow),
+    pytest.param("sgd", None, True, marks=pytest.mark.nightly),
+]
 
-@pytest.mark.parametrize(("optimizer", "experts"), [("adamw", None), ("adamw", "loss"), ("muon", "bias")])
-def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, corpus, tmp_path):
+
+@pytest.mark.parametrize(("optimizer", "experts", "shard"), WORLDS)
+def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, shard, corpus, tmp_path):
     trial = small_trial(corpus, optimizer, experts)
     alone = trained(trial, corpus, tmp_path / "alone")
-    leader, follower = together(2, trial, corpus, tmp_path / "together")
+    leader, follower = together(2, trial, corpus, tmp_path / "together", shard=shard)
     assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
     for ours, theirs in zip(leader["rows"], alone["rows"], strict=True):
         assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-9)
+    last, of_one = (run["rows"][-1]["sv/final/mean"] for run in (leader, alone))
+    assert last == pytest.approx(of_one, rel=1e-9)
     assert leader["parameters"] == follower["parameters"]
     assert (leader["result"]["world_size"], follower["rows"]) == (2, [])
 
 
-@pytest.mark.parametrize("world_size", [1, 4])
+@pytest.mark.parametrize("world_size", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_checkpoint_of_two_ranks_goes_on_in_any_world(world_size, corpus, tmp_path):
     trial, kept = small_trial(corpus, "muon", "bias"), tmp_path / "kept"
     undisturbed = trained(trial, corpus, tmp_path / "alone")
@@ -40,11 +51,16 @@ def test_a_checkpoint_of_two_ranks_goes_on_in_any_world(world_size, corpus, tmp_
     assert losses(resumed) == pytest.approx(losses(undisturbed), rel=1e-10)
 
 
-def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(corpus, tmp_path):
-    trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
-    undisturbed = together(2, trial, corpus, tmp_path / "whole", double=False)[0]
-    begun = together(2, trial, corpus, kept, double=False, stop_after=2)[0]
-    resumed = together(2, trial, corpus, kept, double=False, rows=begun["rows"])[0]
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(shard, corpus, tmp_path):
+    trial, kept, how = (
+        small_trial(corpus, "muon", "loss"),
+        tmp_path / "kept",
+        {"shard": shard, "double": False},
+    )
+    undisturbed = together(2, trial, corpus, tmp_path / "whole", **how)[0]
+    begun = together(2, trial, corpus, kept, stop_after=2, **how)[0]
+    resumed = together(2, trial, corpus, kept, rows=begun["rows"], **how)[0]
     assert losses(resumed) == losses(undisturbed)
     assert resumed["parameters"] == undisturbed["parameters"]
 

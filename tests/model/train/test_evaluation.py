@@ -57,17 +57,6 @@ def test_few_sequences_are_a_block_each_and_too_few_are_none(n_sequences, n_bloc
     assert {block.stop - block.start for block in blocks} <= {n_sequences // 64, n_sequences // 64 + 1, 1}
 
 
-def test_too_few_sequences_have_no_blocks(model):
-    evaluation = evaluate(model, text(15 * LENGTH + 1), LENGTH, 16)
-    assert (evaluation.loss_blocks, evaluation.block_tokens, evaluation.n_sequences) == (None, None, 15)
-
-
-def test_blocks_do_not_hang_on_the_batches(model):
-    few, many = (evaluate(model, text(1000), LENGTH, size) for size in (3, 50))
-    assert few.loss_blocks == pytest.approx(many.loss_blocks, abs=1e-6)
-    assert few.block_tokens == many.block_tokens
-
-
 def test_under_autocast_the_losses_are_those_of_training(model):
     tokens = text(300)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -122,10 +111,3 @@ def test_processes_that_have_to_take_the_same_batches_do_not_halve_them_each_for
     with pytest.raises(torch.OutOfMemoryError):
         evaluate(small, text(40 * LENGTH + 1), LENGTH, 16, print, InStep())
     assert small.asked == [16]
-
-
-def test_another_error_of_an_evaluation_is_not_taken_for_a_lack_of_memory(model):
-    small = Small(model, 0, RuntimeError("shapes differ"))
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        evaluate(small, text(100), LENGTH, 2, print)
-    assert small.asked == [2]

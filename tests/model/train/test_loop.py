@@ -28,17 +28,6 @@ def run(trial, corpus, folder, stop_after=None, **options):
     return result, recorder
 
 
-def run_with_stops(trial, corpus, folder, stops, **options):
-    """Train with a stop after each number of rows in ``stops``, then to the end, on one recorder."""
-    recorder = MemoryRecorder()
-    for stop in stops:
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(**options), recorder, folder)
-    recorder.stop_after = None
-    return train(trial, corpus, RunOptions(**options), recorder, folder), recorder
-
-
 def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
     result, recorder = run(trial, corpus, tmp_path)
     assert result["status"] == "completed"
@@ -89,10 +78,12 @@ def step_lines(capsys) -> list[str]:
     [("none", [3, 4, 11]), ("unified-dp", [3, 4, 11]), ("unified", [1]), ("unified", [STEPS - 1])],
     ids=str,
 )
-def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(arm, stops, trial, corpus, tmp_path):
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(
+    arm, stops, trial, train_with_stops, tmp_path
+):
     trial = with_strategy(trial, arm)
-    undisturbed, reference = run(trial, corpus, tmp_path / "undisturbed")
-    resumed, recorder = run_with_stops(trial, corpus, tmp_path / "resumed", stops)
+    undisturbed, reference = train_with_stops(trial, tmp_path / "undisturbed")
+    resumed, recorder = train_with_stops(trial, tmp_path / "resumed", stops)
     assert [resumed[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
     assert resumed["resumes"] == len(stops)
     timeless = [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in recorder.rows]
@@ -111,36 +102,33 @@ def test_rows_beyond_the_checkpoint_are_cut_and_run_again(trial, corpus, tmp_pat
     assert all(row["loss"] > 0 for row in recorder.rows)
 
 
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(trial, corpus, tmp_path):
-    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
-    folder = tmp_path / "damaged"
+def stopped_twice(trial, corpus, folder):
+    """A recorder of a run that was stopped after 5 and after 9 steps."""
     recorder = MemoryRecorder()
     for stop in (5, 9):
         recorder.stop_after = stop
         with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(), recorder, folder)
-    newest = sorted(folder.iterdir())[-1]
-    newest.write_bytes(newest.read_bytes()[:-100])
     recorder.stop_after = None
-    result = train(trial, corpus, RunOptions(), recorder, folder)
-    assert result["loss"] == undisturbed["loss"]
-    assert any(newest.name in line and "damaged" in line for line in recorder.said)
-    assert any("after step 5" in line for line in recorder.said)
+    return recorder
 
 
-def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, corpus, tmp_path):
+@pytest.mark.parametrize("lost", ["the end of the newest checkpoint", "rows, as by a loss of power"])
+def test_a_newest_checkpoint_that_cannot_be_used_falls_back_to_the_one_before_and_says_so(
+    lost, trial, corpus, tmp_path
+):
     undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
-    recorder = MemoryRecorder()
-    for stop in (5, 9):
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
-    del recorder.rows[6:]  # as a loss of power may leave them
-    recorder.stop_after = None
-    result = train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
-    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    recorder = stopped_twice(trial, corpus, tmp_path / "kept")
+    newest = sorted((tmp_path / "kept").iterdir())[-1]
+    if lost.startswith("rows"):
+        del recorder.rows[6:]
+    else:
+        newest.write_bytes(newest.read_bytes()[:-100])
+    why = "whole only to step 6" if lost.startswith("rows") else "damaged"
+    result = train(trial, corpus, RunOptions(), recorder, tmp_path / "kept")
     assert result["loss"] == undisturbed["loss"]
-    assert any("step-000000009" in line and "whole only to step 6" in line for line in recorder.said)
+    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    assert any(newest.stem in line and why in line for line in recorder.said)
     assert any("after step 5" in line for line in recorder.said)
 
 
@@ -154,11 +142,7 @@ def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial,
 
 
 def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_path):
-    recorder = MemoryRecorder()
-    for stop in (5, 9):
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, tmp_path)
+    recorder = stopped_twice(trial, corpus, tmp_path)
     for path in tmp_path.iterdir():
         path.write_bytes(b"damaged")
     recorder.stop_after = 3
@@ -174,16 +158,6 @@ def test_micro_batches_change_only_the_order_of_sums(micro_batch, trial, corpus,
     assert part_rows.rows[0]["loss"] == pytest.approx(rows.rows[0]["loss"], rel=1e-6)
     assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
     assert parts["micro_batch"] == micro_batch
-
-
-def test_paired_arms_see_the_same_first_batch_with_the_same_matrices(trial, corpus, tmp_path):
-    """Vectors start at one, so that without normalization behind the maps the first loss is the same."""
-    first, trial = {}, replace(trial, stream="ab" * 32)
-    for arm in ("none", "baseline", "unified-dp"):
-        _, recorder = run(with_strategy(trial, arm), corpus, tmp_path / arm, stop_after=1)
-        first[arm] = recorder.rows[0]["loss"]
-    assert first["none"] == pytest.approx(first["baseline"], rel=1e-6)
-    assert first["none"] == pytest.approx(first["unified-dp"], rel=1e-6)
 
 
 def test_a_loss_that_is_no_number_ends_the_run_as_diverged(trial, corpus, tmp_path):
@@ -240,7 +214,8 @@ def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
         return original(model, inputs, targets)
 
     monkeypatch.setattr(Transformer, "token_losses", token_losses)
-    run(replace(trial, evaluation_tokens=0), corpus, tmp_path, micro_batch=micro_batch)
+    few = replace(trial, evaluation_tokens=(at_once + 1) * SEQUENCE)
+    run(few, corpus, tmp_path, micro_batch=micro_batch)
     assert seen[0] == (at_once, True, [])
     assert max(length for length, _, _ in seen) == at_once
 
@@ -283,15 +258,9 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(trial, corpus, tmp_pat
 
 def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
     result, recorder = run(trial, corpus, tmp_path, keep="all")
-    timing = result["timing"]
-    seconds = sorted(trial.batch_tokens / row["tokens_per_s"] for row in recorder.rows)
-    assert (
-        seconds[0]
-        <= timing["step_s"]["p5"]
-        <= timing["step_s"]["p50"]
-        <= timing["step_s"]["p95"]
-        <= seconds[-1]
-    )
+    timing, seconds = result["timing"], [trial.batch_tokens / row["tokens_per_s"] for row in recorder.rows]
+    shown = [min(seconds), *(timing["step_s"][name] for name in ("p5", "p50", "p95")), max(seconds)]
+    assert shown == sorted(shown)
     assert 0 < timing["data_s"] < result["wall_s"]
     assert timing["evaluation_s"] > 0
     assert timing["checkpoints_s"] > 0

@@ -5,26 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import OPTIMIZERS, OptimizerConfig, RunOptions
+from scalevec.model.config import OPTIMIZERS, OptimizerConfig
 from scalevec.model.train.checkpoint import Checkpoint, load_newest, save_checkpoint
-from scalevec.model.train.loop import train
 from scalevec.model.train.optimizer_state import pack_state, unpack_state
-from scalevec.model.train.record import TrainingInterruptedError
-from support import STEPS, MemoryRecorder
-
-STOPS = (5, 13)
-
-
-def rows_and_result(trial, corpus, folder, stops=()):
-    recorder = MemoryRecorder()
-    for stop in stops:
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, folder)
-    recorder.stop_after = None
-    result = train(trial, corpus, RunOptions(), recorder, folder)
-    rows = [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in recorder.rows]
-    return rows, (result["loss"], result["loss_validation"], result["steps"])
+from support import STEPS
 
 
 @pytest.mark.parametrize(
@@ -35,11 +19,14 @@ def rows_and_result(trial, corpus, folder, stops=()):
     ],
     ids=lambda optimizer: optimizer.name,
 )
-def test_a_run_with_any_optimizer_resumes_bit_for_bit(optimizer, trial, corpus, tmp_path):
+def test_a_run_with_any_optimizer_resumes_bit_for_bit(optimizer, trial, train_with_stops, tmp_path):
     trial = replace(trial, optimizer=optimizer)
-    undisturbed = rows_and_result(trial, corpus, tmp_path / "undisturbed")
-    assert rows_and_result(trial, corpus, tmp_path / "resumed", STOPS) == undisturbed
-    assert len(undisturbed[0]) == STEPS
+    runs = [train_with_stops(trial, tmp_path / str(len(stops)), stops) for stops in ((), (5, 13))]
+    for name in ("loss", "loss_validation", "steps"):
+        assert runs[0][0][name] == runs[1][0][name]
+    undisturbed, resumed = ([row | {"tokens_per_s": None} for row in recorder.rows] for _, recorder in runs)
+    assert resumed == undisturbed
+    assert len(undisturbed) == STEPS
 
 
 class Peculiar(torch.optim.Optimizer):

@@ -12,25 +12,6 @@ from scalevec.model.train import checkpoint_path, newest_first
 from scalevec.model.train.checkpoint import read_checkpoint
 from scalevec.model.train.optimizer_state import LAYOUT
 
-KINDS = [
-    ("adamw", None),
-    ("muon", "bias"),
-    pytest.param("adamw", "batch", marks=pytest.mark.slow),
-    pytest.param("sgd", None, marks=pytest.mark.nightly),
-]
-
-
-@pytest.mark.parametrize(("optimizer", "experts"), KINDS)
-def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, corpus, tmp_path):
-    trial = small_trial(corpus, optimizer, experts)
-    alone = trained(trial, corpus, tmp_path / "alone")
-    leader, _ = together(2, trial, corpus, tmp_path / "together", shard=True, micro_batch=1)
-    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
-    for ours, theirs in zip(leader["rows"], alone["rows"], strict=True):
-        assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-9)
-    last, of_one = leader["rows"][-1], alone["rows"][-1]
-    assert last["sv/final/mean"] == pytest.approx(of_one["sv/final/mean"], rel=1e-9)
-
 
 def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_process(corpus, tmp_path):
     trial, of_gemma = small_trial(corpus, "adamw"), {"architecture": "gemma", **OF_ARCHITECTURE["gemma"]}
@@ -52,15 +33,6 @@ def test_a_checkpoint_of_shares_goes_on_in_any_world_and_way(optimizer, corpus, 
     last = together(2, trial, corpus, kept, shard=True, rows=third["rows"])[0]
     assert last["result"]["resumes"] == 3
     assert losses(last) == pytest.approx(losses(undisturbed), rel=1e-10)
-
-
-def test_a_sharded_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(corpus, tmp_path):
-    trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
-    undisturbed = together(2, trial, corpus, tmp_path / "whole", shard=True, double=False)[0]
-    begun = together(2, trial, corpus, kept, shard=True, double=False, stop_after=2)[0]
-    resumed = together(2, trial, corpus, kept, shard=True, double=False, rows=begun["rows"])[0]
-    assert losses(resumed) == losses(undisturbed)
-    assert resumed["parameters"] == undisturbed["parameters"]
 
 
 def test_a_sharded_world_keeps_the_one_file_that_one_process_keeps(corpus, tmp_path):

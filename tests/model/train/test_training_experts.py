@@ -7,9 +7,9 @@ import torch
 
 from scalevec.model.config import BALANCINGS, PER, Experts, RunOptions, Trial
 from scalevec.model.train.checkpoint import load_newest
-from scalevec.model.train.loop import TrainingRun, train
+from scalevec.model.train.loop import train
 from scalevec.model.train.record import TrainingInterruptedError
-from support import STEPS, MemoryRecorder
+from support import MemoryRecorder
 
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)
 
@@ -19,16 +19,10 @@ def with_experts(trial: Trial, experts: Experts) -> Trial:
 
 
 @pytest.mark.parametrize("balancing", BALANCINGS)
-def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, corpus, tmp_path):
+def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, train_with_stops, tmp_path):
     trial = with_experts(trial, replace(FOUR, balancing=balancing, bias_rate=0.05))
-    undisturbed = train(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path / "undisturbed")
-    recorder = MemoryRecorder()
-    for stop in (3, 11):
-        recorder.stop_after = stop
-        with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
-    recorder.stop_after = None
-    resumed = train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
+    undisturbed, _ = train_with_stops(trial, tmp_path / "undisturbed")
+    resumed, _ = train_with_stops(trial, tmp_path / "resumed", (3, 11))
     assert (resumed["loss"], resumed["resumes"]) == (undisturbed["loss"], 2)
     assert resumed["loss"] < resumed["loss_initial"] - 0.3
 
@@ -44,63 +38,36 @@ def test_the_bias_is_in_the_checkpoint_and_the_load_is_not(trial, corpus, tmp_pa
     assert not any(name.endswith("load") for name in checkpoint.tensors)
 
 
-def spread(trial, corpus, folder) -> float:
-    """The largest share of the choices that fell on one expert in the last step's batch."""
-    run = TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), folder)
-    run.run()
-    inputs, targets = run.feed.batch(STEPS - 1)
-    run.model.training_loss(inputs, targets)
-    load = run.model.blocks[0].feed_forward.load
-    return (load.max() / load.sum()).item()
-
-
-def test_balancing_spreads_the_load(trial, corpus, tmp_path):
-    shares = {
-        balancing: spread(
-            with_experts(trial, replace(FOUR, balancing=balancing, bias_rate=0.02, loss_coefficient=1.0)),
-            corpus,
-            tmp_path / balancing,
-        )
-        for balancing in BALANCINGS
-    }
-    assert shares["loss"] < shares["none"]
-    assert shares["bias"] < shares["none"]
-
-
 @pytest.mark.parametrize("per", PER)
 def test_micro_batches_change_only_the_order_of_sums(per, trial, corpus, tmp_path):
     trial = with_experts(trial, replace(FOUR, per=per, loss_coefficient=1.0))
-    whole, parts = MemoryRecorder(), MemoryRecorder()
-    train(trial, corpus, RunOptions(), whole, tmp_path / "whole")
-    train(trial, corpus, RunOptions(micro_batch=1), parts, tmp_path / "parts")
+    first = [first_row(trial, corpus, tmp_path / str(n), micro_batch=n) for n in (0, 1)]
     for name in ("loss", "gradient_norm"):
-        assert parts.rows[0][name] == pytest.approx(whole.rows[0][name], rel=1e-5)
+        assert first[1][name] == pytest.approx(first[0][name], rel=1e-5)
 
 
 def test_the_recorded_loss_has_no_penalty_in_it(trial, corpus, tmp_path):
-    first, trial = {}, replace(trial, stream="ab" * 32)
-    for balancing in ("loss", "none"):
-        recorder = MemoryRecorder(stop_after=1)
-        of_policy = with_experts(trial, replace(FOUR, balancing=balancing, loss_coefficient=5.0))
-        with pytest.raises(TrainingInterruptedError):
-            train(of_policy, corpus, RunOptions(), recorder, tmp_path / balancing)
-        first[balancing] = recorder.rows[0]
-    assert first["loss"]["loss"] == first["none"]["loss"]
-    assert first["loss"]["gradient_norm"] != first["none"]["gradient_norm"]
+    trial = replace(trial, stream="ab" * 32)
+    penalised, plain = (
+        first_row(with_experts(trial, replace(FOUR, balancing=kind, loss_coefficient=5.0)), corpus, tmp_path)
+        for kind in ("loss", "none")
+    )
+    assert penalised["loss"] == plain["loss"]
+    assert penalised["gradient_norm"] != plain["gradient_norm"]
 
 
-def test_the_result_counts_what_a_token_passes_and_all(trial, corpus, tmp_path):
-    result = train(with_experts(trial, FOUR), corpus, RunOptions(), MemoryRecorder(), tmp_path)
-    attention, expert = 4 * 16 * 16, 3 * 16 * 24
-    assert result["n_params"] == attention + 4 * 16 + 2 * expert
-    assert result["n_params_total"] - result["n_params_active"] == 2 * expert
-    assert result["flops"] == 6 * result["n_params"] * trial.tokens
+def first_row(trial, corpus, folder, **options):
+    """What is recorded of the first step."""
+    recorder = MemoryRecorder(stop_after=1)
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(**options), recorder, folder / trial.model.experts.balancing)
+    return recorder.rows[0]
 
 
 @pytest.mark.parametrize("changes", [{"per": "batch"}, {"balancing": "bias"}], ids=str)
 def test_recomputed_blocks_change_no_bit_of_a_mixture(changes, trial, corpus, tmp_path):
     """The load of the experts is counted once."""
-    mixture = with_experts(trial, replace(FOUR, **changes))
+    mixture = with_experts(replace(trial, tokens=8 * trial.batch_tokens), replace(FOUR, **changes))
     losses = []
     for recompute in ("none", "block"):
         recorder = MemoryRecorder()

@@ -6,7 +6,6 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.model.config import OF_ARCHITECTURE, ModelConfig
-from scalevec.model.identity import semantic_fields
 from scalevec.sweeps.expansion.expand import CorpusFacts, expand
 from scalevec.sweeps.expansion.trials import Cell
 
@@ -29,11 +28,6 @@ def parts(model: ModelConfig) -> dict[str, Any]:
 def test_gemma_means_its_embedding_scale_its_gains_and_its_activation() -> None:
     (model,) = models_of("trial: {architecture: gemma}")
     assert parts(model) == OF_ARCHITECTURE["gemma"]
-
-
-def test_a_llama_has_none_of_them() -> None:
-    assert [parts(model) for model in models_of("trial: {architecture: llama}")] == [SET_BACK]
-    assert models_of("trial: {architecture: llama}") == models_of("")
 
 
 @pytest.mark.parametrize("field", SET_BACK)
@@ -62,20 +56,6 @@ def test_what_the_architecture_means_is_in_the_stream_as_if_it_were_written_out(
     )
     assert short.trial(0) == long.trial(0)
     assert short.stream_base != norms.stream_base
-
-
-def test_with_all_three_set_back_the_trials_are_those_from_before_they_existed() -> None:
-    written = ", ".join(f"{name}: {value}" for name, value in SET_BACK.items())
-    (cell,) = cells_of(f"trial: {{architecture: gemma, {written}}}")
-    kept = semantic_fields(cell.template)["model"]
-    assert kept["architecture"] == "gemma"
-    assert not kept.keys() & SET_BACK.keys()
-
-
-@pytest.mark.parametrize("field", SET_BACK)
-def test_another_value_is_refused_at_its_line(field: str) -> None:
-    with pytest.raises(sweeps.SweepError, match=rf":4: trial.{field}: 'no'; allowed: "):
-        cells_of(f"trial: {{{field}: 'no'}}")
 
 
 @pytest.mark.parametrize(("field", "value"), [("over", "max"), ("per", "token")])

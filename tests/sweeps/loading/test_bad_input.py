@@ -20,28 +20,18 @@ CASES = {
     "[8.0e-3,": {
         "['8.0e-3',": "tune.learning_rate[0]: '8.0e-3'; allowed: a number",
         "[0,": "tune.learning_rate: 0.0; allowed: a positive number",
-        "[.nan,": "tune.learning_rate[0]: nan; allowed: a finite number",
     },
     "1024, precision": {"true, precision": "trial.batch_tokens: true; allowed: a whole"},
-    "{reference: baseline, law: power, margin: 0.005}": {"[1]": "compare: [1]; allowed: a mapping of fields"},
     "scale_vectors: none": {
-        "scale_vectors: [none]": "arms.none.scale_vectors: ['none']; allowed: a name, or a mapping of fields",
         "scale_vectors: unifed": (
             "arms.none.scale_vectors: 'unifed': unknown preset; did you mean unified? (allowed: none,"
         ),
         "scale_vectors: {preset: hg, branches: two}": (
             "arms.none.scale_vectors.branches: 'two'; allowed: heterogeneous, none, shared"
         ),
-        "scale_vectors: {preset: hg, heterogeneous_maps: [query, down]}": (
-            "arms.none.scale_vectors.heterogeneous_maps: 'down'; allowed: gate, key, query, up, value"
-        ),
-        "scale_vectors: {preset: dp, input_role_maps: [values]}": (
-            "arms.none.scale_vectors.input_role_maps: 'values'; allowed: down, gate, head, key, output"
-        ),
     },
     "{scale_vectors: none} ": {"": "arms.none: nothing; allowed: a mapping of fields"},
     "precision: float32": {
-        "precision: half": "trial.precision: 'half'; allowed: bfloat16,",
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
             "trial.warmup_tokens: 1024; allowed: one of warmup_tokens and warmup_fraction"
         ),
@@ -62,27 +52,17 @@ CASES = {
     },
     "seeds: [3, 4, 5]": {
         "grid: {beta2: []}": "grid.beta2: []; allowed: a list of at least one",
-        "seeds: []": "seeds: []; allowed: a list of at least one value",
         "grid: {beta2: [0.9, 1.5]}": "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
         "seeds: [0, 0]": "seeds[1]: 0 stands in the list twice, first at [0]",
         "seeds: [-1]": "seeds[0]: -1; allowed: 0 or more",
         "zip: {beta1: [0.9], beta2: [0.9, 0.95]}": (
             "zip: lists of different lengths: beta1 has 1, beta2 has 2"
         ),
-        "simulate: {faults: {nan: 1.5}}": "simulate.faults.nan: 1.5; allowed: 1 or less",
         "simulate: {arms: {unifed: {gain: 1.05}}}": (
             "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)"
         ),
-        "simulate: {arms: {unified: {gain: 0}}}": "simulate.arms.unified.gain: 0; allowed: more than 0",
-        "seeds: !!python/object/apply:os.system [ls]": (
-            "seeds: the tag '!!python/object/apply:os.system' is refused"
-        ),
-    },
-    "scale_vectors: none}": {
-        "scale_vectors: none, clip_norm: 0}": "arms.none.clip_norm: 0.0; allowed: a positive number"
     },
     "[8.0e-3, 2.0e-2, 5.0e-2]": {
-        "[8.0e-3, 2.0e-2]\n  beta2: [0.9, 1.5]": "tune.beta2: 1.5; allowed: a number in [0, 1)",
         "[8.0e-3]": "tune.learning_rate: [0.008]; allowed: two values or more",
     },
     "[8.0e-3, 2.0e-2,": {
@@ -111,17 +91,8 @@ CASES = {
         "predict: [{arm: unifid, sign: lower}]": (
             "compare.predict[0].arm: 'unifid': no such arm; did you mean unified? (allowed: "
         ),
-        "predict: [{arm: none, reference: all, sign: lower}]": (
-            "compare.predict[0].reference: 'all': no such arm"
-        ),
         "predict: [{arm: baseline, sign: lower}]": (
             "compare.predict[0].arm: 'baseline'; allowed: another arm than its reference, baseline"
-        ),
-        "predict: [{arm: none, sign: worse}]": (
-            "compare.predict[0].sign: 'worse'; allowed: 'lower' or 'higher'"
-        ),
-        "predict: [{arm: none}]": (
-            "compare.predict[0]: neither of them given of sign and difference; allowed: one of the two"
         ),
         "predict: [{arm: none, difference: 0.1}]": (
             "compare.predict[0]: difference and interval belong together; allowed: both, or sign without them"
@@ -130,12 +101,7 @@ CASES = {
             "compare.predict[0].interval: [0.2, 0.3]; allowed: two numbers [low, high] with the "
             "difference, 0.1,"
         ),
-        "predict: [{arm: none, difference: 0.1, interval: [0.1]}]": (
-            "compare.predict[0].interval: [0.1]; allowed: two numbers, [low, high]"
-        ),
-        "looks: [5, 3]": "compare.looks: (5, 3); allowed: increasing numbers of seeds, as [3, 5, 8]",
     },
-    "law: power": {"law: cubic": "compare.law: 'cubic': unknown law (allowed: auto, power, power-floor, "},
     "seed: 5}": {
         "seed: 7}": "exclude[0].seed: 7 matches no trial of the sweep",
         "sead: 4}": (
@@ -156,9 +122,6 @@ CASES = {
             "grid.beta2[0]: 0.9; allowed: no such option of sgd; its options: learning_rate, "
             "weight_decay, clip"
         ),
-        "optimizers: [{name: muon, momentun: 0.9}]": (
-            "optimizers[0].momentun: unknown key; did you mean momentum?"
-        ),
         "optimizers: [adamw]\ngrid: {optimizer: [adamw]}": (
             "grid.optimizer: the field is chosen by optimizers too; allowed: one of the two"
         ),
@@ -169,18 +132,8 @@ CASES = {
         )
     },
     "schedules: [cosine]": {
-        "schedules: [{name: cosine, cooldown_fraction: 0.2}]": (
-            "schedules[0].cooldown_fraction: 0.2; allowed: no such option of cosine; its options: "
-            "warmup_tokens, final_fraction"
-        ),
         "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]": (
             "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of"
-        ),
-        "schedules: [{name: inverse-sqrt, warmup_tokens: 0}]": (
-            "schedules[0].warmup_tokens: 0; allowed: a positive number of tokens"
-        ),
-        "schedules: [{name: cosine, warmup_fraction: 2}]": (
-            "schedules[0].warmup_fraction: 2.0; allowed: a number in [0, 1]"
         ),
     },
     "default: {time: auto}": {
@@ -188,24 +141,15 @@ CASES = {
     },
     "time: auto": {
         "time: soon": "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
-        "gpus: 1.5": (
-            "resources.default.gpus: 1.5; allowed: a whole number of GPUs, or a share of one (0 to 1) "
-            "that lets several trials use it"
-        ),
     },
     "name: quickstart": {
         "name: ../x": "name: '../x'; allowed: 1 to 80 letters",
-        "name: ..": "name: '..'; allowed: a name without '..'",
     },
     "{bpe: 1024}": {
         "words": (
             "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}"
         ),
         "{bpe: 256}": "corpus.tokenizer.bpe: 256; allowed: more than 256",
-    },
-    "source: python-stdlib": {
-        "source: text, files: [none.txt]": "corpus.files[0]: 'none.txt': no such file (looked in .",
-        "source: text": "corpus: corpus.files is missing; source text needs a list of files or globs",
     },
 }
 ELSEWHERE = [

@@ -19,25 +19,13 @@ CASES = {
     RUNG.format("feed_forward: 100, experts: {n_experts: 4, top_k: 2, feed_forward: 64}"): (
         "ladder[0].feed_forward: 100; allowed: 128, what a token passes of the experts"
     ),
-    RUNG.format("experts: {n_experts: 4, topk: 2}"): (
-        "ladder[0].experts.topk: unknown key; did you mean top_k? (allowed: n_experts, top_k,"
-    ),
-    RUNG.format("experts: {n_experts: 4, top_k: 2, balancing: luck}"): (
-        "ladder[0].experts.balancing: 'luck'; allowed: 'loss', 'bias' or 'none'"
-    ),
-    RUNG.format("experts: 4"): "ladder[0].experts: 4; allowed: a mapping of fields",
     "{from: 2.0e7, to: 1.0e7, rungs: 3}": "ladder.to: 10000000.0; allowed: more than from, 20000000.0",
-    "{from: 1.0e7, to: 2.0e7, rungs: 1}": "ladder.rungs: 1; allowed: 2 or more",
     "{from: 1.0e7, to: 1.05e7, rungs: 9}": (
         "ladder.rungs: 9; allowed: fewer rungs, or a wider range: two fall on one shape"
     ),
     "{from: 1.0e7, too: 2.0e7, rungs: 3}": (
         "ladder.too: unknown key; did you mean to? (allowed: from, to, rungs, experts)"
     ),
-    "{from: 1.0e7, to: 2.0e7, rungs: 2, experts: {n_experts: 4, top_k: 5}}": (
-        "ladder.experts.top_k: 5; allowed: at most n_experts, 4"
-    ),
-    "{from: 10, to: 2.0e7, rungs: 2}": "ladder.from: 10; allowed: 10000.0 or more",
     "3": "ladder: 3; allowed: the name of a preset",
 }
 

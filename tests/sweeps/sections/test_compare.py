@@ -21,17 +21,9 @@ def test_the_section_takes_every_option_of_a_comparison_the_reference_and_predic
     assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {*beside, *options}
 
 
-def test_without_options_they_are_those_of_the_analysis():
-    assert section("{reference: b}").options() == AnalysisOptions()
-
-
 def test_a_law_takes_fixed_and_bounded_parameters():
     written = section("{law: 'chinchilla; fix E=1.6; bounds alpha=0.1:1'}").options().law
     assert written == "chinchilla; fix E=1.6; bounds alpha=0.1:1"
-
-
-def test_no_settings_are_those_of_the_sweep():
-    assert section("{settings: null}").options() == AnalysisOptions()
 
 
 def test_the_options_of_the_file_are_those_of_the_object():
@@ -65,9 +57,6 @@ def test_the_resolved_section_says_the_same_options():
             "law: formula 'E*N; start E = x': start 'E = x': expected a finite number",
         ),
         ("{x: flops}", "x: 'flops': unknown x (allowed: N, D, C"),
-        ("{interval: seed-t}", "interval: unknown key"),
-        ("{level: 2}", "level: 2.0; allowed: a number between 0 and 1"),
-        ("{bootstrap: 3}", "bootstrap: 3; allowed: 0 (none) or 20 to 1000000"),
         ("{law: chinchilla, y: mmlu}", "y: 'mmlu'; law chinchilla describes the loss"),
     ],
 )

@@ -77,11 +77,3 @@ def test_what_nobody_can_declare_is_refused_in_every_sweep(sweep, section):
 def test_the_kept_schema_is_that_of_the_code():
     kept = json.loads((CHECKOUT / "sweeps" / "schema.json").read_text(encoding="utf-8"))
     assert kept == json.loads(json.dumps(sweeps.json_schema())), "make readme writes it"
-
-
-@pytest.mark.parametrize("name", sweeps.shipped_names())
-def test_every_shipped_sweep_tells_an_editor_where_the_schema_is(name):
-    path = sweeps.shipped(name)
-    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
-    _, _, schema = first.partition("# yaml-language-server: $schema=")
-    assert (path.parent / schema).resolve() == (CHECKOUT / "sweeps" / "schema.json").resolve()

@@ -13,16 +13,6 @@ def measuring(changed):
     return lambda text: changed(LAST, f"measure: {text}\n{LAST}")
 
 
-def test_nothing_is_measured_unless_the_file_says_so(quickstart):
-    assert sweeps.loads(quickstart, "my.yaml").measure is None
-
-
-def test_measures_are_named_and_have_an_interval(measuring):
-    measure = sweeps.loads(measuring("{what: [sharpness], every: 20}"), "my.yaml").measure
-    assert measure.what == ("sharpness",)
-    assert measure.every == 20
-
-
 def test_the_resolved_file_measures_the_same(measuring):
     sweep = sweeps.loads(measuring("{what: [preconditioner, sharpness]}"), "my.yaml")
     assert sweep.resolved()["measure"] == {"what": ["preconditioner", "sharpness"], "every": 100}

@@ -7,47 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.optim import _muon
 
 from scalevec.model.config import OPTIMIZERS, OptimizerConfig
 from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.train import optim
-from scalevec.model.train.optim import _Muon, build_optimizer, orthogonal, parameter_groups, set_learning_rate
-from support import with_strategy
-
-
-def decay_of(trial):
-    """Role -> set of weight decays of its parameters."""
-    model = Transformer(trial.model)
-    groups = parameter_groups(model, trial)
-    by_id = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
-    roles = parameter_roles(model)
-    actual: dict[str, set[float]] = {}
-    for name, parameter in model.named_parameters():
-        actual.setdefault(roles[name], set()).add(by_id[id(parameter)])
-    return actual
+from scalevec.model.train.optim import _Muon, build_optimizer, parameter_groups, set_learning_rate
 
 
 def test_every_parameter_is_in_exactly_one_group(trial):
     model = Transformer(trial.model)
     grouped = [id(p) for group in parameter_groups(model, trial) for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
-
-
-def test_the_baseline_decays_its_vectors_like_the_matrices(trial):
-    assert decay_of(with_strategy(trial, "baseline"))["scale_vector_input"] == {0.1}
-
-
-def test_without_decay_only_the_vectors_are_spared(trial):
-    actual = decay_of(with_strategy(trial, "baseline-no-decay"))
-    assert actual["scale_vector_input"] == {0.0}
-    assert actual["matrix"] == actual["embedding"] == actual["head"] == {0.1}
-
-
-def test_the_unified_strategy_decays_input_vectors_only(trial):
-    actual = decay_of(trial)
-    assert actual["scale_vector_input"] == {0.1}
-    assert actual["scale_vector_output"] == {0.0}
 
 
 def test_vectors_take_their_factor_of_the_learning_rate(trial):
@@ -77,21 +47,7 @@ def test_decay_without_a_gradient_multiplies_by_one_minus_rate_times_decay(name,
         torch.testing.assert_close(parameter.detach(), before[name] * factor)
 
 
-COEFFICIENTS = (_muon.DEFAULT_A, _muon.DEFAULT_B, _muon.DEFAULT_C)
 RATE = 0.1
-
-
-@pytest.mark.parametrize("shape", [(8, 8), (6, 16), (16, 6)])
-def test_many_matrices_are_made_orthogonal_as_each_by_itself(shape):
-    updates = torch.randn(5, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    together = orthogonal(updates, COEFFICIENTS, 5, 1e-7, torch.float64)
-    for update, turned in zip(updates, together, strict=True):
-        alone = update / update.norm()
-        a, b, c = COEFFICIENTS
-        for _ in range(5):
-            gram = alone @ alone.T
-            alone = a * alone + (b * gram + c * gram @ gram) @ alone
-        torch.testing.assert_close(turned, alone, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

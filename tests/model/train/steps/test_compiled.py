@@ -85,12 +85,6 @@ def test_so_it_is_with_weights_that_are_padded_and_fold_once(preset, trial, monk
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("preset", ["baseline", "unified"])
-def test_so_it_is_in_float32(preset, trial):
-    require_the_same_step(with_strategy(trial, preset).model, torch.float32, relative=1e-5, absolute=1e-5)
-
-
-@pytest.mark.nightly
 def test_of_a_mixture_what_is_before_the_router_is_compiled(trial):
     model = replace(trial.model, shape=Shape(16, 2, 2, 2, 32), experts=Experts(4, 2, 16))
     require_the_same_step(model, torch.float64, relative=1e-12, absolute=1e-12)

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from scalevec.model.config import ModelConfig, RunOptions, ScheduleConfig, Shape
+from scalevec.model.config import RunOptions, ScheduleConfig
 from scalevec.model.train import loop
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import TrainingInterruptedError
-from scalevec.model.train.step import MOST_PENDING, steps_between_readings
 from support import STEPS, MemoryRecorder
 
 TIMES = ("tokens_per_s", "wall_s", "timing", "data_s")
@@ -61,11 +60,3 @@ def test_a_stop_leaves_a_checkpoint_of_the_last_step_on_record(trial, corpus, tm
     assert stop.value.step == len(recorder.rows) == 7
     recorder.stop_after = None
     assert train(trial, corpus, RunOptions(), recorder, tmp_path / "stopped")["loss"] == undisturbed["loss"]
-
-
-def test_a_cpu_is_read_after_each_step_and_a_gpu_after_more_the_smaller_they_are(trial):
-    assert steps_between_readings(trial, RunOptions()) == 1
-    assert steps_between_readings(trial, RunOptions(device="cuda")) == MOST_PENDING
-    model = ModelConfig(Shape(2048, 24, 16, 16, 5504), 256)
-    large = replace(trial, model=model, batch_tokens=2**19, tokens=2**20)
-    assert steps_between_readings(large, RunOptions(device="cuda")) == 1
