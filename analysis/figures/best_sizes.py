@@ -43,9 +43,9 @@ def draw_isoflop(data: FigureInput) -> Drawing:
     panels: dict[Key, Panel] = {}
     for setting, arm, part in _arms_by_setting(data):
         rows = part.of_arm(arm, "completed")
-        lines = [line for line in budget_lines(rows, data.trials.options) if line.bends]
-        if lines:
-            panels[setting, arm] = _isoflop_panel(lines, data.styles[arm])
+        lines = budget_lines(rows, data.trials.options) if len(rows) else ()
+        if bending := [line for line in lines if line.bends]:
+            panels[setting, arm] = _isoflop_panel(bending, data.styles[arm])
     if not panels:
         raise DataError("no compute budget was run at three sizes")
     options = data.trials.options

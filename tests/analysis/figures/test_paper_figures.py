@@ -61,9 +61,11 @@ def drawing_of(name: str, all_drawn) -> Path:
     return next(path for path in all_drawn.paths if path.stem == name)
 
 
-def test_every_figure_can_be_drawn(all_drawn):
-    assert all_drawn.left_out == {}
-    assert [path.name for path in all_drawn.paths] == [f"{name}.svg" for name in FIGURES]
+def test_every_figure_that_needs_no_law_in_n_and_d_can_be_drawn(all_drawn):
+    assert all_drawn.left_out.keys() == {"isoflop", "optimal", "surface"}
+    assert [path.stem for path in all_drawn.paths] == [
+        name for name in FIGURES if name not in all_drawn.left_out
+    ]
 
 
 SCRIPT = """
