@@ -147,13 +147,6 @@ def _write_synced(name: str, folder: int, content: bytes) -> None:
         os.close(descriptor)
 
 
-def keep_others_from_writing() -> int:
-    """Let nobody but this user write what this process makes from now on; return the umask of before."""
-    before = os.umask(0o077)
-    os.umask(before | 0o022)
-    return before
-
-
 def sync_path(path: Path) -> None:
     """Make what anyone has written to a file, or the names in a folder, survive a loss of power."""
     if _unsynced:

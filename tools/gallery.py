@@ -131,7 +131,7 @@ def main() -> None:
     parts = [
         "# Gallery of figures",
         "Every figure of `scalevec figures`, made by `make gallery` from the kept results of the small "
-        "sweeps ([findings.md](findings.md)). Each is as it would stand in one column of a paper (3.3 "
+        "sweeps ([findings.md](findings.md)). Each is as it would stand in one column of a paper (3.25 "
         "inches, `--width column`), or across both where it shows settings side by side. `planted` is no "
         "sweep: runs drawn around the law of Hoffmann et al. (2203.15556).",
     ]
