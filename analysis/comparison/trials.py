@@ -245,14 +245,26 @@ class ComparedTrials:
         """The parts with one value of each of ``columns``; those without a pair of arms only if ``alone``."""
         if not columns:
             return [({}, self)]
-        parts = []
-        for values, rows in self.rows.groupby(list(columns), sort=True, dropna=False):
-            arms = set(rows["arm"])
-            others = tuple(arm for arm in self.others if arm in arms)
-            if alone or (others and self.reference in arms):
-                part = replace(self, rows=rows.reset_index(drop=True), others=others)
-                parts.append((dict(zip(columns, map(_text, values), strict=True)), part))
-        return parts
+        if tuple(columns) not in self._parts:
+            self._parts[tuple(columns)] = [
+                (dict(zip(columns, map(_text, values), strict=True)), self._part(rows))
+                for values, rows in self.rows.groupby(list(columns), sort=True, dropna=False)
+            ]
+        parts = self._parts[tuple(columns)]
+        return [
+            (setting, part)
+            for setting, part in parts
+            if alone or (part.others and (part.rows["arm"] == self.reference).any())
+        ]
+
+    @cached_property
+    def _parts(self) -> "dict[tuple[str, ...], list[tuple[dict[str, str], ComparedTrials]]]":
+        """The parts by their columns: tables and figures of one page share what is fitted to them."""
+        return {}
+
+    def _part(self, rows: pd.DataFrame) -> "ComparedTrials":
+        others = tuple(arm for arm in self.others if (rows["arm"] == arm).any())
+        return replace(self, rows=rows.reset_index(drop=True), others=others)
 
 
 def _text(value: Any) -> str:

@@ -214,9 +214,11 @@ class FittedArm:
         with np.errstate(all="ignore"):
             drawn = t * np.std(np.log(self.values(self.uncertainty.solution.theta, columns)), axis=0)
             run = t * self.uncertainty.run_sd / (1.0 if self.law.options.residual == "log" else values)
-            error = (self.law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)
+            # Inside of the data neither counts, and both take long to find.
+            others, law_error = (self.others, self.law_error) if (distance > 0).any() else ([], None)
+            error = (law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)
             half = np.hypot(drawn, np.hypot(error, run if interval == "run" else 0.0))
-            of_others = [other.values(other.law.theta[None], columns)[0] for other in self.others]
+            of_others = [other.values(other.law.theta[None], columns)[0] for other in others]
             logs = np.log(np.stack([values, *of_others]))
             logs = np.where((distance > 0) & np.isfinite(logs), logs, np.log(values))
             return np.exp(logs.min(axis=0) - half), np.exp(logs.max(axis=0) + half)
