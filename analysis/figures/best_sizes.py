@@ -192,7 +192,8 @@ def draw_envelope(data: FigureInput) -> Drawing:
     Raises :class:`DataError` where no curves are kept, or none of several sizes.
     """
     rows = data.placed(data.curves, "training curves")
-    rows = rows[np.isfinite(rows["loss"])].assign(flops=6 * rows["n_params"] * rows["tokens"])
+    rows = rows[np.isfinite(rows["loss"]) & (rows["loss"] > 0) & (rows["tokens"] > 0)]
+    rows = rows.assign(flops=6 * rows["n_params"] * rows["tokens"])
     panels: dict[Key, Panel] = {}
     for key, of_arm in rows.groupby(["setting", "arm"], sort=False):
         if of_arm["n_params"].nunique() > 1:
