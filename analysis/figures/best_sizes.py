@@ -204,7 +204,8 @@ def draw_envelope(data: FigureInput) -> Drawing:
         panels,
         (AXES["C"], "training loss (nats/token)"),
         f"Training loss of each run (running mean over {100 * WINDOW:g} % of it) against 6N times its tokens "
-        "so far; bold: the lowest of them at each compute, where schedules of the rate had not ended yet.",
+        "so far; bold: the lowest that any of them had reached by then, mostly before its schedule of the "
+        "rate had ended.",
         {},
         height=2.6,
     )

@@ -134,7 +134,7 @@ def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Findin
         if not matching(folder, pattern):
             yield ("trainer", "files", position), f"{shown(pattern)}: {where}"
     words = [word for word in trainer.command or () if "{" not in word]
-    files_named = [*files_of_words(folder, words), *with_imports(folder, (), words)]
+    files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
     for word in words:
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
             yield ("trainer", "command"), f"{shown(word)}: {where}"
