@@ -169,9 +169,10 @@ def lab(text_files) -> Iterator[Lab]:
 
 ATTACKS = [*((level, "theirs") for level in LEVELS), ("the runs folder", "small")]
 REFUSED = {
-    "links": (1, "events.jsonl: is a link, where a file is expected"),
-    "folders that are links": (3, "is a link, where a folder is expected"),
-    "commands": (1, "trial.json: holds other fields than those of the trial with this id"),
+    "links": ((1,), "events.jsonl: is a link, where a file is expected"),
+    # Whoever meets a link first, this process or the worker, says so: an end of the run or of its trial.
+    "folders that are links": ((1, 3), "is a link, where a folder is expected"),
+    "commands": ((1,), "trial.json: holds other fields than those of the trial with this id"),
 }
 """How the run of the first user ends where its trials are not trained, and what it says."""
 
@@ -234,8 +235,8 @@ def test_the_canary_sings(tmp_path):
 
 @pytest.mark.parametrize("attack", ATTACKS, ids="-".join)
 def test_jobs_that_wait_run_their_own_code_or_say_why_not(lab, attacked, attack):
-    code, words = REFUSED.get(attack[0], (0, ""))
-    assert attacked[attack].code == code, attacked[attack].messages
+    codes, words = REFUSED.get(attack[0], ((0,), ""))
+    assert attacked[attack].code in codes, attacked[attack].messages
     assert words in attacked[attack].messages
     lab.assert_unharmed()
 
