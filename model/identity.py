@@ -145,33 +145,6 @@ def trial_from_fields(fields: dict[str, Any]) -> Trial:
     return from_dict(Trial, values)
 
 
-def meaning_of(name: str, fields: dict[str, Any]) -> Any:
-    """What the field ``name`` (dotted) is in the trial that ``fields`` describe, even if they leave it out.
-
-    Raises ``ConfigurationError`` for fields that this version does not know.
-    """
-    value: Any = to_dict(trial_from_fields(fields))
-    for step in name.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def differences(
-    first: dict[str, Any], second: dict[str, Any], prefix: str = ""
-) -> dict[str, tuple[Any, Any]]:
-    """The fields (dotted names) in which two trials differ, each with both values."""
-    differing: dict[str, tuple[Any, Any]] = {}
-    for name in sorted(first.keys() | second.keys()):
-        before, after = first.get(name), second.get(name)
-        if before == after:
-            continue
-        if isinstance(before, dict) and isinstance(after, dict):
-            differing |= differences(before, after, f"{prefix}{name}.")
-        else:
-            differing[prefix + name] = (before, after)
-    return differing
-
-
 _FAR = 1_000_000
 """A budget so many times as large cools down later, if at all."""
 

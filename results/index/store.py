@@ -1,6 +1,6 @@
 """The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -134,17 +134,6 @@ class ResultsIndex:
     def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""
         return dict(self._values(_key(runs_dir), ids, trials.c.state))
-
-    def semantics(self, runs_dir: Path) -> Generator[tuple[str, dict[str, Any]], None, None]:
-        """Each trial with its semantic fields, by id, without holding all of them at once.
-
-        To be closed where not all are wanted: until then it holds a connection.
-        """
-        query = sa.select(trials.c.trial_id, trials.c.semantic).where(trials.c.runs_dir == _key(runs_dir))
-        query = query.order_by(trials.c.trial_id)
-        with self._connection() as connection:
-            for row in connection.execute(query, execution_options={"yield_per": BATCH}):
-                yield row.trial_id, row.semantic
 
     def _values(self, key: str, ids: Iterable[str] | None, *columns: sa.Column[Any]) -> Iterable[Any]:
         return self._select(key, ids, [trials.c.trial_id, *columns])

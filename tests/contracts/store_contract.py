@@ -188,7 +188,7 @@ def test_runs_that_share_a_store_do_not_mix(index, runs_dir, tmp_path):
     assert index.states(tmp_path / "others")[identity(1)] == "running"
     index.rebuild(tmp_path / "others")
     assert len(index.rows(runs_dir)) == 3
-    assert [name for name, _ in index.semantics(tmp_path / "others")] == [identity(1), identity(9)]
+    assert [row["trial_id"] for row in index.rows(tmp_path / "others")] == [identity(1), identity(9)]
 
 
 def test_the_same_path_on_two_machines_is_two_sets_of_runs(index, runs_dir):

@@ -1,26 +1,20 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scalevec.model.fields import ConfigurationError
-from scalevec.model.identity import differences, meaning_of
 from scalevec.orchestrator.attempts.retry_policy import FAULTS
 from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.progress import duration
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
-from scalevec.orchestrator.sources.sources import with_index
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
 from scalevec.results.opening import open_to_read
-from scalevec.results.run_directory import RunDirectory, state_of, trial_ids
+from scalevec.results.run_directory import RunDirectory, state_of
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
-
-if TYPE_CHECKING:
-    from scalevec.results.index.store import ResultsIndex
 
 LOG_LINES = 3
 LOG_BYTES = 65_536
@@ -31,7 +25,7 @@ Record = dict[str, Any]
 
 
 def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
-    """Show why a trial ran, its nearest neighbour, and what happened to it."""
+    """Show why a trial ran, what happened to it, and which code ran it."""
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)
@@ -48,7 +42,6 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         "directory": str(directory.path),
         "state": state_of(events, result).state,
         "members_of": memberships,
-        "nearest": _nearest(directory.trial_id, kept["semantic"], runs_dir),
         "events": list(_with_logs(directory, events)),
         "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
         "attempts": _attempts(directory),
@@ -57,50 +50,6 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         "accounts": accounts(result, planned_s),
     }
     return Result(record, "\n".join(_lines(record)))
-
-
-def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
-    """Return the nearest neighbour and ``{field: [value of the trial, value of the neighbour]}``."""
-    present = set(trial_ids(runs_dir))
-
-    def look(index: "ResultsIndex") -> Record:
-        # What a trial is never changes, so rows that are there need no second look.
-        index.collect(runs_dir, present - index.states(runs_dir).keys())
-        with closing(index.semantics(runs_dir)) as trials:
-            return nearest(trial_id, semantic, (row for row in trials if row[0] in present))
-
-    return with_index(runs_dir, look)
-
-
-def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]]) -> Record:
-    """Return the first of ``trials`` (ordered by id) that differs from ``semantic`` in the fewest fields.
-
-    Two trials differ in one field at least, so the first that differs in no more ends the search.
-    ``trial_id`` is None where there is no other trial.
-    """
-    best: Record = {"trial_id": None, "differences": {}}
-    theirs: Record = {}
-    for name, fields in trials:
-        differing = differences(semantic, fields)
-        # The stream follows from other fields: it tells something only where it is the one.
-        differing = {field: values for field, values in differing.items() if field != "stream"} or differing
-        if name != trial_id and (best["trial_id"] is None or len(differing) < len(best["differences"])):
-            best, theirs = {"trial_id": name, "differences": differing}, fields
-        if len(best["differences"]) == 1:
-            break
-    return best | {"differences": _with_what_is_left_out(best["differences"], semantic, theirs)}
-
-
-def _with_what_is_left_out(differing: Record, *records: Record) -> Record:
-    """The differences with what a field means where a record, as it may, leaves it out."""
-    written = dict(differing)
-    for name, values in differing.items():
-        with suppress(ConfigurationError):  # of a foreign trainer, or an unknown field
-            written[name] = tuple(
-                meaning_of(name, record) if value is None else value
-                for value, record in zip(values, records, strict=True)
-            )
-    return written
 
 
 def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:
@@ -215,7 +164,6 @@ def _lines(record: Record) -> Iterator[str]:
     yield from account_lines(record["accounts"])
     for member in record["members_of"]:
         yield from _membership(member)
-    yield from _neighbour(record["nearest"])
     yield "what happened"
     for event in record["events"]:
         yield from _event_lines(event)
@@ -265,15 +213,6 @@ def _choice_text(choice: Record, member: Record) -> str:
     if choice["status"] == "tuned":
         how = "the lowest point of a parabola through the best three"
     return f"{field} = {chosen:g} ({choice['status']}): {how} ({points})"
-
-
-def _neighbour(nearest: Record) -> Iterator[str]:
-    if nearest["trial_id"] is None:
-        yield "no other trial is in these runs"
-        return
-    yield f"nearest trial {nearest['trial_id'][:12]}, which differs in"
-    for name, (value, other) in nearest["differences"].items():
-        yield f"  {name}: {value} here, {other} there"
 
 
 def _event_lines(event: Record) -> Iterator[str]:

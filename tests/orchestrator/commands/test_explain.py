@@ -1,15 +1,11 @@
-"""explain: why a trial ran, what sets it apart, what happened to it, and which code ran it."""
+"""explain: why a trial ran, what happened to it, and which code ran it."""
 
 import json
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import explain as explaining
 from scalevec.orchestrator.errors import InvalidInputError
@@ -96,36 +92,6 @@ def test_a_tuning_trial_is_told_what_it_helped_to_choose(runs_dir):
     text = told(directory_of(runs_dir, "none", 100), runs_dir)
     assert "its validation loss helped to choose learning_rate = 0.02 (tuned; " in text
     assert "its test loss is used" not in text
-
-
-def test_the_nearest_neighbour_and_the_fields_that_differ_are_shown(trial, runs_dir):
-    shutil.rmtree(directory_of(runs_dir, "baseline", 0).path)
-    shutil.rmtree(directory_of(runs_dir, "none", 100).path)
-    directory_of(runs_dir, "unified", 2)
-    nearest = explained(trial, runs_dir)["nearest"]
-    assert nearest == {"trial_id": member_of("none", 1)["trial_id"], "differences": {"seed": [0, 1]}}
-    text = told(trial, runs_dir)
-    assert f"nearest trial {nearest['trial_id'][:12]}, which differs in\n  seed: 0 here, 1 there" in text
-
-
-def test_a_later_field_that_a_record_leaves_out_is_told_with_what_it_means():
-    gemma = ModelConfig(Shape(32, 2, 2, 2, 88), 1024, architecture="gemma")
-    records = [
-        semantic_fields(
-            Trial(model, OptimizerConfig(), ScheduleConfig(), "c0" * 32, 128, 1024, 1024, 0, stream="ab" * 32)
-        )
-        for model in (replace(gemma, norm_gain="1+w"), gemma)
-    ]
-    neighbour = explaining.nearest("first", records[0], [("second", records[1])])
-    assert neighbour == {"trial_id": "second", "differences": {"model.norm_gain": ("1+w", "g")}}
-
-
-def test_a_neighbour_whose_directory_is_gone_is_none(trial, runs_dir):
-    explained(trial, runs_dir)
-    for arm, seed in (("none", 1), ("none", 100), ("baseline", 0)):
-        shutil.rmtree(directory_of(runs_dir, arm, seed).path)
-    assert explained(trial, runs_dir)["nearest"] == {"trial_id": None, "differences": {}}
-    assert "no other trial is in these runs" in told(trial, runs_dir)
 
 
 def test_each_fault_comes_with_the_log_lines_of_its_own_attempt(trial, runs_dir):
