@@ -116,6 +116,7 @@ FIGURES: dict[str, RegistryEntry] = {
     for name, code, description in (
         ("loss", "law_curves:draw_loss", "test loss against compute (or N, or D) with the fitted laws"),
         ("differences", "forest:draw_differences", "difference to the reference per rung, with intervals"),
+        ("steps", "waterfall:draw_steps", "mean difference from arm to arm, in their order"),
         ("multipliers", "multipliers:draw_multipliers", "compute multiplier against compute"),
         ("predictions", "law_curves:draw_predictions", "the laws to ten times the largest compute"),
         ("isoflop", "best_sizes:draw_isoflop", "loss of each compute budget against N, with parabolas"),

@@ -1,7 +1,7 @@
 """Draw figures by name, as files for a paper and as SVG for a page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -10,7 +10,7 @@ import pandas as pd
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import FORMATS, file_bytes, page_svg, require_formats, write_atomically
-from scalevec.analysis.figures.panels import Drawing, draw_on, layout, page
+from scalevec.analysis.figures.panels import Drawing, draw_on, layout, on_linear_axes, page
 from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, TEXT, Medium, font_points, wrapped
 from scalevec.analysis.formatting import footnotes
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
@@ -18,6 +18,8 @@ from scalevec.analysis.registry import FIGURES, load
 
 WIDTHS = {"page": PAPER, "text": TEXT, "column": COLUMN}
 """How wide figures in files are."""
+SWITCHED = "loss"
+"""The figure of which a page can hide arms and change the axes."""
 MOST_PAGES = 4
 """Of a figure in a report: what thousands of trials have no room for is left to files."""
 
@@ -33,10 +35,15 @@ class Written:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """The SVG elements of a figure and its caption."""
+    """The SVG elements of a figure, its caption, and what a reader may switch.
+
+    ``linear`` are the elements once more on linear axes; ``arms`` are those that can be hidden, by number.
+    """
 
     svgs: tuple[str, ...]
     caption: str
+    linear: tuple[str, ...] = ()
+    arms: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_figures(
@@ -177,14 +184,25 @@ def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigur
     with PAGE.style():
         for name, drawing in _drawings(data, names)[0].items():
             grids = layout(drawing, PAGE)
-            svgs = tuple(
-                page_svg(page(drawing, grid, PAGE), f"{name}{number}", FIGURES[name].description, data.names)
-                for number, grid in enumerate(grids[:MOST_PAGES])
-            )
             more = f" Here: {MOST_PAGES} of {len(grids)} pages; scalevec figures writes all of them."
             caption = f"{_stamp(data)}{drawing.caption}{more * (len(grids) > MOST_PAGES)}"
-            figures[name] = PageFigure(svgs, caption)
+            figure = PageFigure(_page_svgs(data, name, drawing), caption)
+            if name == SWITCHED:
+                arms = {
+                    style.gid.removeprefix("arm-"): arm for arm, style in drawing.legend.items() if style.gid
+                }
+                linear = _page_svgs(data, f"{name}-linear", on_linear_axes(drawing))
+                figure = replace(figure, linear=linear, arms=arms if len(arms) > 1 else {})
+            figures[name] = figure
     return figures
+
+
+def _page_svgs(data: FigureInput, name: str, drawing: Drawing) -> tuple[str, ...]:
+    described = FIGURES[name.removesuffix("-linear")].description
+    return tuple(
+        page_svg(page(drawing, grid, PAGE), f"{name}{number}", described, data.names)
+        for number, grid in enumerate(layout(drawing, PAGE)[:MOST_PAGES])
+    )
 
 
 def _stamp(data: FigureInput) -> str:

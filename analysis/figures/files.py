@@ -40,7 +40,8 @@ def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, 
     """Return the figure as an SVG element that refers to nothing outside itself, dark on a dark screen.
 
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
-    Points bear their names as titles, with the whole of each of ``names`` that is shortened.
+    Points bear their names as titles, with the whole of each of ``names`` that is shortened; what is drawn
+    of an arm has its number as ``data-arm``.
     """
     whole = {short: name for name, short in names.items()}
 
@@ -48,7 +49,8 @@ def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, 
         text = html.escape(shortened_in(html.unescape(point[1] or point[2]), whole), quote=False)
         return f"<{point[3]} {point[4]}><title>{text}</title></{point[3]}>"
 
-    text = _stable_svg(_NAMED_POINT.sub(titled, _saved(figure, "svg").decode()), name)
+    text = re.sub(r'\bid="arm-(\d+)"', r'data-arm="\1"', _saved(figure, "svg").decode())
+    text = _stable_svg(_NAMED_POINT.sub(titled, text), name)
     text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
     label = html.escape(description, quote=True)
     text = text.replace("<svg ", f'<svg class="figure" role="img" aria-label="{label}" ', 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -165,7 +165,13 @@ def _panel(
                 at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
                 predicted = _over(over, at, np.array([law.held["predicted"]]))
                 where = np.exp(np.log(x[held]).mean(keepdims=True))
-                axis.plot(where, predicted, style.marker, color=style.color, fillstyle="none", markersize=7)
+                hollow: dict[str, Any] = {
+                    "color": style.color,
+                    "fillstyle": "none",
+                    "markersize": 7,
+                    "gid": style.gid,
+                }
+                axis.plot(where, predicted, style.marker, **hollow)
         axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
 
     return draw

@@ -1,7 +1,7 @@
 """Panels in a grid with shared axes, on as many pages as their height asks for, with one legend below."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -56,6 +56,19 @@ class Drawing:
     def names(self, key: Key) -> tuple[str, str]:
         """Return the title of a panel and the name of its vertical axis."""
         return (key[1], key[0]) if self.ratios else (", ".join(filter(None, key)), self.labels[1])
+
+
+def on_linear_axes(drawing: Drawing) -> Drawing:
+    """Return the same figure with both axes linear."""
+
+    def linear(panel: Panel) -> Panel:
+        def draw(axis: "Axes") -> None:
+            panel(axis)
+            axis.set(xscale="linear", yscale="linear")
+
+        return draw
+
+    return replace(drawing, panels={key: linear(panel) for key, panel in drawing.panels.items()})
 
 
 def layout(drawing: Drawing, medium: Medium) -> list[Grid]:

@@ -96,6 +96,8 @@ class ArmStyle:
     colour: str = ""
     marker: str = "o"
     dash: Dash = "solid"
+    gid: str | None = None
+    """What an SVG calls all that is drawn of the arm."""
 
     @property
     def color(self) -> str:
@@ -127,9 +129,10 @@ def arm_styles(
     palette = palette or {}
     taken = {colour.upper() for colour in palette.values()}
     free = cycle([colour for colour in OKABE_ITO if colour.upper() not in taken] or OKABE_ITO)
-    styles = {reference: ArmStyle(palette.get(reference, ""))}
+    styles = {reference: ArmStyle(palette.get(reference, ""), gid="arm-0")}
     for number, arm in enumerate(arm for arm in arms if arm != reference):
-        styles[arm] = replace(nth_style(number), colour=palette.get(arm) or next(free))
+        colour = palette.get(arm) or next(free)
+        styles[arm] = replace(nth_style(number), colour=colour, gid=f"arm-{number + 1}")
     return styles
 
 
@@ -173,10 +176,10 @@ def draw_curve(
     axis: "Axes", x: FloatArray, y: FloatArray, ends: Any, style: ArmStyle, is_beyond: Any = False
 ) -> None:
     """Draw the curve of an arm over its band (``ends``: low and high); thin where it is beyond the data."""
-    axis.fill_between(x, *ends, color=style.color, alpha=0.14, linewidth=0)
-    axis.plot(x, np.where(is_beyond, np.nan, y), color=style.color, linestyle=style.dash)
+    axis.fill_between(x, *ends, color=style.color, alpha=0.14, linewidth=0, gid=style.gid)
+    axis.plot(x, np.where(is_beyond, np.nan, y), color=style.color, linestyle=style.dash, gid=style.gid)
     if np.any(is_beyond):
-        axis.plot(x, y, color=style.color, linewidth=0.5)
+        axis.plot(x, y, color=style.color, linewidth=0.5, gid=style.gid)
 
 
 def draw_points(
@@ -191,7 +194,8 @@ def draw_points(
     from matplotlib import rcParams
 
     area = ((size or rcParams["lines.markersize"]) + 1) ** 2  # a point of their edge
-    axis.scatter(x, y, area, style.color, marker=style.marker, alpha=0.75, linewidths=0, urls=names)
+    look: dict[str, Any] = {"marker": style.marker, "alpha": 0.75, "linewidths": 0, "gid": style.gid}
+    axis.scatter(x, y, area, style.color, urls=names, **look)
 
 
 def round_ticks(panels: "Sequence[Axes]") -> None:
@@ -217,8 +221,9 @@ def _set_ticks(axis: Any) -> None:
     box = axis.axes.get_window_extent().transformed(axis.axes.figure.dpi_scale_trans.inverted())
     most = max(2, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))
     is_log = axis.get_scale() == "log"
-    if is_log:
+    if is_log or high >= 1e4:
         axis.set_major_formatter(FuncFormatter(power_of_ten))
+    if is_log:
         axis.set_minor_locator(NullLocator())
     if not is_log or high < 5 * low:
         axis.set_major_locator(MaxNLocator(min(5, most), steps=[1, 2, 5, 10], min_n_ticks=2))

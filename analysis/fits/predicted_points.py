@@ -36,8 +36,11 @@ FACTORS = {"at the largest C": 1.0, "at twice the largest C": 2.0, "at ten times
 CURVE_POINTS = 60
 COLUMNS = {"N": "n_params", "D": "n_tokens", "C": "flops"}
 """The columns of a table of points beside N, D and C themselves."""
-ALTERNATIVES = (("power", "power-floor"), ("chinchilla", "gadre", "kaplan"))
-"""Laws of the same variables, whose range the interval of each covers as far as they fit."""
+_CROSSED = "E + A/N^alpha + B/D^beta + K/(N^alpha*D^beta); positive A, B"
+ALTERNATIVES = (("power", "power-floor"), ("chinchilla", "gadre", "kaplan", _CROSSED))
+"""Laws of the same variables, whose range the interval of each covers as far as they fit.
+
+The last lets N and D act together, as no published law here does."""
 LAST_STEPS = 2
 """Of the rolling hold-outs the last so many count: earlier ones are of laws of few rungs."""
 NEAR = 0.15

@@ -106,3 +106,28 @@ for (const box of document.querySelectorAll(".drawing")) {
     choose((at + step + points.length) % points.length);
   });
 }
+
+// Each arm of a figure can be hidden, and its axes can be linear.
+for (const figure of document.querySelectorAll("figure")) {
+  const drawings = Array.from(figure.querySelectorAll(".drawing"));
+  const linear = drawings.filter(drawing => drawing.classList.contains("linear"));
+  if (!linear.length) continue;
+  const tools = make("div", "", { className: "tools" });
+  for (const [number, arm] of Object.entries(JSON.parse(figure.dataset.arms ?? "{}"))) {
+    const label = make("label", ""), box = make("input", "", { type: "checkbox", checked: true });
+    box.addEventListener("change", () => {
+      for (const part of figure.querySelectorAll(`[data-arm="${number}"]`)) part.classList.toggle("off", !box.checked);
+    });
+    label.append(box, arm);
+    tools.append(label);
+  }
+  const button = make("button", "Linear axes", { type: "button" });
+  button.setAttribute("aria-pressed", "false");
+  button.addEventListener("click", () => {
+    const pressed = button.getAttribute("aria-pressed") === "false";
+    button.setAttribute("aria-pressed", String(pressed));
+    for (const drawing of drawings) drawing.hidden = linear.includes(drawing) !== pressed;
+  });
+  tools.append(button);
+  figure.prepend(tools);
+}

@@ -121,7 +121,7 @@ def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
 
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
     drawn = draw(sweep(ARMS), tmp_path, formats=["svg"])
-    possible = {"loss", "differences", "multipliers", "predictions"}
+    possible = {"loss", "differences", "steps", "multipliers", "predictions"}
     assert {path.stem for path in drawn.paths} == possible
     assert set(drawn.left_out) == set(FIGURES) - possible
     assert (

@@ -1,5 +1,7 @@
 """What figures say: curves against the reference, losses against the law of the reference, widths."""
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +15,7 @@ from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss
 from scalevec.analysis.figures.panels import layout, page
 from scalevec.analysis.figures.style import PAPER
+from scalevec.analysis.figures.waterfall import draw_steps
 from scalevec.analysis.options import AnalysisOptions
 
 
@@ -144,3 +147,15 @@ def test_the_envelope_is_the_lowest_training_curve_at_each_compute(sweep):
     assert len(of_runs) == 8
     assert envelope.get_ydata()[-1] == pytest.approx(5.0, abs=0.1)
     assert np.all(np.diff(envelope.get_ydata()) <= 0)
+
+
+def test_steps_go_from_arm_to_arm_and_end_at_each_arms_own_difference(sweep):
+    table = sweep({"baseline": 0.0, "first": -0.02, "second": -0.05, "third": -0.01})
+    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0), order=["second", "first"])
+    [figure] = drawn(draw_steps, table, order=["second", "first"])
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in figure.axes[0].patches]
+    means = {each.arm: each.loss_difference.mean for each in data.comparisons}
+    ends = [0.0, *(means[arm] for arm in ("second", "first", "third"))]
+    assert np.ravel(bars) == pytest.approx(np.ravel(list(pairwise(ends))))
+    with pytest.raises(DataError, match="one arm is no series of steps"):
+        drawn(draw_steps, sweep({"baseline": 0.0, "first": -0.02}))

@@ -146,6 +146,22 @@ def test_tab_reaches_all_that_can_be_used_in_the_order_of_the_page(browser, page
         assert reached == [str(n) for n in range(number)]
 
 
+def test_arms_of_the_loss_figure_are_hidden_and_its_axes_made_linear(browser, pages):
+    with opened(browser, pages["odd names"]) as page:
+        figure = page.locator("figure:has(.linear)")
+        box = figure.get_by_role("checkbox").nth(1)
+        shown = figure.locator(".drawing:visible [data-arm='1']:visible").count()
+        assert shown > 0
+        box.uncheck()
+        assert figure.locator("[data-arm='1']:visible").count() == 0
+        assert figure.locator(".drawing:visible [data-arm='0']:visible").count() > 0
+        figure.get_by_role("button", name="Linear axes").click()
+        assert figure.locator(".drawing:visible").get_attribute("aria-label").endswith("on linear axes")
+        box.check()
+        assert figure.locator(".drawing:visible [data-arm='1']:visible").count() == shown
+        assert page.told == []
+
+
 def test_arrow_keys_step_through_the_points_of_a_figure(browser, pages):
     with opened(browser, pages["odd names"]) as page:
         page.locator("[aria-label='Figure 2']").focus()
