@@ -12,11 +12,12 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, Panel
-from scalevec.analysis.figures.style import draw_curve, draw_points
+from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.hold_out import held_rows
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
 from scalevec.analysis.formatting import count, loss_name, named_with_unit, percent, plural
+from scalevec.analysis.formula.formula import PowerTerm
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
 from scalevec.analysis.tables.notes import remark_notes
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
+MOST_EQUATIONS = 4
+"""Laws that are written into a panel."""
 Laws = Mapping[str, FittedArm]
 """By arm."""
 
@@ -173,8 +176,53 @@ def _panel(
                 }
                 axis.plot(where, predicted, style.marker, **hollow)
         axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
+        if over is None and len(laws) <= MOST_EQUATIONS:
+            _write_equations(axis, {data.styles[arm]: law for arm, law in laws.items()})
 
     return draw
+
+
+def _write_equations(axis: "Axes", laws: Mapping[ArmStyle, FittedArm]) -> None:
+    """Write the laws into the lower left of a panel, where losses that fall leave room."""
+    texts = [(style, equation(law)) for style, law in laws.items()]
+    for line, (style, text) in enumerate(reversed(texts)):
+        place: dict[str, Any] = {
+            "xytext": (4, 4 + 12 * line),
+            "xycoords": "axes fraction",
+            "textcoords": "offset points",
+        }
+        look: dict[str, Any] = {
+            "color": style.color,
+            "fontsize": "x-small",
+            "gid": style.gid,
+            "parse_math": True,
+        }
+        axis.annotate(text, (0, 0), **place, **look)
+
+
+def equation(law: FittedArm) -> str:
+    """The law with its numbers, as ``$1.7 + 406 N^{-0.34}$``; empty where it is no sum of powers."""
+    form, values = law.law.points.law, law.law.parameters(law.number)
+    terms = form.written.terms
+    known = {name for term in terms for name in (term.coefficient, term.exponent)} | {form.floor}
+    if not (
+        terms
+        and values.keys() <= known
+        and {law.shown(term.variable) for term in terms} <= AXES.keys() | {""}
+    ):
+        return ""
+    return f"${' + '.join(_digits(values[term.coefficient]) + _power(term, values, law) for term in terms)}$"
+
+
+def _power(term: PowerTerm, values: Mapping[str, float], law: FittedArm) -> str:
+    exponent = values[term.exponent] if term.exponent else 1.0
+    sign = "" if term.rising else "-"
+    return rf"\,{law.shown(term.variable)}^{{{sign}{exponent:.3g}}}" if term.variable else ""
+
+
+def _digits(value: float) -> str:
+    digits, _, power = f"{value:.3g}".partition("e")
+    return rf"{digits}\times10^{{{int(power)}}}" if power else digits
 
 
 def _over(other: FittedArm | None, at: Mapping[str, FloatArray], loss: FloatArray) -> FloatArray:

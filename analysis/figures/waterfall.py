@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.errors import DataError
@@ -48,7 +48,12 @@ def _draw(axis: "Axes", arms: Sequence[Comparison], data: FigureInput) -> None:
         axis.plot(interval, [y] * 2, linewidth=1.2, color=colour)
         axis.plot(after, y, "d", markersize=5, color=colour)
         right = max(before, after, *interval)
-        place = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
+        place: dict[str, Any] = {
+            "xytext": (5, 0),
+            "textcoords": "offset points",
+            "va": "center",
+            "fontsize": "small",
+        }
         axis.annotate(signed(after - before), (right, y), **place)
     low, high = axis.get_xlim()
     axis.set_xlim(low, high + 0.25 * (high - low))  # room for the numbers

@@ -33,6 +33,7 @@ LOGS = {
     "tensorboard": f"{_HERE}.tensorboard_log:TensorBoardLog",
     "wandb": f"{_HERE}.wandb_log:WandbLog",
     "mlflow": f"{_HERE}.mlflow_log:MlflowLog",
+    "trackio": f"{_HERE}.trackio_log:TrackioLog",
 }
 POLL_S = 2.0
 PATIENCE_S = 30.0

@@ -1,5 +1,6 @@
 """What figures say: curves against the reference, losses against the law of the reference, widths."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from scalevec.analysis.figures.curves import draw_curves
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
-from scalevec.analysis.figures.law_curves import draw_loss
+from scalevec.analysis.figures.law_curves import MOST_EQUATIONS, draw_loss
 from scalevec.analysis.figures.panels import layout, page
 from scalevec.analysis.figures.style import PAPER
 from scalevec.analysis.figures.waterfall import draw_steps
@@ -50,6 +51,17 @@ def test_below_the_losses_stand_residuals_to_the_law_of_the_reference_and_what_i
     of_reference = hollow[1][0].get_ydata()[0]
     assert of_reference == pytest.approx(0, abs=0.05)
     assert losses.get_yscale() == "log"
+
+
+def test_a_panel_of_few_arms_holds_their_laws_in_their_colours(sweep):
+    (figure,) = drawn(draw_loss, sweep(noise=1e-5))
+    texts = figure.axes[0].texts
+    assert [bool(re.fullmatch(r"\$[\d.]+\\,C\^\{-0\.\d+\}\$", text.get_text())) for text in texts] == [
+        True
+    ] * 2
+    assert len({text.get_color() for text in texts}) == 2
+    many = sweep({"baseline": 0.0} | {f"arm-{number}": -0.01 for number in range(MOST_EQUATIONS)})
+    assert len(drawn(draw_loss, many)[0].axes[0].texts) == 0
 
 
 def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():
