@@ -23,6 +23,7 @@ nightly: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m nightly
 	tests/cluster/namespace.sh $(BIN)/python -m pytest -m nightly tests/cluster
 	$(MAKE) faults
+	$(MAKE) paper-smoke
 	$(BIN)/python benchmarks/calibration.py 2000
 	$(MAKE) paper-small
 
@@ -89,9 +90,9 @@ screenshots: $(VENV)/dev.stamp
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
 # paper-small leaves out the two that take hours each: whether output-norm vectors should decay, whether the gain grows.
 # Sweeps go on from the rungs that are kept, and end with the rung UNTIL if one is given; JOBS is how
-# many trials are trained at a time.
+# many trials are trained at a time, NAMES which sweeps where not all are meant.
 paper-small paper-smoke: paper-%: $(VENV)/run.stamp
-	$(BIN)/python tools/paper.py $*
+	$(BIN)/python tools/paper.py $* $(NAMES)
 
 paper-decay paper-trend: paper-%: paper-small-%
 

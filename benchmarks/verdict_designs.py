@@ -97,6 +97,12 @@ def _cross(n: FloatArray, d: FloatArray) -> FloatArray:
     return _chinchilla(n, d) + 30 * CHINCHILLA["A"] * n**-a * d**-b
 
 
+def _slow_cross(n: FloatArray, d: FloatArray) -> FloatArray:
+    """The same with half the exponents, so that no law that is fitted has the form."""
+    a, b = CHINCHILLA["alpha"] / 2, CHINCHILLA["beta"] / 2
+    return _chinchilla(n, d) + 20 * n**-a * d**-b
+
+
 def _chinchilla(n: FloatArray, d: FloatArray) -> FloatArray:
     return law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
 
@@ -108,7 +114,11 @@ def _broken(n: FloatArray, d: FloatArray) -> FloatArray:
 
 
 LINE: Mapping[str, Truth] = {"the law with a floor": lambda n, d: _law(6 * n * d), "a broken law": _broken}
-GRID: Mapping[str, Truth] = {"its own law": _chinchilla, "a cross term": _cross}
+GRID: Mapping[str, Truth] = {
+    "its own law": _chinchilla,
+    "a cross term": _cross,
+    "a slow cross term": _slow_cross,
+}
 
 
 def beyond(truth: Truth, n_budgets: int) -> Simulate:

@@ -38,6 +38,7 @@ def folder(tmp_path) -> Path:
     return tmp_path / "disturbed"
 
 
+@pytest.mark.nightly
 def test_a_sweep_survives_faults_on_this_machine(folder, undisturbed, text_files):
     campaign = Campaign(folder, text_files, SEEDS, [], LOCAL_FAULTS, seed=1)
     campaign.run(FAULTS, undisturbed.steps())

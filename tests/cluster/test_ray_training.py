@@ -168,6 +168,7 @@ def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machin
     assert {event["node"] for event in faults} == {"n2"}
 
 
+@pytest.mark.nightly
 def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, on_this_machine):
     process = start_held(own_ray, "--executor", "ray", "--jobs", "2")
     wait_until(lambda: checkpoints(own_ray) >= 1, process)

@@ -146,13 +146,14 @@ def test_workers_start_in_a_project_whose_packages_have_our_names(start, tmp_pat
     assert losses(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize("profile", ["plain", "shared", at_night("side")])
+@pytest.mark.parametrize("profile", [at_night("plain"), "shared", at_night("side")])
 def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, profile):
     end_of(start(profile))
     assert_whole(tmp_path, undisturbed)
     assert not causes(tmp_path)
 
 
+@pytest.mark.nightly
 def test_trials_start_through_the_launcher_of_the_profile(start, tmp_path, undisturbed, monkeypatch):
     monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
     launcher, launched = tmp_path / "launcher", tmp_path / "launched"
@@ -166,7 +167,8 @@ def test_trials_start_through_the_launcher_of_the_profile(start, tmp_path, undis
     assert modules == ["train", "train"]
 
 
-@pytest.mark.parametrize("profile", [at_night("plain"), "shared"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("profile", ["plain", "shared"])
 def test_budgets_branch_off_their_trunk_on_slurm_as_on_this_machine(
     start, tmp_path, trunk_sweep, trunks_on_this_machine, profile
 ):

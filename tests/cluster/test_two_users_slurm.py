@@ -241,6 +241,7 @@ def test_jobs_that_wait_run_their_own_code_or_say_why_not(lab, attacked, attack)
     lab.assert_unharmed()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attack", ATTACKS, ids="-".join)
 def test_a_folder_that_was_repaired_is_trained_to_the_losses_of_an_undisturbed_one(
     lab, undisturbed, repaired, attack
