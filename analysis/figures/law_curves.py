@@ -186,7 +186,7 @@ def _write_equations(axis: "Axes", laws: Mapping[ArmStyle, FittedArm]) -> None:
     """Write the laws into the lower left of a panel, where losses that fall leave room."""
     texts = [(style, equation(law)) for style, law in laws.items()]
     for line, (style, text) in enumerate(reversed(texts)):
-        place: dict[str, Any] = {
+        corner: dict[str, Any] = {
             "xytext": (4, 4 + 12 * line),
             "xycoords": "axes fraction",
             "textcoords": "offset points",
@@ -197,7 +197,7 @@ def _write_equations(axis: "Axes", laws: Mapping[ArmStyle, FittedArm]) -> None:
             "gid": style.gid,
             "parse_math": True,
         }
-        axis.annotate(text, (0, 0), **place, **look)
+        axis.annotate(text, (0, 0), **corner, **look)
 
 
 def equation(law: FittedArm) -> str:

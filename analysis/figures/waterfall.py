@@ -48,13 +48,13 @@ def _draw(axis: "Axes", arms: Sequence[Comparison], data: FigureInput) -> None:
         axis.plot(interval, [y] * 2, linewidth=1.2, color=colour)
         axis.plot(after, y, "d", markersize=5, color=colour)
         right = max(before, after, *interval)
-        place: dict[str, Any] = {
+        beside: dict[str, Any] = {
             "xytext": (5, 0),
             "textcoords": "offset points",
             "va": "center",
             "fontsize": "small",
         }
-        axis.annotate(signed(after - before), (right, y), **place)
+        axis.annotate(signed(after - before), (right, y), **beside)
     low, high = axis.get_xlim()
     axis.set_xlim(low, high + 0.25 * (high - low))  # room for the numbers
     name_lines(axis, [data.trials.reference, *(each.arm for each in arms)])
