@@ -186,18 +186,17 @@ def _write_equations(axis: "Axes", laws: Mapping[ArmStyle, FittedArm]) -> None:
     """Write the laws into the lower left of a panel, where losses that fall leave room."""
     texts = [(style, equation(law)) for style, law in laws.items()]
     for line, (style, text) in enumerate(reversed(texts)):
-        corner: dict[str, Any] = {
-            "xytext": (4, 4 + 12 * line),
-            "xycoords": "axes fraction",
-            "textcoords": "offset points",
-        }
-        look: dict[str, Any] = {
-            "color": style.color,
-            "fontsize": "x-small",
-            "gid": style.gid,
-            "parse_math": True,
-        }
-        axis.annotate(text, (0, 0), **corner, **look)
+        axis.annotate(
+            text,
+            (0, 0),
+            (4, 4 + 12 * line),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=style.color,
+            fontsize="x-small",
+            gid=style.gid,
+            parse_math=True,
+        )
 
 
 def equation(law: FittedArm) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.errors import DataError
@@ -47,14 +47,10 @@ def _draw(axis: "Axes", arms: Sequence[Comparison], data: FigureInput) -> None:
         interval = each.loss_difference.interval or (after, after)
         axis.plot(interval, [y] * 2, linewidth=1.2, color=colour)
         axis.plot(after, y, "d", markersize=5, color=colour)
-        right = max(before, after, *interval)
-        beside: dict[str, Any] = {
-            "xytext": (5, 0),
-            "textcoords": "offset points",
-            "va": "center",
-            "fontsize": "small",
-        }
-        axis.annotate(signed(after - before), (right, y), **beside)
+        at = (max(before, after, *interval), y)
+        axis.annotate(
+            signed(after - before), at, (5, 0), textcoords="offset points", va="center", fontsize="small"
+        )
     low, high = axis.get_xlim()
     axis.set_xlim(low, high + 0.25 * (high - low))  # room for the numbers
     name_lines(axis, [data.trials.reference, *(each.arm for each in arms)])
