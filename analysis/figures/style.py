@@ -240,7 +240,7 @@ def _set_ticks(axis: Any) -> None:
 def power_of_ten(value: float, _position: object = None) -> str:
     """Return a number as on a logarithmic axis, 0.05 or 3x10^11 in superscripts."""
     # Not mathtext, which is off because names of arms may hold dollars.
-    if 1e-3 < value < 1e4:
+    if value == 0 or 1e-3 < value < 1e4:
         return f"{value:g}"
     digits, exponent = f"{value:.1e}".split("e")
     raised = f"10{str(int(exponent)).translate(_RAISED)}"
