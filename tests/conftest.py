@@ -28,7 +28,7 @@ os.environ["SCALEVEC_PRIVATE_DIR"] = PRIVATE.name
 if "PYTEST_XDIST_WORKER" not in os.environ:
     ESTIMATES = tempfile.TemporaryDirectory(prefix="scalevec-estimates-")
     os.environ["SCALEVEC_ESTIMATES_DIR"] = ESTIMATES.name
-# A machine that judges a change tries the same examples each time, some of those that a person's machine tries anew.
+# A machine that judges a change tries the same examples each time: a person tries more, and new ones.
 # No example has a deadline, nor has its making: how long it takes is the machine's load.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("new", **PATIENT)
