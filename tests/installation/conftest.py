@@ -80,7 +80,7 @@ class Installation:
         return done
 
 
-@pytest.fixture(scope="session", params=["wheel", "editable"])
+@pytest.fixture(scope="session", params=["wheel", pytest.param("editable", marks=pytest.mark.nightly)])
 def installed(request, checkout, tmp_path_factory) -> Installation:
     """Scalevec in a fresh environment, which borrows what it depends on from the one that runs the tests."""
     environment = tmp_path_factory.mktemp(request.param)

@@ -99,6 +99,7 @@ def test_the_exported_model_gives_our_logits_without_us(answers, name):
     torch.testing.assert_close(answer["logits"], ours, rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 def test_the_exported_model_writes_fifty_tokens_that_ours_finds_likeliest(answers, name):
     (model, _), answer = answers[name]

@@ -51,6 +51,7 @@ def test_the_page_is_what_the_command_writes(tool: ModuleType, plan: Callable[[s
     assert not difference_beyond_rounding(kept, tool.page([plan(name) for name in tool.ORDER]))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"overhead", "theory", "as-run", "as-run-moe"}))
 def test_a_design_sees_the_papers_effect_even_at_twice_the_noise(
     plan: Callable[[str], Any], name: str
