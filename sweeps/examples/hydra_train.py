@@ -1,4 +1,4 @@
-"""A Hydra app around the model of plain_train.py: a config group for the optimizer, single values for the rest."""
+"""A Hydra app around the model of plain_train.py: the optimizer is a config group, the rest are values."""
 
 import json
 from pathlib import Path
