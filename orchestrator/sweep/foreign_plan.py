@@ -25,7 +25,8 @@ MOST_LISTED = 8
 MOST_READ = 200_000
 _FIELD = re.compile(r"\{(\w+)[^{}]*\}")
 _INTERVAL = re.compile(
-    r"([\w-]*(?:eval|val|test)\w*[-_](?:every|interval|freq\w*|steps|iters)|[\w-]*every)\W{1,4}(\d+)\b"
+    r"([\w-]*(?:eval|val|test)\w*[-_](?:every|interval|freq\w*|steps|iters)|"
+    r"(?<![\w-])(?![\w-]*(?:save|checkpoint))[\w-]*every)\W{1,4}(\d+)\b"
 )
 
 

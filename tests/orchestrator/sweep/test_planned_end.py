@@ -62,6 +62,11 @@ def test_an_interval_that_divides_the_steps_is_well(given, scalevec):
     assert scalevec("run", "ends.yaml", "--trust").returncode == 0
 
 
+def test_an_interval_of_checkpoints_is_none_of_evaluations(given, scalevec):
+    given('"--save-every=30"')
+    assert "save-every is" not in scalevec("plan", "ends.yaml").stdout
+
+
 @pytest.mark.parametrize("text", ["eval_interval = 30\n", "val-every: 30", '{"test_freq": 30}'])
 def test_the_interval_is_found_in_a_file_that_the_command_names(given, scalevec, text):
     (given("conf.txt") / "conf.txt").write_text(text)

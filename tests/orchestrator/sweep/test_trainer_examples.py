@@ -9,8 +9,9 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
 
-pytestmark = pytest.mark.slow
 EXAMPLES = Path(sweeps.__file__).parent / "examples"
 
 
@@ -21,6 +22,20 @@ def toy_size(text: str) -> str:
     return "\n".join([*lines, ladder, "seeds: [0]", "resources: {default: {keep: all}}\n"])
 
 
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_loads_and_plans_without_its_trainer(path):
+    sweep = sweeps.load(path)
+    cells = expand(sweep, CorpusFacts("", sweep.corpus.vocabulary, 10**15))
+    assert len({cell.arm for cell in cells}) == len(sweep.arms) >= 2
+    assert len({cell.rung for cell in cells}) == len(sweep.ladder) >= 2
+    assert sweep.tune is not None
+    assert sweep.reference in sweep.arms
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# yaml-language-server: $schema=../schema.json"
+    assert len(lines) <= 45
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "packages", "kept"),
     [
