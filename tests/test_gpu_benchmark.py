@@ -46,6 +46,7 @@ def gpu_sh(tmp_path):
     return run
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "parts",
     [

@@ -46,6 +46,7 @@ def test_the_settings_reach_the_libraries():
     assert done.stdout.strip() == "[]", f"numpy {np.__version__}: {done.stderr}"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_is_kept_is_what_the_least_processor_computes():
     settings = {name: value for of_one in OF_ANALYSIS.values() for name, value in of_one.items()} | OF_TORCH

@@ -12,7 +12,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, Panel
-from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points
+from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points, font_points
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.hold_out import held_rows
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
@@ -193,7 +193,7 @@ def _write_equations(axis: "Axes", laws: Mapping[ArmStyle, FittedArm]) -> None:
             xycoords="axes fraction",
             textcoords="offset points",
             color=style.color,
-            fontsize="x-small",
+            fontsize=font_points("legend.fontsize"),
             gid=style.gid,
             parse_math=True,
         )

@@ -8,7 +8,7 @@ from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput
 from scalevec.analysis.figures.panels import Drawing, name_lines
-from scalevec.analysis.figures.style import ink
+from scalevec.analysis.figures.style import font_points, ink
 from scalevec.analysis.formatting import loss_name, percent, signed, unit_of
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def _draw(axis: "Axes", arms: Sequence[Comparison], data: FigureInput) -> None:
         axis.plot(interval, [y] * 2, linewidth=1.2, color=colour)
         axis.plot(after, y, "d", markersize=5, color=colour)
         at = (max(before, after, *interval), y)
+        size = font_points("legend.fontsize")
         axis.annotate(
-            signed(after - before), at, (5, 0), textcoords="offset points", va="center", fontsize="small"
+            signed(after - before), at, (5, 0), textcoords="offset points", va="center", fontsize=size
         )
     low, high = axis.get_xlim()
     axis.set_xlim(low, high + 0.25 * (high - low))  # room for the numbers

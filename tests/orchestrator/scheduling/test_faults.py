@@ -128,6 +128,7 @@ def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start
     assert '"cause": "killed"' in events or '"cause":"killed"' in events
 
 
+@pytest.mark.nightly
 def test_kill_9_of_a_trial_with_the_optimizer_of_a_plugin_changes_no_bit(
     tmp_path, monkeypatch, text_files, scalevec_process, start_scalevec
 ):

@@ -11,6 +11,7 @@ from scalevec import sweeps
 SOURCE = sweeps.shipped("examples/learnable-multipliers")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_shipped_sweep_trains(tmp_path, text_files, scalevec_process):
     text = SOURCE.read_text()

@@ -65,6 +65,7 @@ def with_layers(config, layers):
     return replace(config, shape=replace(config.shape, layers=layers))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("architecture", "preset"),
     [pytest.param(*kind, marks=() if kind in ALWAYS else pytest.mark.nightly) for kind in KINDS],
