@@ -76,6 +76,9 @@ def write_report(
     context = _of_arms(figures) | _of_trials(figures, table)
     context |= {"name": name, "remarks": figures.trials.chosen_rows()}
     context["figures"] = page_figures(figures, FIGURES_SHOWN)
+    context["lead"] = sections.lead(
+        figures.trials, context["comparisons"], str((facts or {}).get("text", ""))
+    )
     context["facts"] = {str(key): str(value) for key, value in {**(facts or {}), **whole}.items()}
     page = _environment().get_template("page.html.jinja").render(context)
     write_atomically(Path(path), page.encode())

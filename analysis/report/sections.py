@@ -11,11 +11,14 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.runs import HAS_RESULT
 from scalevec.analysis.data.tidy import comparison_rows
 from scalevec.analysis.figures.tuning_bowls import setting_text
-from scalevec.analysis.formatting import count, few, shortened
+from scalevec.analysis.formatting import count, few, joined, plural, shortened
 from scalevec.analysis.report.text import heading, verdict_rows
+from scalevec.analysis.tables.ablation import Fields, strategies
 from scalevec.analysis.tables.render import Table
 
 MOST_SEEDS = 20
+MOST_NAMED = 3
+"""Arms that are explained at the top of the page."""
 
 
 def plan_state(
@@ -36,6 +39,45 @@ def plan_state(
     waits = f"Interim: {'; '.join(interim)} have a result; no verdict before every one has."
     without = f"Compared by laws, without pairs: {few([c.arm for c in by_laws])}."
     return [*[waits] * bool(interim), *told, *[without] * bool(by_laws)]
+
+
+def lead(trials: ComparedTrials, comparisons: Sequence[Comparison], text: str = "") -> list[str]:
+    """What was changed, on what, and the answer: a sentence each, which can be read alone.
+
+    ``text`` is what was trained on, where that is known.
+    """
+    rows = trials.completed
+    if not len(rows) or not comparisons:
+        return []
+    arms, fields = [each.arm for each in comparisons], strategies(trials)
+    changed = f"{joined(arms)} against {trials.reference}" if len(arms) <= MOST_NAMED else f"{len(arms)} arms"
+    own = _changes(fields, arms, trials.reference) if fields and len(arms) <= MOST_NAMED else []
+    sizes = f"{_range(rows['n_params'])} parameters and {_range(rows['n_tokens'])} tokens"
+    spent = _sum(rows, "{:.3g}", 3600, "wall_s", "evaluation_s")
+    cost = f", {spent} h of training in all" if spent else ""
+    said = few([f"{each.arm} is {each.interim or each.verdict}" for each in comparisons])
+    return [
+        f"{changed}{': ' if own else ''}{'; '.join(own)}.",
+        f"{plural(len(rows), 'run')} of {sizes}{f' of {text}' if text else ''}{cost}.",
+        f"{said}.",
+    ]
+
+
+def _changes(fields: Mapping[str, Fields], arms: Sequence[str], reference: str) -> list[str]:
+    """In which fields of its scale vectors each arm differs from the reference, with its values."""
+    told = []
+    for arm in arms:
+        theirs = fields[reference]
+        values = [
+            f"{name.split('_')[1]} {value}" for name, value in fields[arm].items() if value != theirs[name]
+        ]
+        told += [f"{arm} has {joined(values)}"] if values else []
+    return told
+
+
+def _range(counts: pd.Series) -> str:
+    low, high = count(counts.min()), count(counts.max())
+    return low if low == high else f"{low} to {high}"
 
 
 def answers(comparisons: Sequence[Comparison]) -> Table:

@@ -59,5 +59,8 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     facts["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
     content = read_or_warn(data.folder.sweep, None, "the sweep file is left out")
+    corpus = (read_or_warn(data.folder.resolved, None, "the text is left out") or {}).get("corpus")
+    if isinstance(corpus, dict):
+        facts["text"] = ", ".join(map(str, [corpus.get("source", ""), *(corpus.get("files") or [])]))
     facts["sweep file"] = (content or b"").decode(errors="backslashreplace")
     return facts

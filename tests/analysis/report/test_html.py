@@ -173,6 +173,20 @@ def test_a_sweep_file_keeps_its_lines(tmp_path, sweep):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_top_of_a_page_says_what_was_changed_on_what_and_the_answer(tmp_path, sweep):
+    rows = sweep().assign(
+        wall_s=900.0, vector_branches="shared", vector_placement="single", vector_decay="all"
+    )
+    rows["vector_reparameterization"] = rows["arm"].map({"baseline": "none", "unified": "or"})
+    told = page(tmp_path / "r.html", rows, facts={"text": "my books"}).text
+    assert "unified against baseline: unified has reparameterization or." in told
+    assert (
+        "16 runs of 25.1k to 151k parameters and 401k to 2.41M tokens of my books, 4 h of training in" in told
+    )
+    assert told.index("unified is better.") < told.index("Answers" if "Answers" in told else "difference")
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_what_compare_with_its_options_computes(tmp_path, sweep):
     options = {"law": "power-floor", "where": "n_params > 3e4", "bootstrap": 20}
     comparison = compare(sweep(), reference="baseline", **options).only
