@@ -55,11 +55,11 @@ def lead(trials: ComparedTrials, comparisons: Sequence[Comparison], text: str = 
     sizes = f"{_range(rows['n_params'])} parameters and {_range(rows['n_tokens'])} tokens"
     spent = _sum(rows, "{:.3g}", 3600, "wall_s", "evaluation_s")
     cost = f", {spent} h of training in all" if spent else ""
-    said = few([f"{each.arm} is {each.interim or each.verdict}" for each in comparisons])
+    verdicts = few([f"{each.arm} is {each.interim or each.verdict}" for each in comparisons])
     return [
         f"{changed}{': ' if own else ''}{'; '.join(own)}.",
         f"{plural(len(rows), 'run')} of {sizes}{f' of {text}' if text else ''}{cost}.",
-        f"{said}.",
+        f"{verdicts}.",
     ]
 
 
