@@ -50,14 +50,15 @@ def lead(trials: ComparedTrials, comparisons: Sequence[Comparison], text: str = 
     if not len(rows) or not comparisons:
         return []
     arms, fields = [each.arm for each in comparisons], strategies(trials)
-    changed = f"{joined(arms)} against {trials.reference}" if len(arms) <= MOST_NAMED else f"{len(arms)} arms"
-    own = _changes(fields, arms, trials.reference) if fields and len(arms) <= MOST_NAMED else []
+    few_arms = arms if len(arms) <= MOST_NAMED else []
+    changed = f"{joined(few_arms) if few_arms else f'{len(arms)} arms'} against {trials.reference}"
+    changes = _changes(fields, few_arms, trials.reference) if fields else []
     sizes = f"{_range(rows['n_params'])} parameters and {_range(rows['n_tokens'])} tokens"
     spent = _sum(rows, "{:.3g}", 3600, "wall_s", "evaluation_s")
     cost = f", {spent} h of training in all" if spent else ""
     verdicts = few([f"{each.arm} is {each.interim or each.verdict}" for each in comparisons])
     return [
-        f"{changed}{': ' if own else ''}{'; '.join(own)}.",
+        f"{changed}{': ' if changes else ''}{'; '.join(changes)}.",
         f"{plural(len(rows), 'run')} of {sizes}{f' of {text}' if text else ''}{cost}.",
         f"{verdicts}.",
     ]
