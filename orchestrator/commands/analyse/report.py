@@ -1,14 +1,18 @@
 """``scalevec report``: one HTML file that opens offline."""
 
+import shlex
+import sys
 from pathlib import Path
 
-from scalevec import analysis
+from scalevec import __version__, analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import Source, choices_of
+from scalevec.results.files import utc_now
+from scalevec.results.masking import masked
 
 
 def report(
@@ -44,7 +48,9 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     from scalevec.orchestrator.worker.provenance import environment
     from scalevec.results.run_directory import RunDirectory
 
-    facts: dict[str, object] = {"source": data.name, "trials": len(data.rows)}
+    facts: dict[str, object] = {"source": data.name, "trials": len(data.rows), "date": utc_now()[:10]}
+    facts["command"] = masked(shlex.join(["scalevec", *sys.argv[1:]]))
+    facts["scalevec"] = __version__
     if data.folder is None:
         return facts
     records = [
