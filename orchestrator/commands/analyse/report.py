@@ -2,9 +2,10 @@
 
 import shlex
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
-from scalevec import __version__, analysis
+from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
@@ -50,7 +51,7 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
 
     facts: dict[str, object] = {"source": data.name, "trials": len(data.rows), "date": utc_now()[:10]}
     facts["command"] = masked(shlex.join(["scalevec", *sys.argv[1:]]))
-    facts["scalevec"] = __version__
+    facts["scalevec"] = version("scalevec")
     if data.folder is None:
         return facts
     records = [
