@@ -186,21 +186,21 @@ def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigur
             grids = layout(drawing, PAGE)
             more = f" Here: {MOST_PAGES} of {len(grids)} pages; scalevec figures writes all of them."
             caption = f"{_stamp(data)}{drawing.caption}{more * (len(grids) > MOST_PAGES)}"
-            figure = PageFigure(_page_svgs(data, name, drawing), caption)
+            figure = PageFigure(_page_svgs(data, name, name, drawing), caption)
             if name == SWITCHED:
                 arms = {
                     style.gid.removeprefix("arm-"): arm for arm, style in drawing.legend.items() if style.gid
                 }
-                linear = _page_svgs(data, f"{name}-linear", on_linear_axes(drawing))
+                linear = _page_svgs(data, name, f"{name}-linear", on_linear_axes(drawing))
                 figure = replace(figure, linear=linear, arms=arms if len(arms) > 1 else {})
             figures[name] = figure
     return figures
 
 
-def _page_svgs(data: FigureInput, name: str, drawing: Drawing) -> tuple[str, ...]:
-    described = FIGURES[name.removesuffix("-linear")].description
+def _page_svgs(data: FigureInput, name: str, stem: str, drawing: Drawing) -> tuple[str, ...]:
+    """The pages of the figure ``name``; ``stem`` begins their ids."""
     return tuple(
-        page_svg(page(drawing, grid, PAGE), f"{name}{number}", described, data.names)
+        page_svg(page(drawing, grid, PAGE), f"{stem}{number}", FIGURES[name].description, data.names)
         for number, grid in enumerate(layout(drawing, PAGE)[:MOST_PAGES])
     )
 

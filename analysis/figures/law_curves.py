@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -168,13 +168,8 @@ def _panel(
                 at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
                 predicted = _over(over, at, np.array([law.held["predicted"]]))
                 where = np.exp(np.log(x[held]).mean(keepdims=True))
-                hollow: dict[str, Any] = {
-                    "color": style.color,
-                    "fillstyle": "none",
-                    "markersize": 7,
-                    "gid": style.gid,
-                }
-                axis.plot(where, predicted, style.marker, **hollow)
+                (ring,) = axis.plot(where, predicted, style.marker, fillstyle="none", markersize=7)
+                ring.set(color=style.color, gid=style.gid)
         axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
         if over is None and len(laws) <= MOST_EQUATIONS:
             _write_equations(axis, {data.styles[arm]: law for arm, law in laws.items()})
@@ -204,11 +199,8 @@ def equation(law: FittedArm) -> str:
     form, values = law.law.points.law, law.law.parameters(law.number)
     terms = form.written.terms
     known = {name for term in terms for name in (term.coefficient, term.exponent)} | {form.floor}
-    if not (
-        terms
-        and values.keys() <= known
-        and {law.shown(term.variable) for term in terms} <= AXES.keys() | {""}
-    ):
+    variables = {law.shown(term.variable) for term in terms} - {""}
+    if not terms or values.keys() - known or variables - AXES.keys():
         return ""
     return f"${' + '.join(_digits(values[term.coefficient]) + _power(term, values, law) for term in terms)}$"
 

@@ -194,8 +194,9 @@ def draw_points(
     from matplotlib import rcParams
 
     area = ((size or rcParams["lines.markersize"]) + 1) ** 2  # a point of their edge
-    look: dict[str, Any] = {"marker": style.marker, "alpha": 0.75, "linewidths": 0, "gid": style.gid}
-    axis.scatter(x, y, area, style.color, urls=names, **look)
+    axis.scatter(
+        x, y, area, style.color, marker=style.marker, alpha=0.75, linewidths=0, urls=names, gid=style.gid
+    )
 
 
 def round_ticks(panels: "Sequence[Axes]") -> None:

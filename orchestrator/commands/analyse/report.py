@@ -67,7 +67,10 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
     content = read_or_warn(data.folder.sweep, None, "the sweep file is left out")
     corpus = (read_or_warn(data.folder.resolved, None, "the text is left out") or {}).get("corpus")
-    if isinstance(corpus, dict):
-        facts["text"] = ", ".join(map(str, [corpus.get("source", ""), *(corpus.get("files") or [])]))
+    if isinstance(corpus, dict):  # another's file may hold anything
+        files = corpus.get("files")
+        facts["text"] = ", ".join(
+            map(str, [corpus.get("source"), *(files if isinstance(files, list) else [])])
+        )
     facts["sweep file"] = (content or b"").decode(errors="backslashreplace")
     return facts
