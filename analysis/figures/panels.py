@@ -117,7 +117,10 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
         lowest = [axis for axis in of_column if axis.axison][-1]
         lowest.tick_params(labelbottom=True)
         across = lowest.get_xlabel() or drawing.labels[0]
-        lowest.set_xlabel(wrapped(across, width / n_columns - 0.2, letter))
+        text = wrapped(across, width / n_columns - 0.2, letter)
+        lowest.set_xlabel(
+            text, loc="right" if _is_wider_than_panel(text, lowest, width / n_columns) else "center"
+        )
     if axes.size > 1 and not drawing.ratios:
         figure.supylabel(wrapped(drawing.labels[1], height - 0.4, letter), fontsize="medium")
     _legend_below(figure, drawing.legend)
@@ -155,6 +158,24 @@ def name_lines(axis: "Axes", names: Sequence[str]) -> None:
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
+
+
+def _is_wider_than_panel(text: str, axis: "Axes", inches: float) -> bool:
+    """Return whether a label is wider than a panel in a column of ``inches``, beside long names of lines."""
+    from matplotlib.ticker import FixedLocator
+
+    if not isinstance(axis.yaxis.get_major_locator(), FixedLocator):
+        return False
+    names = (
+        LETTER
+        * font_points("ytick.labelsize")
+        * _longest(*(tick.get_text() for tick in axis.get_yticklabels()))
+    )
+    return LETTER * font_points("axes.labelsize") * _longest(text) > inches - names
+
+
+def _longest(*texts: str) -> int:
+    return max((len(line) for text in texts for line in text.split("\n")), default=0)
 
 
 def _handles(arms: Mapping[str, ArmStyle]) -> tuple[list[Any], list[str]]:
