@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from scalevec.analysis.figures.drawing import WIDTHS
+from scalevec.analysis.figures.drawing import DRAWERS, WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.panels import MOST_INCHES, layout, page
-from scalevec.analysis.registry import FIGURES, load
+from scalevec.analysis.registry import FIGURES
 from support import CHECKOUT
 
 FOLDER = CHECKOUT / "docs" / "figures"
@@ -77,7 +77,7 @@ def pages(name: str) -> list[Page]:
         data = figure_input(given.pop("results"), given.pop("reference"), options, **given)
         medium = WIDTHS[example.width]
         with medium.style():
-            drawing = load(FIGURES[example.figure].factory)(data)
+            drawing = DRAWERS[example.figure](data)
             return [Page(page(drawing, grid, medium), patch) for grid in layout(drawing, medium)]
 
 
