@@ -66,14 +66,6 @@ def test_a_method_that_the_design_cannot_carry_is_not_replaced_silently(method: 
     assert fitted.interval_note.startswith("no interval: ")
 
 
-def test_the_joint_law_gives_one_result_for_each_arm():
-    table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=350.0).assign(arm="b")])
-    fitted = fit(table, law="chinchilla-shared", bootstrap=0)
-    assert list(fitted) == ["a", "b"]
-    assert fitted["a"].parameters["E"] == fitted["b"].parameters["E"]
-    assert fitted["a"].parameters["A"] != fitted["b"].parameters["A"]
-
-
 def test_the_joint_law_of_one_arm_is_refused():
     with pytest.raises(DataError, match="joins several arms"):
         fit(points(), law="chinchilla-shared")
@@ -122,21 +114,6 @@ def test_default_intervals_cover_about_what_they_say(design: str):
     coverage = calibration().coverage(design, 60)
     for quantity in QUANTITIES:
         assert coverage[quantity] >= 0.87, quantity
-
-
-@pytest.mark.slow
-def test_intervals_that_are_too_narrow_are_told_by_their_coverage(monkeypatch: pytest.MonkeyPatch):
-    """With a quarter of t's width the data sets fall below the bound of the test above."""
-    from scalevec.analysis.fits import intervals
-    from scalevec.analysis.statistics import noise
-    from scalevec.analysis.statistics import paired as inference
-
-    for module in (inference, intervals, noise):
-        true = module.t_quantile
-        monkeypatch.setattr(module, "t_quantile", lambda level, df, true=true: 0.25 * true(level, df))
-    coverage = calibration().coverage("5 rungs x 2 seeds", 40)
-    for quantity in QUANTITIES:
-        assert coverage[quantity] < 0.87, quantity
 
 
 @pytest.mark.slow
