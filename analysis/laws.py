@@ -13,8 +13,8 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formula.formula import MOST_PARAMETERS, Formula, Range, names_in, parsed
 from scalevec.analysis.formula.jets import Jet, constant, evaluate, parameter
-from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
-from scalevec.analysis.registry import LawEntry, Method, base_of, law_text
+from scalevec.analysis.options import VARIABLES, AnalysisOptions, base_of, law_text, require_law
+from scalevec.analysis.registry import LawEntry, Method
 
 Parameters = Mapping[str, float] | Mapping[str, FloatArray]
 """Numbers, or arrays whose shape broadcasts with that of the variables."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.formula.formula import parsed
-from scalevec.analysis.registry import LAWS, base_of, law_text
+from scalevec.analysis.registry import LAWS, LawEntry
 
 Variable = Literal["N", "D", "C"]
 Loss = Literal["auto", "huber", "l2"]
@@ -165,6 +165,25 @@ def with_meanings(options: AnalysisOptions, columns: Collection[str]) -> Analysi
         n_convention=counted if options.n_convention == "auto" else options.n_convention,
         unit=unit if options.unit == "auto" else options.unit,
     )
+
+
+def base_of(law: str) -> LawEntry | None:
+    """Return the law whose name ``law`` is, or begins with where clauses follow; None for a formula."""
+    return LAWS.get(law.split(";", 1)[0].strip())
+
+
+def law_text(law: str) -> str:
+    """Return ``law``, the name of one (with clauses), as a formula; raises :class:`DataError`."""
+    name, sign, clauses = law.partition(";")
+    entry = base_of(law)
+    if entry is None:
+        return law
+    if clauses and (entry.per_arm or entry.method != "points"):
+        raise DataError(
+            f"law {name.strip()} is fitted to arms together or to optima: "
+            "it takes no fixed or bounded parameters"
+        )
+    return entry.formula + sign + clauses
 
 
 def require_law(law: str) -> None:

@@ -1,14 +1,12 @@
-"""The laws, tables and figures there are: one line each, which imports nothing until its code is needed.
+"""The laws, tables and figures there are: one line each, which imports none of their code.
 
 Command-line help, completion, the sweep file's schema and the documentation read these lines. A new law is
-its line alone, a table or a figure is one file and one line.
+its line alone.
 """
 
-import importlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.formula import parsed
 
 Method = Literal["points", "isoflop"]
@@ -40,39 +38,6 @@ class LawEntry:
         return f"{'L' if self.method == 'points' else 'N*'} = {formula} ({self.source})"
 
 
-def base_of(law: str) -> "LawEntry | None":
-    """Return the law whose name ``law`` is, or begins with where clauses follow; None for a formula."""
-    return LAWS.get(law.split(";", 1)[0].strip())
-
-
-def law_text(law: str) -> str:
-    """Return ``law``, the name of one (with clauses), as a formula; raises :class:`DataError`."""
-    name, sign, clauses = law.partition(";")
-    entry = base_of(law)
-    if entry is None:
-        return law
-    if clauses and (entry.per_arm or entry.method != "points"):
-        raise DataError(
-            f"law {name.strip()} is fitted to arms together or to optima: "
-            "it takes no fixed or bounded parameters"
-        )
-    return entry.formula + sign + clauses
-
-
-@dataclass(frozen=True)
-class RegistryEntry:
-    """What a name stands for: one line of description and the object that does it, as "module:name"."""
-
-    description: str
-    factory: str
-
-
-def load(factory: str) -> Any:
-    """Import and return the object that ``factory`` ("module:name") names."""
-    module, _, name = factory.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 _KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 _HOFFMANN = "Hoffmann et al. 2022, arXiv 2203.15556"
 _HENIGHAN = "Henighan et al. 2020, arXiv 2010.14701"
@@ -101,34 +66,26 @@ LAWS: dict[str, LawEntry] = {
     ),
     "isoflop": LawEntry("G C^a", f"{_HOFFMANN}, section 3.2", method="isoflop"),
 }
-TABLES: dict[str, RegistryEntry] = {
-    name: RegistryEntry(description, f"scalevec.analysis.tables.{name}:build")
-    for name, description in (
-        ("comparison", "loss, difference and compute multiplier per rung and setting, with the verdicts"),
-        ("ablation", "design choices of each arm and its differences to the reference"),
-        ("factorial", "what each part changes over every combination of the others"),
-        ("scaling", "fitted laws with intervals, errors on held-out rungs, multipliers"),
-        ("overhead", "what each arm costs in time, memory and parameters"),
-    )
+TABLES: dict[str, str] = {
+    "comparison": "loss, difference and compute multiplier per rung and setting, with the verdicts",
+    "ablation": "design choices of each arm and its differences to the reference",
+    "factorial": "what each part changes over every combination of the others",
+    "scaling": "fitted laws with intervals, errors on held-out rungs, multipliers",
+    "overhead": "what each arm costs in time, memory and parameters",
 }
-FIGURES: dict[str, RegistryEntry] = {
-    name: RegistryEntry(description, f"scalevec.analysis.figures.{code}")
-    for name, code, description in (
-        ("loss", "law_curves:draw_loss", "test loss against compute (or N, or D) with the fitted laws"),
-        ("differences", "forest:draw_differences", "difference to the reference per rung, with intervals"),
-        ("steps", "waterfall:draw_steps", "mean difference from arm to arm, in their order"),
-        ("multipliers", "multipliers:draw_multipliers", "compute multiplier against compute"),
-        ("predictions", "law_curves:draw_predictions", "the laws to ten times the largest compute"),
-        ("isoflop", "best_sizes:draw_isoflop", "loss of each compute budget against N, with parabolas"),
-        ("optimal", "best_sizes:draw_optimal", "best N and D against the compute budget"),
-        ("surface", "best_sizes:draw_surface", "lines of equal loss over N and D"),
-        ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
-        ("curves", "curves:draw_curves", "training loss against tokens per rung"),
-        (
-            "envelope",
-            "best_sizes:draw_envelope",
-            "training loss against compute with its envelope",
-        ),
-        ("statistics", "curves:draw_statistics", "scale vectors and theory along the run"),
-    )
+"""What each shows; ``tables.BUILDERS`` has the code."""
+FIGURES: dict[str, str] = {
+    "loss": "test loss against compute (or N, or D) with the fitted laws",
+    "differences": "difference to the reference per rung, with intervals",
+    "steps": "mean difference from arm to arm, in their order",
+    "multipliers": "compute multiplier against compute",
+    "predictions": "the laws to ten times the largest compute",
+    "isoflop": "loss of each compute budget against N, with parabolas",
+    "optimal": "best N and D against the compute budget",
+    "surface": "lines of equal loss over N and D",
+    "tuning": "validation loss against the tuned field per rung",
+    "curves": "training loss against tokens per rung",
+    "envelope": "training loss against compute with its envelope",
+    "statistics": "scale vectors and theory along the run",
 }
+"""What each shows; ``figures.drawing.DRAWERS`` has the code."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import paper
 
 from scalevec import analysis, sweeps
-from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.fits.arm_data import with_default_law
 from scalevec.analysis.options import AnalysisOptions
 
 if TYPE_CHECKING:

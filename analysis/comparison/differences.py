@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from scalevec.analysis.comparison.fairness import SIDES, bounds_of
-from scalevec.analysis.data.pairs import Pairs, varying
-from scalevec.analysis.data.tidy import BoolArray
+from scalevec.analysis.data.pairs import Pairs
+from scalevec.analysis.data.tidy import BoolArray, varying
 from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference

@@ -23,8 +23,7 @@ from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
 from scalevec.analysis.comparison.words import opening
-from scalevec.analysis.data.pairs import pooled_settings
-from scalevec.analysis.data.tidy import FloatArray, parameters_of
+from scalevec.analysis.data.tidy import FloatArray, pooled_settings, variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
 from scalevec.analysis.fits.fit import fit_warnings
@@ -34,7 +33,7 @@ from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.solver.best_fit import FittedLaw
 from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, Component, Error, satterthwaite
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, Component, satterthwaite
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm, level_of_holm
 
 POINTS_ON_THE_LINE = 5
@@ -109,8 +108,8 @@ class LawsOnLine(TwoLaws):
 
     def _line(self) -> FloatArray:
         """Compute along the sizes and tokens that both were run at."""
-        rows, convention = [side.data.rows for side in self.arms], self.options.n_convention
-        sizes = [parameters_of(of_arm, convention) for of_arm in rows]
+        rows = [side.data.rows for side in self.arms]
+        sizes = [variable_of(of_arm, "N", self.options) for of_arm in rows]
         tokens = [of_arm["n_tokens"].to_numpy(float) for of_arm in rows]
         at_ratio = [*sizes, *(of_arm / self.ratio for of_arm in tokens)]
         low, high = max(values.min() for values in at_ratio), min(values.max() for values in at_ratio)
@@ -133,17 +132,17 @@ class LawsOnLine(TwoLaws):
         known = self.places(compute)
         return {name: known[self.options.x if name == "x" else name] for name in self.law.variables}
 
-    def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
+    def variance(self, statistic: Statistic, drawn: FloatArray) -> Component:
         """Degrees of freedom are Satterthwaite's over the arms' parts; the fewer where runs are shared."""
-        spread, (reference, arm) = float(np.std(drawn)), self.arms
+        spread, (reference, arm) = float(np.var(drawn)), self.arms
         if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
-            return Error(spread, min(reference.df, arm.df))
+            return Component(spread, min(reference.df, arm.df))
         drawn_laws, best = self.draws or self.best, self.best
         one_at_a_time = zip(([drawn_laws[0], best[1]], [best[0], drawn_laws[1]]), self.arms, strict=True)
         parts = [Component(float(np.var(statistic(laws))), side.df) for laws, side in one_at_a_time]
         if not all(np.isfinite(part.variance) for part in parts):
-            return Error(float("nan"), 0)
-        return Error(spread, satterthwaite(parts).df)
+            return Component(float("nan"), 0)
+        return Component(spread, satterthwaite(parts).df)
 
     def difference(self, compute: FloatArray) -> tuple[Estimate, str]:
         """The mean difference, arm minus reference, at ``compute`` [points] of the line."""
@@ -197,7 +196,7 @@ def _by_laws(
     _require_line(arms)
     laws, ends = laws_of(arms), []
     for data in arms if ratio is None else ():
-        of_rows = data.rows["n_tokens"] / parameters_of(data.rows, data.options.n_convention)
+        of_rows = data.rows["n_tokens"] / variable_of(data.rows, "N", data.options)
         ends.append(of_rows.groupby(data.rows[data.options.cluster]).max())
     chosen = ratio or float(pd.concat(ends).median())
     family = [LawsOnLine(laws[reference], law, chosen) for name, law in laws.items() if name != reference]

@@ -29,10 +29,8 @@ from scalevec.analysis.solver.newton import Solution
 from scalevec.analysis.statistics.noise import (
     FEWEST_CLUSTERS,
     Component,
-    Error,
     RungNoise,
     are_copies,
-    replicates_of,
     with_split,
 )
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, Estimate
@@ -111,8 +109,8 @@ class TwoLaws(ABC):
         return float(self.compute.min()), float(self.compute.max())
 
     @abstractmethod
-    def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
-        """The error of a quantity with these ``drawn`` values [draws]; nan where the noise leaves none."""
+    def variance(self, statistic: Statistic, drawn: FloatArray) -> Component:
+        """The variance of a quantity with these ``drawn`` values [draws]; nan where the noise leaves none."""
 
     def variables(self, compute: FloatArray) -> Mapping[str, FloatArray]:
         """What the law reads at ``compute`` [points] of the line."""
@@ -128,10 +126,11 @@ class TwoLaws(ABC):
             return without, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law"
         with np.errstate(all="ignore"):
             drawn = statistic(self.draws)
-            error = self.error(statistic, drawn) if np.all(np.isfinite(drawn)) else Error(np.nan, 0)
-        if not np.isfinite(error.standard_error):
+            known = np.all(np.isfinite(drawn))
+            error = self.variance(statistic, drawn) if known else Component(np.nan, 0)
+        if not np.isfinite(error.variance):
             return without, "no interval: within the noise the reference may never reach this loss"
-        return Estimate(value, *error), self.remark
+        return Estimate(value, error.standard_error, error.df), self.remark
 
     def interval_of_ratio(self, estimate: Estimate, note: str) -> tuple[tuple[float, float] | None, str]:
         """The interval of a ratio whose logarithm is the ``estimate``, and what is to be said of it."""
@@ -255,8 +254,10 @@ class ArmLaws(TwoLaws):
             return none, 0, "no interval: one seed per rung carries none"
         residuals = _by_side([fit.residuals() for fit in self._squares()])
         df = residuals.shape[1] - self.n_free
-        losses = replicates_of(list(bases), residuals @ residuals.T / df, options.bootstrap, options.seed)
-        return np.stack(losses, axis=1), df, "noise from the residuals: no seed repeats"
+        rng, size = np.random.default_rng(options.seed), (options.bootstrap, bases.shape[1])
+        # svd: sides that agree exactly make the covariance singular, which Cholesky refuses.
+        drawn = rng.multivariate_normal(np.zeros(2), residuals @ residuals.T / df, size, method="svd")
+        return bases * np.exp(np.moveaxis(drawn, -1, 1)), df, "noise from the residuals: no seed repeats"
 
     def _replicates_of_clusters(self, bases: FloatArray) -> tuple[FloatArray, float, str]:
         codes = np.unique(self.sample.clusters, return_inverse=True)[1]
@@ -312,26 +313,26 @@ class ArmLaws(TwoLaws):
             return None
         return self.rows([refit.theta for refit in refits])
 
-    def error(self, statistic: Statistic, drawn: FloatArray) -> Error:
-        """The error from seeds with the test split's; nan where a law without a block never gets there."""
+    def variance(self, statistic: Statistic, drawn: FloatArray) -> Component:
+        """That from seeds with the test split's; nan where a law without a block never gets there."""
         split = []
         if self.left_out is not None and self.sample.split is not None:
             split = [Component(*self.sample.split.jackknife(statistic(self.left_out)))]
             if not np.isfinite(split[0].variance):
-                return Error(np.nan, 0)
-        return with_split(self.errors_of_seeds(statistic, drawn), split)[0]
+                return Component(np.nan, 0)
+        return with_split(self.variances_of_seeds(statistic, drawn), split)[0]
 
-    def errors_of_seeds(self, statistic: Statistic, drawn: FloatArray) -> list[Error]:
+    def variances_of_seeds(self, statistic: Statistic, drawn: FloatArray) -> list[Component]:
         """By rung, and with noise pooled over rungs: their quotient is that of the linear parts."""
-        spread = float(np.std(drawn))
+        spread = float(np.var(drawn))
         if self.noise is not None:
             with np.errstate(all="ignore"):
                 slopes = self._slopes(statistic)
             if np.all(np.isfinite(slopes)) and np.any(slopes):
                 by_rung, pooled = self.noise.errors(slopes)
-                quotient = pooled.standard_error / by_rung.standard_error
-                return [Error(spread, by_rung.df), Error(spread * quotient, pooled.df)]
-        return [Error(spread, self.df)]
+                quotient = pooled.variance / by_rung.variance
+                return [Component(spread, by_rung.df), Component(spread * quotient, pooled.df)]
+        return [Component(spread, self.df)]
 
     def needed(self, laws: Parameters, at: float) -> FloatArray:
         """Solved for C where the law is E + A / C^alpha."""

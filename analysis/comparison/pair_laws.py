@@ -16,8 +16,8 @@ import pandas as pd
 from scalevec.analysis.comparison.differences import PairedArm, trend_per_decade
 from scalevec.analysis.comparison.fairness import SIDES
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
-from scalevec.analysis.data.pairs import PairKind, Pairs, varying
-from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.data.pairs import PairKind, Pairs
+from scalevec.analysis.data.tidy import BoolArray, FloatArray, varying
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.hold_out import held_rows, lack_of_fit
 from scalevec.analysis.formatting import joined, signed, span
@@ -260,13 +260,10 @@ def _expected(laws: ArmLaws, pairs: Pairs, held: BoolArray, options: AnalysisOpt
 
         value, interval = float(combined(laws.best)[0]), None
         if laws.draws is not None and noise.df and not pairs.is_interim:
-            of_rest = longer(laws.errors_of_seeds(combined, combined(laws.draws)))
+            of_rest = longer(laws.variances_of_seeds(combined, combined(laws.draws)))
             shares = held / held.sum()
-            parts = Component(of_rest.standard_error**2, of_rest.df)
-            errors = [
-                satterthwaite([parts, Component(of_held.standard_error**2, of_held.df)])
-                for of_held in noise.errors(signs[:, None] * losses * shares)
-            ]
+            of_held = noise.errors(signs[:, None] * losses * shares)
+            errors = [satterthwaite([of_rest, each]) for each in of_held]
             split = []
             if sample.split is not None and laws.left_out is not None:
                 # The test split's part of what lies between the predicted [blocks] and the held pairs.

@@ -10,12 +10,19 @@ import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks
-from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
+from scalevec.analysis.data.pairs import Pairs, paired_by, placed
 from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
-from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
+from scalevec.analysis.data.tidy import (
+    checked,
+    columns_of_cells,
+    comparison_rows,
+    require_column,
+    variable_of,
+    varying,
+)
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
-from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.fits.arm_data import with_default_law
 from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.formatting import chosen_rows, is_loss, plural, short_names
@@ -92,7 +99,7 @@ class ComparedTrials:
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells: by setting, then by size."""
-        size = parameters_of(self.rows, self.options.n_convention)
+        size = variable_of(self.rows, "N", self.options)
         cells: dict[Key, Cell] = {}
         # The reference comes first: its N stands for the cell where arms differ in it.
         other = (self.rows["arm"] != self.reference).to_numpy()
@@ -121,7 +128,8 @@ class ComparedTrials:
 
     def left_out(self, arms: Sequence[str]) -> int:
         """How many rows of ``arms`` the expression ``where`` leaves out."""
-        return rows_left_out(self.source, self.options.where, arms)
+        where = self.options.where
+        return rows_left_out(self.source, where, arms) if where else 0
 
     def chosen_rows(self) -> list[str]:
         """The expression that chose the rows and how many it left out, as one line; none for all rows."""
@@ -149,8 +157,7 @@ class ComparedTrials:
     def compute(self, arm: str) -> dict[Key, float]:
         """C of ``arm`` in each cell, FLOPs."""
         rows = self.of_arm(arm)
-        compute = compute_of(rows, self.options.n_convention, self.options.c_convention)
-        return dict(zip(self.keys(rows), compute.tolist(), strict=True))
+        return dict(zip(self.keys(rows), variable_of(rows, "C", self.options).tolist(), strict=True))
 
     def diverged(self, arm: str) -> set[Key]:
         """The cells in which some trial of ``arm`` diverged."""

@@ -23,7 +23,7 @@ from scalevec.analysis.formatting import (
     span,
     unit_of,
 )
-from scalevec.analysis.statistics.noise import copied_seeds
+from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
@@ -258,12 +258,13 @@ def of_pairs(paired: PairedArm) -> list[str]:
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)
         warnings.append(f"not compared, since one of the arms was not run there: {where}")
-    losses = {
-        name: list(zip(pairs.cells, pairs.complete[f"loss_{side}"].to_numpy(float), strict=True))
-        for name, side in zip((reference, arm), SIDES, strict=True)
-    }
-    told = [copied_seeds(losses), equal_losses(reference, arm, pairs)]
-    return [*warnings, *_run_unlike(pairs), *filter(None, told)]
+    losses = {name: pairs.complete[f"loss_{side}"].to_numpy(float) for side, name in paired.names.items()}
+    copied = [name for name, of_arm in losses.items() if len(of_arm) and are_copies(of_arm, pairs.cells)]
+    told = [
+        f"{', '.join(copied)}: the seed has no effect: repeated seeds are exact copies, which carry no noise "
+        "and count as one seed"
+    ] * bool(copied)
+    return [*warnings, *_run_unlike(pairs), *told, *filter(None, [equal_losses(reference, arm, pairs)])]
 
 
 def _run_unlike(pairs: Pairs) -> list[str]:

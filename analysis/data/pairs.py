@@ -1,6 +1,6 @@
 """Pairs: two trials of different arms that agree in everything but the arm and the tuned fields."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -15,14 +15,14 @@ from scalevec.analysis.data.tidy import (
     VERSION,
     BoolArray,
     FloatArray,
+    columns_of_cells,
     comparison_rows,
-    compute_of,
     mostly_repeated,
-    parameters_of,
     require_column,
-    setting_columns,
+    variable_of,
+    varying,
 )
-from scalevec.analysis.data.values import ARM_COLUMNS, CELL_COLUMNS, GRID_COLUMNS
+from scalevec.analysis.data.values import CELL_COLUMNS
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, joined, plural, shortened
 from scalevec.analysis.options import AnalysisOptions
@@ -211,8 +211,7 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
     # Random numbers of two identity versions differ: equal seeds are not equal starts.
     key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed"]
-    compute = compute_of(rows, options.n_convention, options.c_convention)
-    rows = rows.assign(compute=compute, size=parameters_of(rows, options.n_convention))
+    rows = rows.assign(compute=variable_of(rows, "C", options), size=variable_of(rows, "N", options))
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
     merged, one_sided = _in_common_settings(merged, cell_columns)
@@ -249,46 +248,6 @@ def _in_common_settings(
     rows = merged.loc[~common, settings].itertuples(index=False, name=None)
     names = {", ".join(named("{}", row)) or f"no {joined(settings, 'or')}" for row in rows}
     return merged[common].reset_index(drop=True), tuple(sorted(names))
-
-
-def columns_of_cells(rows: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
-    """The columns that name a cell of ``rows``: rung, tokens and settings."""
-    of_arms = chosen_by_arms(rows)
-    known = [name for name in CELL_COLUMNS if name in rows.columns and name not in of_arms]
-    columns = list(dict.fromkeys([*known, *setting_columns(rows, settings)]))
-    return [*columns, *run_as_a_grid(rows, columns)]
-
-
-def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
-    """The columns of :data:`ARM_COLUMNS` that are the arms' own choice, as where optimizers are compared.
-
-    There every arm has one value, not all have the same, and yet trials of different arms share their random
-    numbers: these follow from a cell before its arm's fields, and no two settings of a grid share them.
-    """
-    arms = rows.groupby("arm")
-    names = [
-        name
-        for name in ARM_COLUMNS
-        if name in rows and rows[name].nunique() > 1 and (arms[name].nunique(dropna=False) == 1).all()
-    ]
-    if not names or "stream" not in rows:
-        return []
-    by_arm = [set(streams.dropna()) for _, streams in arms["stream"]]
-    return names if set.intersection(*by_arm) else []
-
-
-def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
-    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
-    grid: list[str] = []
-    for name in GRID_COLUMNS:
-        twice = rows[["arm", *cell_columns, *grid, "seed"]].duplicated(keep=False)
-        if name not in rows.columns or name in cell_columns or not twice.any():
-            continue
-        by_tuning = name == "learning_rate" and "lr_status" in rows.columns
-        is_fixed = not by_tuning or (rows.loc[twice, "lr_status"] == "fixed").all()
-        if is_fixed and rows.loc[twice, name].nunique() > 1:
-            grid.append(name)
-    return grid
 
 
 def placed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -334,22 +293,6 @@ def _kind(reference: object, arm: object) -> PairKind:
     if reference == arm:
         return PairKind.COMPLETE if arm == "completed" else PairKind.BOTH_DIVERGED
     return PairKind.ARM_DIVERGED if arm == "diverged" else PairKind.REFERENCE_DIVERGED
-
-
-def varying(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Those of ``columns`` that take more than one value."""
-    return [name for name in columns if table[name].nunique(dropna=False) > 1]
-
-
-def pooled_settings(rows: pd.DataFrame, settings: Sequence[str] | None = None) -> list[str]:
-    """Settings (optimizer, schedule, a grid's field) of which an arm has several values at one rung.
-
-    They differ by more than a seed. One value per rung is a recipe, and tokens are what a law is about.
-    ``settings`` names further columns, as in :func:`setting_columns`.
-    """
-    rungs = rows.groupby(["arm", "rung"], sort=False)
-    columns = [name for name in columns_of_cells(rows, settings) if name not in ("rung", "n_tokens")]
-    return [name for name in columns if (rungs[name].nunique(dropna=False) > 1).any()]
 
 
 def differs(pairs: Pairs, column: str, absent: object = None) -> BoolArray:

@@ -13,10 +13,20 @@ import pandas as pd
 
 from scalevec.analysis.data.read import rows_of_file
 from scalevec.analysis.data.runs import HAS_RESULT, plain_columns, refuse_twins, runs_of
-from scalevec.analysis.data.values import REQUIRED, check_column, numbers_of_column, seeds_of, status, typed
-from scalevec.analysis.errors import DataError, nearest, require_choice
+from scalevec.analysis.data.values import (
+    ARM_COLUMNS,
+    CELL_COLUMNS,
+    GRID_COLUMNS,
+    REQUIRED,
+    check_column,
+    numbers_of_column,
+    seeds_of,
+    status,
+    typed,
+)
+from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.formatting import plural, shortened
-from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
+from scalevec.analysis.options import EACH_ROW, AnalysisOptions
 
 NUMBERS = (
     *REQUIRED,
@@ -302,23 +312,20 @@ def simulation_warnings(table: pd.DataFrame) -> list[str]:
     return [f"simulated: {n_simulated} of {len(table)} results follow a planted law; nothing was trained"]
 
 
-def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:
-    """N of each row under ``n_convention``, one of :data:`N_CONVENTIONS`."""
-    require_choice("n_convention", n_convention, N_CONVENTIONS)
-    columns = {"total": ["n_params_total"], "with-embedding": ["n_params", "n_params_embedding"]}
-    chosen = columns.get(n_convention, ["n_params"])
-    require_column(table, chosen[-1], f"n_convention {n_convention}")
-    return np.asarray(table[chosen].to_numpy(float).sum(axis=1))
-
-
-def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention: str = "6nd") -> FloatArray:
-    """C of each row in FLOPs under ``c_convention``, one of :data:`C_CONVENTIONS`."""
-    require_choice("c_convention", c_convention, C_CONVENTIONS)
-    column = {"counted": "flops_counted", "given": "flops"}.get(c_convention)
-    if column:
-        require_column(table, column, f"c_convention {c_convention}")
-        return np.asarray(table[column], float)
-    return np.asarray(6.0 * parameters_of(table, n_convention) * table["n_tokens"].to_numpy(float))
+def variable_of(rows: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
+    """N or C of each row by the conventions of ``options``, D, or a column [rows]."""
+    if name == "N":
+        of_convention = {"total": ["n_params_total"], "with-embedding": ["n_params", "n_params_embedding"]}
+        columns = of_convention.get(options.n_convention, ["n_params"])
+        require_column(rows, columns[-1], f"n_convention {options.n_convention}")
+        return np.asarray(rows[columns].to_numpy(float).sum(axis=1))
+    if name == "C" and options.c_convention == "6nd":
+        return np.asarray(6.0 * variable_of(rows, "N", options) * rows["n_tokens"].to_numpy(float))
+    if name == "C":
+        column = "flops_counted" if options.c_convention == "counted" else "flops"
+        require_column(rows, column, f"c_convention {options.c_convention}")
+        return np.asarray(rows[column], float)
+    return rows["n_tokens" if name == "D" else name].to_numpy(float)
 
 
 def mostly_repeated(cells: FloatArray) -> bool:
@@ -327,18 +334,67 @@ def mostly_repeated(cells: FloatArray) -> bool:
     return bool(2 * np.sum(counts[cell] > 1) > len(cells))
 
 
-def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
-    """Further columns that a pair must agree in: those given, or the grid fields of a sweep's tidy rows.
+def columns_of_cells(rows: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
+    """The columns that name a cell of ``rows``: rung, tokens and settings.
 
-    Raises :class:`DataError` for a column that is not there.
+    These are the further ``settings`` that are given, or the grid fields of a sweep's tidy rows. Raises
+    :class:`DataError` for a column that is not there.
     """
-    if settings is not None:
-        for name in settings:
-            require_column(table, name, "settings")
-        return list(settings)
-    of_a_sweep = {"trial_id", "sweep"} <= set(table.columns)
-    return [
+    for name in settings or ():
+        require_column(rows, name, "settings")
+    if settings is None:
+        of_a_sweep = {"trial_id", "sweep"} <= set(rows.columns)
+        others = [name for name in rows.columns if of_a_sweep and name not in _SWEEP_COLUMNS]
+        settings = [name for name in others if not name.startswith((VECTOR_NORMS, OWN_FIELD))]
+    of_arms = chosen_by_arms(rows)
+    known = [name for name in CELL_COLUMNS if name in rows.columns and name not in of_arms]
+    columns = list(dict.fromkeys([*known, *settings]))
+    return [*columns, *run_as_a_grid(rows, columns)]
+
+
+def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
+    """The columns of :data:`ARM_COLUMNS` that are the arms' own choice, as where optimizers are compared.
+
+    There every arm has one value, not all have the same, and yet trials of different arms share their random
+    numbers: these follow from a cell before its arm's fields, and no two settings of a grid share them.
+    """
+    arms = rows.groupby("arm")
+    names = [
         name
-        for name in table.columns
-        if of_a_sweep and name not in _SWEEP_COLUMNS and not name.startswith((VECTOR_NORMS, OWN_FIELD))
+        for name in ARM_COLUMNS
+        if name in rows and rows[name].nunique() > 1 and (arms[name].nunique(dropna=False) == 1).all()
     ]
+    if not names or "stream" not in rows:
+        return []
+    by_arm = [set(streams.dropna()) for _, streams in arms["stream"]]
+    return names if set.intersection(*by_arm) else []
+
+
+def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
+    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
+    grid: list[str] = []
+    for name in GRID_COLUMNS:
+        twice = rows[["arm", *cell_columns, *grid, "seed"]].duplicated(keep=False)
+        if name not in rows.columns or name in cell_columns or not twice.any():
+            continue
+        by_tuning = name == "learning_rate" and "lr_status" in rows.columns
+        is_fixed = not by_tuning or (rows.loc[twice, "lr_status"] == "fixed").all()
+        if is_fixed and rows.loc[twice, name].nunique() > 1:
+            grid.append(name)
+    return grid
+
+
+def varying(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Those of ``columns`` that take more than one value."""
+    return [name for name in columns if table[name].nunique(dropna=False) > 1]
+
+
+def pooled_settings(rows: pd.DataFrame, settings: Sequence[str] | None = None) -> list[str]:
+    """Settings (optimizer, schedule, a grid's field) of which an arm has several values at one rung.
+
+    They differ by more than a seed. One value per rung is a recipe, and tokens are what a law is about.
+    ``settings`` names further columns, as in :func:`columns_of_cells`.
+    """
+    rungs = rows.groupby(["arm", "rung"], sort=False)
+    columns = [name for name in columns_of_cells(rows, settings) if name not in ("rung", "n_tokens")]
+    return [name for name in columns if (rungs[name].nunique(dropna=False) > 1).any()]

@@ -48,10 +48,8 @@ def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
     return rows
 
 
-def rows_left_out(table: pd.DataFrame, expression: str | None, arms: Sequence[str]) -> int:
+def rows_left_out(table: pd.DataFrame, expression: str, arms: Sequence[str]) -> int:
     """How many rows of ``arms`` (of the table, if it names none) ``expression`` leaves out."""
-    if expression is None:
-        return 0
     out = ~_is_chosen(table, expression)
     if "arm" in table.columns:
         out &= table["arm"].astype(str).isin(arms)

@@ -1,29 +1,27 @@
 """What a budget is best spent on: isoFLOP parabolas, the best N and D, a law's surface, envelopes."""
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
+from matplotlib.axes import Axes
 
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import variable_of
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.curves import WINDOW
+from scalevec.analysis.figures.curves import WINDOW, running_mean
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.law_curves import AXES, trial_names
 from scalevec.analysis.figures.panels import Drawing, Key, Panel
 from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points, ink, power_of_ten
-from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.compute_optimal import best_of_budgets
 from scalevec.analysis.fits.isoflop import BudgetLine, budget_lines
 from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.formatting import named_with_unit, percent
 from scalevec.analysis.laws import formula_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STEPS = 25
 """Budgets for which the best N and D are shown, and places of an axis."""
@@ -45,7 +43,7 @@ def draw_isoflop(data: FigureInput) -> Drawing:
         rows = part.of_arm(arm, "completed")
         lines = budget_lines(rows, data.trials.options) if len(rows) else ()
         if bending := [line for line in lines if line.bends]:
-            panels[setting, arm] = _isoflop_panel(bending, data.styles[arm])
+            panels[setting, arm] = partial(_draw_parabolas, bending, data.styles[arm])
     if not panels:
         raise DataError("no compute budget was run at three sizes")
     options = data.trials.options
@@ -59,28 +57,18 @@ def draw_isoflop(data: FigureInput) -> Drawing:
     )
 
 
-def _isoflop_panel(lines: list[BudgetLine], style: ArmStyle) -> Panel:
-    from matplotlib import rcParams
-
-    def draw(axis: "Axes") -> None:
-        for line in lines:
-            draw_points(axis, np.exp(line.logs), line.loss, style)
-            at = np.linspace(line.logs.min(), line.logs.max(), 4 * STEPS)
-            losses, best = line.parabola(at), line.optimum()
-            axis.plot(np.exp(at), losses, color=style.color, linewidth=0.8)
-            axis.annotate(
-                power_of_ten(float(f"{line.budget:.1e}")),
-                (float(np.exp(at[-1])), float(losses[-1])),
-                (3, 0),
-                textcoords="offset points",
-                fontsize=rcParams["xtick.labelsize"],
-                va="center",
-            )
-            if best.n_star is not None and best.loss is not None:
-                axis.plot(best.n_star, best.loss, "o", color=ink(), fillstyle="none", markersize=7)
-        axis.set(xscale="log", xmargin=0.15)
-
-    return draw
+def _draw_parabolas(lines: list[BudgetLine], style: ArmStyle, axis: Axes) -> None:
+    for line in lines:
+        draw_points(axis, np.exp(line.logs), line.loss, style)
+        at = np.linspace(line.logs.min(), line.logs.max(), 4 * STEPS)
+        losses, best = line.parabola(at), line.optimum()
+        axis.plot(np.exp(at), losses, color=style.color, linewidth=0.8)
+        end = (float(np.exp(at[-1])), float(losses[-1]))
+        name, size = power_of_ten(float(f"{line.budget:.1e}")), rcParams["xtick.labelsize"]
+        axis.annotate(name, end, (3, 0), textcoords="offset points", fontsize=size, va="center")
+        if best.n_star is not None and best.loss is not None:
+            axis.plot(best.n_star, best.loss, "o", color=ink(), fillstyle="none", markersize=7)
+    axis.set(xscale="log", xmargin=0.15)
 
 
 def draw_optimal(data: FigureInput) -> Drawing:
@@ -102,7 +90,7 @@ def draw_optimal(data: FigureInput) -> Drawing:
     if not best_of_arms:
         raise DataError("; ".join(dict.fromkeys(reasons)) or "no trial is completed")
     panels: dict[Key, Panel] = {
-        (label, name): _optimal_panel(of_part, column, data.styles)
+        (label, name): partial(_draw_best, of_part, column, data.styles)
         for column, label in (("N", "best N"), ("D", "best D"))
         for name, of_part in best_of_arms.items()
     }
@@ -126,20 +114,20 @@ def _best_along(law: FittedArm) -> pd.DataFrame:
     return best_of_budgets(law, budgets.tolist()).assign(is_beyond=budgets > compute.max() * (1 + 1e-9))
 
 
-def _optimal_panel(
-    best_of_arms: Mapping[str, tuple[FittedArm, pd.DataFrame]], column: str, styles: Mapping[str, ArmStyle]
-) -> Panel:
-    def draw(axis: "Axes") -> None:
-        for arm, (law, best) in best_of_arms.items():
-            value, *ends = (best[f"{column}{end}"].to_numpy(float) for end in ("", "_low", "_high"))
-            draw_curve(axis, best["flops"].to_numpy(float), value, ends, styles[arm], best["is_beyond"])
-            minima = [(o.budget, o.n_star, o.d_star) for o in law.data.optima if o.n_star]
-            if minima:
-                budgets, n_star, d_star = np.array(minima, float).T
-                draw_points(axis, budgets, n_star if column == "N" else d_star, styles[arm])
-        axis.set(xscale="log", yscale="log")
-
-    return draw
+def _draw_best(
+    best_of_arms: Mapping[str, tuple[FittedArm, pd.DataFrame]],
+    column: str,
+    styles: Mapping[str, ArmStyle],
+    axis: Axes,
+) -> None:
+    for arm, (law, best) in best_of_arms.items():
+        value, *ends = (best[f"{column}{end}"].to_numpy(float) for end in ("", "_low", "_high"))
+        draw_curve(axis, best["flops"].to_numpy(float), value, ends, styles[arm], best["is_beyond"])
+        minima = [(o.budget, o.n_star, o.d_star) for o in law.data.optima if o.n_star]
+        if minima:
+            budgets, n_star, d_star = np.array(minima, float).T
+            draw_points(axis, budgets, n_star if column == "N" else d_star, styles[arm])
+    axis.set(xscale="log", yscale="log")
 
 
 def draw_surface(data: FigureInput) -> Drawing:
@@ -149,7 +137,7 @@ def draw_surface(data: FigureInput) -> Drawing:
     """
     laws = {(setting, arm): part.laws[0].get(arm) for setting, arm, part in _arms_by_setting(data)}
     panels: dict[Key, Panel] = {
-        key: _surface_panel(law, data)
+        key: partial(_draw_contours, law, data)
         for key, law in laws.items()
         if law is not None and {"N", "D"} <= law.seen.keys() <= {"N", "D", "C"}
     }
@@ -166,24 +154,19 @@ def draw_surface(data: FigureInput) -> Drawing:
     )
 
 
-def _surface_panel(law: FittedArm, data: FigureInput) -> Panel:
+def _draw_contours(law: FittedArm, data: FigureInput, axis: Axes) -> None:
     style, (n, d) = data.styles[law.data.arm], (law.seen["N"], law.seen["D"])
-    from matplotlib import rcParams
-
-    def draw(axis: "Axes") -> None:
-        across, up = (np.geomspace(of.min() / 1.5, of.max() * 1.5, 3 * STEPS) for of in (n, d))
-        at = dict(zip(("N", "D"), (part.ravel() for part in np.meshgrid(across, up)), strict=True))
-        loss = law.values(law.law.theta[None], {**at, "C": 6 * at["N"] * at["D"]})
-        loss = loss.reshape(len(up), len(across))
-        lines = axis.contour(across, up, loss, LEVELS, colors=style.color, linewidths=0.7)
-        axis.clabel(lines, fontsize=rcParams["xtick.labelsize"], fmt="%.3g")
-        first, last = np.log10(6 * across[0] * up[0]), np.log10(6 * across[-1] * up[-1])
-        for decade in range(int(np.ceil(first)), int(last) + 1):
-            axis.plot(across, 10.0**decade / 6 / across, ":", color=ink(), linewidth=0.6)
-        draw_points(axis, n, d, style, trial_names(law.data.rows, data.trials.varying_settings))
-        axis.set(xscale="log", yscale="log", xlim=across[[0, -1]], ylim=up[[0, -1]])
-
-    return draw
+    across, up = (np.geomspace(of.min() / 1.5, of.max() * 1.5, 3 * STEPS) for of in (n, d))
+    at = dict(zip(("N", "D"), (part.ravel() for part in np.meshgrid(across, up)), strict=True))
+    loss = law.values(law.law.theta[None], {**at, "C": 6 * at["N"] * at["D"]})
+    loss = loss.reshape(len(up), len(across))
+    lines = axis.contour(across, up, loss, LEVELS, colors=style.color, linewidths=0.7)
+    axis.clabel(lines, fontsize=rcParams["xtick.labelsize"], fmt="%.3g")
+    first, last = np.log10(6 * across[0] * up[0]), np.log10(6 * across[-1] * up[-1])
+    for decade in range(int(np.ceil(first)), int(last) + 1):
+        axis.plot(across, 10.0**decade / 6 / across, ":", color=ink(), linewidth=0.6)
+    draw_points(axis, n, d, style, trial_names(law.data.rows, data.trials.varying_settings))
+    axis.set(xscale="log", yscale="log", xlim=across[[0, -1]], ylim=up[[0, -1]])
 
 
 def draw_envelope(data: FigureInput) -> Drawing:
@@ -197,7 +180,7 @@ def draw_envelope(data: FigureInput) -> Drawing:
     panels: dict[Key, Panel] = {}
     for key, of_arm in rows.groupby(["setting", "arm"], sort=False):
         if of_arm["n_params"].nunique() > 1:
-            panels[key] = _envelope_panel(of_arm, data.styles[key[1]])
+            panels[key] = partial(_draw_lowest, of_arm, data.styles[key[1]])
     if not panels:
         raise DataError("the runs have one size: an envelope needs several")
     return Drawing(
@@ -211,8 +194,11 @@ def draw_envelope(data: FigureInput) -> Drawing:
     )
 
 
-def _envelope_panel(rows: pd.DataFrame, style: ArmStyle) -> Panel:
-    runs = [_smoothed(run) for _, run in rows.groupby("trial_id", sort=False)]
+def _draw_lowest(rows: pd.DataFrame, style: ArmStyle, axis: Axes) -> None:
+    runs = [
+        (run["flops"].to_numpy(float), running_mean(run, center=False))
+        for _, run in rows.groupby("trial_id", sort=False)
+    ]
     every = np.concatenate([flops for flops, _ in runs])
     edges = np.geomspace(every.min(), every.max() * (1 + 1e-9), BINS + 1)
 
@@ -220,20 +206,11 @@ def _envelope_panel(rows: pd.DataFrame, style: ArmStyle) -> Panel:
         inside = [loss[(flops >= low) & (flops < high)] for flops, loss in runs]
         return min((float(of_run.min()) for of_run in inside if of_run.size), default=np.nan)
 
-    def draw(axis: "Axes") -> None:
-        for flops, loss in runs:
-            axis.plot(flops, loss, color=style.color, linewidth=0.5, alpha=0.5)
-        along = np.array([lowest(*ends) for ends in pairwise(edges)])
-        axis.plot(np.sqrt(edges[1:] * edges[:-1]), np.fmin.accumulate(along), color=ink(), linewidth=1.6)
-        axis.set(xscale="log", yscale="log", ylim=(0.97 * np.nanmin(along), None))
-
-    return draw
-
-
-def _smoothed(run: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-    window = max(1, round(WINDOW * len(run)))
-    loss = run["loss"].rolling(window, min_periods=1).mean().to_numpy(float)
-    return run["flops"].to_numpy(float), loss
+    for flops, loss in runs:
+        axis.plot(flops, loss, color=style.color, linewidth=0.5, alpha=0.5)
+    along = np.array([lowest(*ends) for ends in pairwise(edges)])
+    axis.plot(np.sqrt(edges[1:] * edges[:-1]), np.fmin.accumulate(along), color=ink(), linewidth=1.6)
+    axis.set(xscale="log", yscale="log", ylim=(0.97 * np.nanmin(along), None))
 
 
 def _arms_by_setting(data: FigureInput) -> list[tuple[str, str, ComparedTrials]]:

@@ -1,10 +1,11 @@
 """Curves along the runs: training loss against the reference, and what was recorded of vectors and theory."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
@@ -12,9 +13,6 @@ from scalevec.analysis.figures.figure_input import FigureInput
 from scalevec.analysis.figures.panels import Drawing, Key, Panel
 from scalevec.analysis.figures.style import draw_curve, ink
 from scalevec.analysis.formatting import count
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SHARES = np.linspace(0.2, 1.0, 81)
 """Of a run, where curves are compared: in the first steps losses fall too fast for a difference to show."""
@@ -58,7 +56,7 @@ def draw_curves(data: FigureInput) -> Drawing:
         }
     reference = data.trials.reference
     return Drawing(
-        {key: _panel(curves, data) for key, curves in panels.items()},
+        {key: partial(_draw_along, curves, data) for key, curves in panels.items()},
         ("share of the run (%)", f"training loss difference to {reference} (nats/token)"),
         f"Training loss less that of {reference} at the same step, mean over seeds (running mean over "
         f"{100 * WINDOW:g} % of the run, the first fifth left out); bands: range over seeds. Below zero is "
@@ -68,25 +66,21 @@ def draw_curves(data: FigureInput) -> Drawing:
     )
 
 
-def _panel(curves: _Curves, data: FigureInput, *, along_tokens: bool = False) -> Panel:
-    """Return a panel of a curve for each arm, with some markers; differences have a line at zero."""
+def _draw_along(curves: _Curves, data: FigureInput, axis: Axes, *, along_tokens: bool = False) -> None:
+    """Draw a curve for each arm, with some markers; differences have a line at zero."""
     values = pd.concat([curve["value"] for curve in curves.values()])
-
-    def draw(axis: "Axes") -> None:
-        if along_tokens:
-            axis.xaxis.set_major_formatter(lambda value, _: count(value))
-        else:
-            axis.axhline(0, color=ink(), linewidth=0.8)
-        if along_tokens and 0 < values.min() < values.max() / WIDE:
-            axis.set_yscale("log")
-        for arm, curve in curves.items():
-            x, style = curve.index.to_numpy(float), data.styles[arm]
-            y, low, high = (curve[name].to_numpy(float) for name in ("value", "low", "high"))
-            draw_curve(axis, x, y, (low, high), style)
-            step = max(1, len(x) // 5)
-            axis.plot(x[step // 2 :: step], y[step // 2 :: step], style.marker, color=style.color)
-
-    return draw
+    if along_tokens:
+        axis.xaxis.set_major_formatter(lambda value, _: count(value))
+    else:
+        axis.axhline(0, color=ink(), linewidth=0.8)
+    if along_tokens and 0 < values.min() < values.max() / WIDE:
+        axis.set_yscale("log")
+    for arm, curve in curves.items():
+        x, style = curve.index.to_numpy(float), data.styles[arm]
+        y, low, high = (curve[name].to_numpy(float) for name in ("value", "low", "high"))
+        draw_curve(axis, x, y, (low, high), style)
+        step = max(1, len(x) // 5)
+        axis.plot(x[step // 2 :: step], y[step // 2 :: step], style.marker, color=style.color)
 
 
 def _differences(rows: pd.DataFrame, data: FigureInput) -> dict[str, pd.DataFrame]:
@@ -109,10 +103,14 @@ def _differences(rows: pd.DataFrame, data: FigureInput) -> dict[str, pd.DataFram
 
 def smoothed(curve: pd.DataFrame) -> FloatArray:
     """Return the running mean of the loss of one run (tokens, loss) at :data:`SHARES` of its tokens."""
-    window = max(1, round(WINDOW * len(curve)))
-    loss = curve["loss"].rolling(window, min_periods=1, center=True).mean().to_numpy(float)
     tokens = curve["tokens"].to_numpy(float)
-    return np.asarray(np.interp(SHARES, tokens / tokens[-1], loss))
+    return np.asarray(np.interp(SHARES, tokens / tokens[-1], running_mean(curve, center=True)))
+
+
+def running_mean(curve: pd.DataFrame, *, center: bool) -> FloatArray:
+    """Return the mean of the loss of one run over :data:`WINDOW` around each row, or before it."""
+    window = max(1, round(WINDOW * len(curve)))
+    return curve["loss"].rolling(window, min_periods=1, center=center).mean().to_numpy(float)
 
 
 def draw_statistics(data: FigureInput) -> Drawing:
@@ -141,7 +139,7 @@ def draw_statistics(data: FigureInput) -> Drawing:
             if (name, setting) in {key[:2] for key in means.index}:
                 here = means.loc[name, setting]
                 curves = {arm: here.loc[arm] for arm in data.trials.arms if arm in here.index}
-                panels[shown, setting] = _panel(curves, data, along_tokens=True)
+                panels[shown, setting] = partial(_draw_along, curves, data, along_tokens=True)
     caption = "Recorded at the largest rung: mean over seeds, kinds of matrices or vectors, and layers."
     caption += " Band: range over kinds." if is_alone else ""
     return Drawing(panels, ("tokens", ""), caption, data.legend(rows["arm"]), share=("all", "none"))

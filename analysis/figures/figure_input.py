@@ -6,13 +6,14 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from matplotlib.colors import is_color_like
 
 from scalevec.analysis.comparison.compare import Comparison, require_common_cells
 from scalevec.analysis.comparison.law_comparison import pairs_or_laws
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.figures.style import ArmStyle, arm_styles, is_colour
+from scalevec.analysis.figures.style import ArmStyle, arm_styles
 from scalevec.analysis.formatting import shortened_in
 from scalevec.analysis.options import AnalysisOptions
 
@@ -129,7 +130,7 @@ def figure_input(
         for arm in arms:
             require_choice(f"arm to be {what}", arm, trials.arms)
     for arm, colour in (palette or {}).items():
-        if not is_colour(colour):
+        if not is_color_like(colour):
             raise DataError(f"colour of {arm} is {colour!r}; a name or #RRGGBB, as #D55E00")
     others = [arm for arm in order if arm in trials.others]
     others += [arm for arm in trials.others if arm not in others]

@@ -6,14 +6,13 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import DARK
 from scalevec.analysis.formatting import shortened_in
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # What each format must not hold: dates, and the version of what wrote it.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -36,7 +35,7 @@ _ON_DARK = "".join(
 """No renderer but a browser reads it: to the others a figure is one on white."""
 
 
-def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, str]) -> str:
+def page_svg(figure: Figure, name: str, description: str, names: Mapping[str, str]) -> str:
     """Return the figure as an SVG element that refers to nothing outside itself, dark on a dark screen.
 
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
@@ -58,7 +57,7 @@ def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, 
     return text.replace("</style>", f"{dark}</style>", 1).strip() + "\n"
 
 
-def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
+def file_bytes(figure: Figure, form: str, name: str) -> bytes:
     """Return the figure as a file of ``form`` (:data:`FORMATS`); call it in the style of the drawing."""
     content = _saved(figure, form)
     if form != "svg":
@@ -66,7 +65,7 @@ def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
     return _stable_svg(_NAMED_POINT.sub(r"<\3 \4/>", content.decode()), name).encode()
 
 
-def _saved(figure: "Figure", form: str) -> bytes:
+def _saved(figure: Figure, form: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata=_METADATA[form])
     return buffer.getvalue()

@@ -1,19 +1,19 @@
-"""Differences to the reference, a line for each cell, with intervals."""
+"""Differences to the reference with intervals: a line for each cell, or steps from arm to arm."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.differences import RungDifference
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput
-from scalevec.analysis.figures.panels import Drawing, Key, Panel, name_lines, paged
-from scalevec.analysis.figures.style import ArmStyle, draw_points, ink, title
+from scalevec.analysis.figures.panels import Drawing, Key, name_lines, paged
+from scalevec.analysis.figures.style import ArmStyle, draw_points, font_points, ink, title
 from scalevec.analysis.formatting import count, degrees, loss_name, percent, signed, unit_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_LINES = 30
 """Of a panel."""
@@ -51,7 +51,7 @@ def draw_differences(data: FigureInput) -> Drawing:
     n_lines = max(map(len, panels.values()))
     unit = f" ({name})" if (name := unit_of(data.trials.options.y, data.trials.options.unit)) else ""
     return Drawing(
-        {key: _panel(lines, data) for key, lines in panels.items()},
+        {key: partial(_draw_lines, lines, data) for key, lines in panels.items()},
         (f"loss difference to {data.trials.reference}{unit}", ""),
         _caption(comparisons, has_mean=len(order) > 1),
         {},
@@ -100,24 +100,20 @@ def _lines(comparison: Comparison, names: dict[_Cell, str]) -> list[_Line]:
     return [*lines, ("mean of all", comparison if has_mean else None, None)]
 
 
-def _panel(lines: Sequence[_Line], data: FigureInput) -> Panel:
-    """Return a panel of ``lines`` from the top."""
-
-    def draw(axis: "Axes") -> None:
-        axis.axvline(0, color=ink(), linewidth=0.8)
-        drawn = [(y, comparison, row) for y, (_, comparison, row) in enumerate(lines) if comparison]
-        for y, comparison, row in drawn:
-            _draw_line(axis, y, comparison, row, data.styles[comparison.arm])
-        margin = next((_margin(comparison) for _, comparison, _ in drawn), 0.0)
-        if margin:
-            axis.axvspan(-margin, margin, color="grey", alpha=0.22, linewidth=0)
-        name_lines(axis, [name for name, *_ in lines])
-
-    return draw
+def _draw_lines(lines: Sequence[_Line], data: FigureInput, axis: Axes) -> None:
+    """Draw the ``lines`` of a panel from the top."""
+    axis.axvline(0, color=ink(), linewidth=0.8)
+    drawn = [(y, comparison, row) for y, (_, comparison, row) in enumerate(lines) if comparison]
+    for y, comparison, row in drawn:
+        _draw_line(axis, y, comparison, row, data.styles[comparison.arm])
+    margin = next((_margin(comparison) for _, comparison, _ in drawn), 0.0)
+    if margin:
+        axis.axvspan(-margin, margin, color="grey", alpha=0.22, linewidth=0)
+    name_lines(axis, [name for name, *_ in lines])
 
 
 def _draw_line(
-    axis: "Axes", y: int, comparison: Comparison, row: RungDifference | None, style: ArmStyle
+    axis: Axes, y: int, comparison: Comparison, row: RungDifference | None, style: ArmStyle
 ) -> None:
     estimate = comparison.loss_difference if row is None else row
     if row is not None and row.n > 1:
@@ -130,3 +126,45 @@ def _draw_line(
         axis.plot(estimate.interval, [y] * 2, linewidth=1.2, color=style.color)
     marker, size = ("d", 6.0) if row is None else (style.marker, 3.6)
     axis.plot(estimate.mean or 0.0, y, marker, markersize=size, color=style.color)
+
+
+def draw_steps(data: FigureInput) -> Drawing:
+    """Draw a bar for each arm, in their order, from the mean difference of the arm above it to its own.
+
+    Raises :class:`DataError` where fewer than two arms have a mean difference to the reference.
+    """
+    arms = [each for each in data.compared() if each.loss_difference.mean is not None]
+    if len(arms) < 2:
+        raise DataError("one arm is no series of steps: the figure differences shows it")
+    options = data.trials.options
+    unit = f" ({name})" if (name := unit_of(options.y, options.unit)) else ""
+    return Drawing(
+        {("", ""): partial(_draw_steps, arms, data)},
+        (f"mean loss difference to {data.trials.reference}{unit}", ""),
+        f"Mean difference of the {loss_name(options.y, options.unit)} to {data.trials.reference} over all "
+        "rungs; below zero is better. A bar goes from the arm above it to its own arm, the number is that "
+        f"step. Lines: {percent(options.level)} t interval of the arm's difference to "
+        f"{data.trials.reference}, not of the step. --order chooses the order of the steps.",
+        {},
+        height=0.3 * (len(arms) + 1) + 0.4,
+    )
+
+
+def _draw_steps(arms: Sequence[Comparison], data: FigureInput, axis: Axes) -> None:
+    ends = [0.0, *(float(each.loss_difference.mean or 0.0) for each in arms)]
+    axis.axvline(0, color=ink(), linewidth=0.8)
+    for y, (each, (before, after)) in enumerate(zip(arms, pairwise(ends), strict=True), start=1):
+        colour = data.styles[each.arm].color
+        axis.plot([before] * 2, [y - 1.3, y + 0.3], color="grey", linewidth=0.6)
+        axis.barh(y, after - before, 0.6, left=before, color=colour, alpha=0.45, linewidth=0)
+        interval = each.loss_difference.interval or (after, after)
+        axis.plot(interval, [y] * 2, linewidth=1.2, color=colour)
+        axis.plot(after, y, "d", markersize=5, color=colour)
+        at = (max(before, after, *interval), y)
+        size = font_points("legend.fontsize")
+        axis.annotate(
+            signed(after - before), at, (5, 0), textcoords="offset points", va="center", fontsize=size
+        )
+    low, high = axis.get_xlim()
+    axis.set_xlim(low, high + 0.25 * (high - low))  # room for the numbers
+    name_lines(axis, [data.trials.reference, *(each.arm for each in arms)])

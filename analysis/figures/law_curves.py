@@ -1,19 +1,21 @@
-"""Loss against size or compute with the fitted laws, and what is left of them."""
+"""Loss against size or compute with the fitted laws, what is left of them, and multipliers along compute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
+from scalevec.analysis.comparison.line_laws import ArmLaws
+from scalevec.analysis.comparison.pair_laws import laws_to_show
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, Panel
-from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points, font_points
-from scalevec.analysis.fits.columns import variable_of
+from scalevec.analysis.figures.style import ArmStyle, draw_curve, draw_points, font_points, ink
 from scalevec.analysis.fits.hold_out import held_rows
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm
 from scalevec.analysis.formatting import count, loss_name, named_with_unit, percent, plural
@@ -22,12 +24,11 @@ from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
 from scalevec.analysis.tables.notes import remark_notes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
 MOST_EQUATIONS = 4
 """Laws that are written into a panel."""
+MULTIPLIERS = 31
+"""Points of a curve of them."""
 Laws = Mapping[str, FittedArm]
 """By arm."""
 
@@ -92,10 +93,11 @@ def _drawing(
         name: {arm: _curves(law, farthest) for arm, law in of_part.items()} for name, of_part in laws.items()
     }
     panels: dict[Key, Panel] = {
-        (label, name): _panel(data, part, laws[name], curves[name]) for name, part in parts.items()
+        (label, name): partial(_draw, data, part, laws[name], curves[name], None)
+        for name, part in parts.items()
     }
     below: dict[Key, Panel] = {
-        ("residual (%)", name): _panel(data, part, laws[name], curves[name], laws[name][reference])
+        ("residual (%)", name): partial(_draw, data, part, laws[name], curves[name], laws[name][reference])
         for name, part in parts.items()
         if reference in laws[name]
     }
@@ -138,46 +140,43 @@ def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, Laws], fa
     return " ".join(parts)
 
 
-def _panel(
+def _draw(
     data: FigureInput,
     part: ComparedTrials,
     laws: Laws,
     curves: Mapping[str, Sequence[pd.DataFrame]],
-    over: FittedArm | None = None,
-) -> Panel:
-    """Return the panel of a part: its losses, or their residuals ``over`` another law in percent."""
+    over: FittedArm | None,
+    axis: Axes,
+) -> None:
+    """Draw the panel of a part: its losses, or their residuals ``over`` another law in percent."""
     options = replace(data.trials.options, where=None)
     columns = {name: options.x if name == "x" else name for name in law_named(options.law).variables}
-
-    def draw(axis: "Axes") -> None:
-        for arm in part.arms:
-            rows = part.of_arm(arm, "completed")
-            style, law = data.styles[arm], laws.get(arm)
-            values = {name: variable_of(rows, of, options) for name, of in columns.items()} if laws else {}
-            x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
-            names = None if over else trial_names(rows, data.trials.varying_settings)
-            draw_points(axis, x, y, style, names)
-            for curve in curves.get(arm, ()):
-                at = {name: curve[columns[name]].to_numpy(float) for name in values}
-                y, *ends = (_over(over, at, curve[name].to_numpy(float)) for name in ("value", "low", "high"))
-                draw_curve(
-                    axis, curve["drawn at"].to_numpy(float), y, ends, style, curve["decades"].to_numpy() > 0
-                )
-            if law and "predicted" in law.held:
-                held = held_rows(rows, options, options.hold_out)
-                at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
-                predicted = _over(over, at, np.array([law.held["predicted"]]))
-                where = np.exp(np.log(x[held]).mean(keepdims=True))
-                (ring,) = axis.plot(where, predicted, style.marker, fillstyle="none", markersize=7)
-                ring.set(color=style.color, gid=style.gid)
-        axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
-        if over is None and len(laws) <= MOST_EQUATIONS:
-            _write_equations(axis, {data.styles[arm]: law for arm, law in laws.items()})
-
-    return draw
+    for arm in part.arms:
+        rows = part.of_arm(arm, "completed")
+        style, law = data.styles[arm], laws.get(arm)
+        values = {name: variable_of(rows, of, options) for name, of in columns.items()} if laws else {}
+        x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
+        names = None if over else trial_names(rows, data.trials.varying_settings)
+        draw_points(axis, x, y, style, names)
+        for curve in curves.get(arm, ()):
+            at = {name: curve[columns[name]].to_numpy(float) for name in values}
+            y, *ends = (_over(over, at, curve[name].to_numpy(float)) for name in ("value", "low", "high"))
+            draw_curve(
+                axis, curve["drawn at"].to_numpy(float), y, ends, style, curve["decades"].to_numpy() > 0
+            )
+        if law and "predicted" in law.held:
+            held = held_rows(rows, options, options.hold_out)
+            at = {name: np.exp(np.log(of[held]).mean(keepdims=True)) for name, of in values.items()}
+            predicted = _over(over, at, np.array([law.held["predicted"]]))
+            where = np.exp(np.log(x[held]).mean(keepdims=True))
+            (ring,) = axis.plot(where, predicted, style.marker, fillstyle="none", markersize=7)
+            ring.set(color=style.color, gid=style.gid)
+    axis.set(xscale="log", yscale="linear" if over else "log", ymargin=0.1)
+    if over is None and len(laws) <= MOST_EQUATIONS:
+        _write_equations(axis, {data.styles[arm]: law for arm, law in laws.items()})
 
 
-def _write_equations(axis: "Axes", laws: Mapping[ArmStyle, FittedArm]) -> None:
+def _write_equations(axis: Axes, laws: Mapping[ArmStyle, FittedArm]) -> None:
     """Write the laws into the lower left of a panel, where losses that fall leave room."""
     texts = [(style, equation(law)) for style, law in laws.items()]
     for line, (style, text) in enumerate(reversed(texts)):
@@ -244,3 +243,57 @@ def trial_names(rows: pd.DataFrame, settings: list[str]) -> list[str]:
         trial = f" (trial {str(row['trial_id'])[:12]})" if "trial_id" in row else ""
         names.append(f"{', '.join(map(str, where))}, seed {row['seed']}: {row['loss']:.4f}{trial}")
     return names
+
+
+def draw_multipliers(data: FigureInput) -> Drawing:
+    """Draw the compute multiplier of each arm against compute, a panel for each setting.
+
+    The line is thin where the reference's law is extrapolated; laws that the runs refute are not drawn;
+    markers stand at the compute of the runs.
+    """
+    laws: dict[Key, dict[str, ArmLaws]] = {}
+    reasons, remarks = [], []
+    for setting, part in data.trials.lines():
+        for arm in part.others:
+            of_arm = laws_to_show(part.paired(arm))
+            if of_arm.laws is None:
+                reasons.append(f"{arm}: {of_arm.reason}")
+            else:
+                laws.setdefault(("", named_setting(setting)), {})[arm] = of_arm.laws
+                remarks += [(text, arm) for text in [of_arm.unchecked] if text]
+    if not laws:
+        raise DataError("; ".join(dict.fromkeys(reasons)) or "an arm alone has no multiplier")
+    reference = data.trials.reference
+    caption = (
+        f"How many times the compute {reference} needs for the arm's loss. Markers: runs; bands: "
+        f"{percent(data.trials.options.level)} t interval from seed noise; thin: beyond the range of "
+        f"{reference}."
+    )
+    return Drawing(
+        {key: partial(_draw_multipliers, of_setting, data) for key, of_setting in laws.items()},
+        (AXES["C"], "compute multiplier"),
+        " ".join([caption, *remark_notes(remarks)]),
+        data.legend(arm for of_setting in laws.values() for arm in of_setting),
+        height=2.8,
+    )
+
+
+def _draw_multipliers(laws: dict[str, ArmLaws], data: FigureInput, axis: Axes) -> None:
+    axis.axhline(1, color=ink(), linewidth=0.8)
+    for arm, of_arm in laws.items():
+        _draw_multiplier(axis, of_arm, data.styles[arm])
+    axis.set(xscale="log", yscale="log")
+
+
+def _draw_multiplier(axis: Axes, laws: ArmLaws, style: ArmStyle) -> None:
+    """Draw the multiplier over the compute at which both sides were run."""
+    low, high = max(np.min(x) for x in laws.x), min(np.max(x) for x in laws.x)
+    along = [laws.multiplier("grid", c) for c in np.geomspace(low, high, MULTIPLIERS)]
+    bounds = np.array([each.interval or (np.nan, np.nan) for each in along]).T
+    values = np.array([each.estimate for each in along], float)
+    is_beyond = np.array([each.extrapolated for each in along])
+    draw_curve(axis, np.array([each.at_flops for each in along]), values, bounds, style, is_beyond)
+    # Markers stand where runs are, and nowhere else: a reader takes them for data.
+    runs = np.unique(laws.x[1])
+    runs = runs[(runs >= low) & (runs <= high)]
+    draw_points(axis, runs, np.array([laws.multiplier("run", c).estimate for c in runs], float), style)

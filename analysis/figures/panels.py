@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import (
@@ -17,14 +21,9 @@ from scalevec.analysis.figures.style import (
     wrapped,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
 Key = tuple[str, str]
 """The row and the column of a panel; either may be empty."""
-Panel = Callable[["Axes"], None]
+Panel = Callable[[Axes], None]
 """Draws a panel on axes of matplotlib."""
 Grid = list[list[Key]]
 """The panels of a page."""
@@ -61,14 +60,11 @@ class Drawing:
 def on_linear_axes(drawing: Drawing) -> Drawing:
     """Return the same figure with both axes linear."""
 
-    def linear(panel: Panel) -> Panel:
-        def draw(axis: "Axes") -> None:
-            panel(axis)
-            axis.set(xscale="linear", yscale="linear")
+    def linear(panel: Panel, axis: Axes) -> None:
+        panel(axis)
+        axis.set(xscale="linear", yscale="linear")
 
-        return draw
-
-    return replace(drawing, panels={key: linear(panel) for key, panel in drawing.panels.items()})
+    return replace(drawing, panels={key: partial(linear, panel) for key, panel in drawing.panels.items()})
 
 
 def layout(drawing: Drawing, medium: Medium) -> list[Grid]:
@@ -87,10 +83,8 @@ def layout(drawing: Drawing, medium: Medium) -> list[Grid]:
     return [[keys[first : first + width] for first in of_page] for of_page in firsts]
 
 
-def page(drawing: Drawing, grid: Grid, medium: Medium) -> "Figure":
+def page(drawing: Drawing, grid: Grid, medium: Medium) -> Figure:
     """Return the figure of a page of :func:`layout`."""
-    from matplotlib.figure import Figure
-
     n_rows, n_columns = len(grid), len(grid[0])
     width = medium.widths[n_columns > 1]
     height = round((drawing.height * (sum(drawing.ratios) or n_rows) + AROUND) * medium.squeeze, 1)
@@ -152,7 +146,7 @@ def paged(names: Iterable[Any], most: int) -> list[list[Any]]:
     return [[every[at] for at in part] for part in np.array_split(np.arange(len(every)), n_pages)]
 
 
-def name_lines(axis: "Axes", names: Sequence[str]) -> None:
+def name_lines(axis: Axes, names: Sequence[str]) -> None:
     """Name the lines of a panel, the first at its top."""
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.4, -0.6)
@@ -180,8 +174,6 @@ def _longest(*texts: str) -> int:
 
 def _handles(arms: Mapping[str, ArmStyle]) -> tuple[list[Any], list[str]]:
     """Return handles and labels of a legend that shows every arm with its marker and its dash."""
-    from matplotlib.lines import Line2D
-
     handles = [
         Line2D([], [], color=style.color, marker=style.marker, linestyle=style.dash)
         for style in arms.values()
@@ -190,7 +182,7 @@ def _handles(arms: Mapping[str, ArmStyle]) -> tuple[list[Any], list[str]]:
     return handles, [f" {name}" if name.startswith("_") else name for name in arms]
 
 
-def _legend_below(figure: "Figure", arms: Mapping[str, ArmStyle]) -> None:
+def _legend_below(figure: Figure, arms: Mapping[str, ArmStyle]) -> None:
     """Add one legend below all panels, as wide as they are; the figure grows by its further rows."""
     if not arms:
         return

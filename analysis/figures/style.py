@@ -10,15 +10,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib import rc_params_from_file, rcParams, style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BOLD_LETTER, LETTER = 0.72, 0.62
 """Width of a letter of a title and of other text, in em."""
@@ -61,15 +63,11 @@ class Medium:
 
     def style(self) -> AbstractContextManager[None]:
         """Return the context in which figures are drawn and written."""
-        from matplotlib import style
-
         # From the defaults: no matplotlibrc may change a byte of a figure, or ask for LaTeX.
         return style.context([SHEETS / name for name in self.sheets], after_reset=True)
 
     def over(self, sheet: Path) -> "Medium":
         """Return the same with a style sheet of one's own over ours. Raises :class:`DataError`."""
-        from matplotlib import rc_params_from_file
-
         try:
             settings = rc_params_from_file(sheet, fail_on_error=True, use_default_template=False)
         except (OSError, KeyError, ValueError) as problem:
@@ -105,17 +103,8 @@ class ArmStyle:
         return self.colour or ink()
 
 
-def is_colour(text: str) -> bool:
-    """Whether matplotlib knows the colour."""
-    from matplotlib.colors import is_color_like
-
-    return is_color_like(text)
-
-
 def ink() -> str:
     """Return the colour of text in the style that is in force."""
-    from matplotlib import rcParams
-
     return str(rcParams["text.color"])
 
 
@@ -166,14 +155,11 @@ def wrapped(text: str, inches: float, points_per_letter: float) -> str:
 
 def font_points(name: Literal["axes.titlesize", "axes.labelsize", "legend.fontsize"]) -> float:
     """Return the size in points of a font of the style, ``axes.titlesize``."""
-    from matplotlib import rcParams
-    from matplotlib.font_manager import FontProperties
-
     return float(FontProperties(size=rcParams[name]).get_size_in_points())
 
 
 def draw_curve(
-    axis: "Axes", x: FloatArray, y: FloatArray, ends: Any, style: ArmStyle, is_beyond: Any = False
+    axis: Axes, x: FloatArray, y: FloatArray, ends: Any, style: ArmStyle, is_beyond: Any = False
 ) -> None:
     """Draw the curve of an arm over its band (``ends``: low and high); thin where it is beyond the data."""
     axis.fill_between(x, *ends, color=style.color, alpha=0.14, linewidth=0, gid=style.gid)
@@ -183,7 +169,7 @@ def draw_curve(
 
 
 def draw_points(
-    axis: "Axes",
+    axis: Axes,
     x: FloatArray,
     y: FloatArray,
     style: ArmStyle,
@@ -191,19 +177,14 @@ def draw_points(
     size: float | None = None,
 ) -> None:
     """Draw points, which a page shows with their ``names`` when a reader hovers over them."""
-    from matplotlib import rcParams
-
     area = ((size or rcParams["lines.markersize"]) + 1) ** 2  # a point of their edge
     axis.scatter(
         x, y, area, style.color, marker=style.marker, alpha=0.75, linewidths=0, urls=names, gid=style.gid
     )
 
 
-def round_ticks(panels: "Sequence[Axes]") -> None:
+def round_ticks(panels: Sequence[Axes]) -> None:
     """Set round numbers and powers of ten, as many as there is room for, where no ticks are chosen."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FixedLocator
-
     both = [axis for panel in panels for axis in (panel.xaxis, panel.yaxis)]
     free = [axis for axis in both if not isinstance(axis.get_major_locator(), FixedLocator)]
     for axis in free:
@@ -216,8 +197,6 @@ def round_ticks(panels: "Sequence[Axes]") -> None:
 
 
 def _set_ticks(axis: Any) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-
     low, high = sorted(axis.get_view_interval())
     box = axis.axes.get_window_extent().transformed(axis.axes.figure.dpi_scale_trans.inverted())
     most = max(2, int((box.width if axis.axis_name == "x" else box.height) / INCHES_OF_TICK[axis.axis_name]))

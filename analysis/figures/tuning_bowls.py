@@ -1,19 +1,18 @@
 """Learning-rate bowls: validation loss against the tuned field, a panel for each tuned rung."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput
-from scalevec.analysis.figures.panels import Drawing, Key, Panel
+from scalevec.analysis.figures.panels import Drawing, Key
 from scalevec.analysis.figures.style import ArmStyle
 from scalevec.analysis.formatting import joined
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _Transform = Callable[[FloatArray], FloatArray]
 TRANSFORMS: dict[str, tuple[_Transform, _Transform]] = {
@@ -60,7 +59,7 @@ def draw_tuning(data: FigureInput) -> Drawing:
     shared = set(data.trials.rows["seed"]) & set(seeds)
     used = "some are compared too" if shared else "no comparison trial uses them"
     return Drawing(
-        {key: _panel(choices, data.styles) for key, choices in panels.items()},
+        {key: partial(_draw, choices, data.styles) for key, choices in panels.items()},
         ("", "validation loss (nats/token)"),
         f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Thick curve: "
         "the parabola through the lowest point and its neighbours, on its axis. Ring: chosen; open "
@@ -86,24 +85,20 @@ def _words(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _panel(choices: _Choices, styles: Mapping[str, ArmStyle]) -> Panel:
+def _draw(choices: _Choices, styles: Mapping[str, ArmStyle], axis: Axes) -> None:
     scale = _scale(choices)
     # Matplotlib takes the logarithm of an axis itself, no other transform.
     drawn = TRANSFORMS["linear" if scale == "log" else scale][0]
     rates = sorted({rate for choice in choices for rate in choice["grid"]})
     named = rates[:: -(-len(rates) // MOST_RATES)]
-
-    def draw(axis: "Axes") -> None:
-        for choice in choices:
-            _draw_bowl(axis, choice, styles[choice["arm"]], drawn)
-        axis.set(xscale="log" if scale == "log" else "linear", xlabel=_words(str(choices[0]["field"])))
-        axis.set_xticks(drawn(np.array(named)), [f"{rate:.3g}" for rate in named])
-        axis.minorticks_off()
-
-    return draw
+    for choice in choices:
+        _draw_bowl(axis, choice, styles[choice["arm"]], drawn)
+    axis.set(xscale="log" if scale == "log" else "linear", xlabel=_words(str(choices[0]["field"])))
+    axis.set_xticks(drawn(np.array(named)), [f"{rate:.3g}" for rate in named])
+    axis.minorticks_off()
 
 
-def _draw_bowl(axis: "Axes", choice: Mapping[str, Any], style: ArmStyle, drawn: _Transform) -> None:
+def _draw_bowl(axis: Axes, choice: Mapping[str, Any], style: ArmStyle, drawn: _Transform) -> None:
     colour, scale = style.color, _scale([choice])
     rates = np.array(choice["grid"], dtype=float)
     losses = np.array([np.nan if loss is None else loss for loss in choice["losses"]], dtype=float)

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.intervals import MOST_FAILED
 from scalevec.analysis.fits.predicted_points import FittedArm, decades_beyond, farthest, positive_numbers
 

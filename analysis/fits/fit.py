@@ -7,11 +7,9 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.pairs import pooled_settings
-from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
+from scalevec.analysis.data.tidy import pooled_settings, simulation_warnings, unit_warnings
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws
-from scalevec.analysis.fits.columns import floor_profile
+from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws, floor_profile
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs
 from scalevec.analysis.fits.intervals import Replicates, no_interval
 from scalevec.analysis.fits.isoflop import vertex_replicates

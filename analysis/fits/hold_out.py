@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import BoolArray, FloatArray
+from scalevec.analysis.data.tidy import BoolArray, FloatArray, variable_of
 from scalevec.analysis.data.where import holds
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.arm_data import ArmData, fitted_laws
-from scalevec.analysis.fits.columns import rung_size, variable_of
+from scalevec.analysis.fits.arm_data import ArmData, fitted_laws, rung_size
 from scalevec.analysis.fits.intervals import Replicates, no_interval, replicates, values_of
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_points

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from scalevec.analysis.data.runs import budgets_of, checkpoints
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, Replicates, no_interval
 from scalevec.analysis.formatting import degrees
 from scalevec.analysis.options import AnalysisOptions

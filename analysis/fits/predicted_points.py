@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import FloatArray, parameters_of
+from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.data.values import LARGEST_NUMBER, SMALLEST_NUMBER
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
@@ -292,7 +292,7 @@ def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatAr
         return positive_numbers(table, name)
     if COLUMNS.get(name) in table:
         numbers = positive_numbers(table, COLUMNS[name])
-        return numbers if name != "N" else parameters_of(table.assign(n_params=numbers), options.n_convention)
+        return numbers if name != "N" else variable_of(table.assign(n_params=numbers), "N", options)
     others = [other for other in VARIABLES if other != name]
     known = [other for other in others if other in table or COLUMNS[other] in table]
     if name in VARIABLES and len(known) == 2 and options.c_convention == "6nd":

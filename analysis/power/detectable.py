@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.data.tidy import FloatArray, compute_of
+from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
@@ -82,7 +82,7 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     if noise.df == 0:
         raise DataError("the pilot has no rung with two pairs, so it has no noise figure")
     completed = trials.of_arm(reference, "completed")
-    compute, slope = np.log(compute_of(completed)), None
+    compute, slope = np.log(variable_of(completed, "C", AnalysisOptions())), None
     if np.ptp(compute) > 0:
         slope = max(-float(np.polyfit(compute, completed["loss"].to_numpy(float), 1)[0]), 0.0) or None
     splits = [

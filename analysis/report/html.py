@@ -1,13 +1,17 @@
 """One self-contained HTML page: answers, figures, tuning, laws, trials, and how it was done."""
 
+import ast
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.data.tidy import checked
@@ -17,6 +21,7 @@ from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
 from scalevec.analysis.formatting import footnotes, named_with_unit, shortened_in
+from scalevec.analysis.formula.formula import read
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -28,14 +33,14 @@ from scalevec.analysis.options import (
 from scalevec.analysis.report import sections
 from scalevec.analysis.report.text import details, lines_of
 from scalevec.analysis.tables import scaling
-from scalevec.analysis.tables.render import render
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from scalevec.analysis.tables.render import POWER_OF_TEN, render
 
 TEMPLATES = Path(__file__).resolve().parent / "page"
 FIGURES_SHOWN = ("differences", "loss", "curves", "multipliers", "tuning")
 """The figures of a page; the last stands in a section of its own."""
+_GREEK = dict(zip(("alpha", "beta", "gamma", "delta", "eta", "lambda"), "αβγδηλ", strict=True))
+_STRENGTH: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2}
+_SIGN: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "\N{INVISIBLE TIMES}"}
 
 
 def write_report(
@@ -124,11 +129,7 @@ def _of_trials(figures: FigureInput, table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _environment() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    from scalevec.analysis.report import markup
-
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -136,9 +137,65 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(powers=markup.powers, formula=markup.formula, csv=partial(render, form="csv"))
+    environment.filters.update(powers=powers, formula=formula, csv=partial(render, form="csv"))
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     # What a page's policy calls a script by, so that no other one runs.
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals.update(script=script, script_hash=script_hash)
     return environment
+
+
+def powers(text: object) -> Markup:
+    """``3.629e+11`` as 3.63 × 10 with a raised 11; everything else is escaped."""
+    return Markup(POWER_OF_TEN.sub(_power, str(escape(text))))
+
+
+def _power(number: re.Match[str]) -> str:
+    factor, sign = f"{float(number[1]):.3g}", "−" if number[2] == "-" else ""
+    return f"{'' if factor == '1' else f'{factor} × '}10<sup>{sign}{number[3]}</sup>"
+
+
+def formula(text: str) -> Markup:
+    """A formula such as ``L = E + A/N^alpha`` as MathML; as code where it is written otherwise."""
+    law, *clauses = text.split(";")
+    try:
+        sides = [_mathml(read(part)) for part in law.split(" = ")]
+    except (ValueError, KeyError, TypeError):
+        return _tag("code", text)
+    shown = _tag("mrow", _tag("mo", "=").join(sides))
+    after = f"; {';'.join(clauses).strip()}" if clauses else ""
+    return Markup('<math alttext="{}">{}</math>{}').format(law.strip(), shown, after)
+
+
+def _mathml(node: ast.expr, within: int = 0) -> Markup:
+    """``node`` in parentheses where it binds less than what it is ``within``."""
+    match node:
+        case ast.BinOp(left, ast.Div(), right):
+            return _tag("mfrac", *(_tag("mrow", _mathml(part)) for part in (left, right)))
+        case ast.BinOp(left, ast.Pow(), right):
+            return _tag("msup", *(_tag("mrow", _mathml(*part)) for part in ((left, 3), (right,))))
+        case ast.BinOp(left, operator, right):
+            strength, sign = _STRENGTH[type(operator)], _SIGN[type(operator)]
+            last = _mathml(right, strength + (sign == "−"))
+            inner = _mathml(left, strength) + _tag("mo", sign) + last
+            return inner if strength >= within else _bracketed(inner)
+        case ast.UnaryOp(ast.USub(), operand):
+            return _tag("mo", "−") + _mathml(operand, 2)
+        case ast.Call(ast.Name(name), arguments):
+            inner = _tag("mo", ",").join(_mathml(argument) for argument in arguments)
+            return _tag("mi", name) + _bracketed(inner)
+        case ast.Name(written):
+            name, _, below = _GREEK.get(written, written).partition("_")
+            shown = _tag("mi", name)
+            return _tag("msub", shown, _tag("mi", below.replace("_", " "))) if below else shown
+        case ast.Constant(value):
+            return _tag("mn", value)
+    raise TypeError(f"{ast.dump(node)} is no part of a formula")
+
+
+def _tag(name: str, *parts: object) -> Markup:
+    return Markup(f"<{name}>{{}}</{name}>").format(Markup("").join(map(escape, parts)))
+
+
+def _bracketed(inner: Markup) -> Markup:
+    return _tag("mrow", _tag("mo", "("), inner, _tag("mo", ")"))

@@ -13,8 +13,8 @@ from scalevec.analysis.data.tidy import comparison_rows
 from scalevec.analysis.figures.tuning_bowls import setting_text
 from scalevec.analysis.formatting import count, few, joined, plural, shortened
 from scalevec.analysis.report.text import heading, verdict_rows
-from scalevec.analysis.tables.ablation import Fields, strategies
 from scalevec.analysis.tables.render import Table
+from scalevec.analysis.tables.strategies import Fields, strategies
 
 MOST_SEEDS = 20
 MOST_NAMED = 3

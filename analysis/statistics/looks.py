@@ -22,11 +22,6 @@ _FURTHEST = 8.2
 _SMALLEST_ALPHA = 1e-12
 
 
-def spent(share: float, alpha: float) -> float:
-    """The part of the two-sided ``alpha`` that is spent by ``share`` (0 to 1) of the last look's sample."""
-    return float(alpha * share**1.5)
-
-
 @cache
 def nominal(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     """Return the two-sided p-value to be undercut at each look, for ``alpha`` over all of them.
@@ -50,7 +45,7 @@ def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
     at, density = np.zeros(1), np.ones(1)  # where the path may be so far: weights times its density
     for number, share in enumerate(shares):
         before = shares[number - 1] if number else 0.0
-        to_spend = (spent(share, alpha) - spent(before, alpha)) / 2
+        to_spend = alpha * (share**1.5 - before**1.5) / 2
         step, scale = np.sqrt(share - before), np.sqrt(share)
 
         def too_much(

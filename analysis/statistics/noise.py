@@ -9,7 +9,7 @@ one cluster (the token budgets of a trunk) are not independent, but clusters of 
 and differ by their seed alone: whole clusters are the repetitions.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,43 +53,12 @@ def are_copies(values: FloatArray, cells: FloatArray) -> bool:
     return noise.df > 0 and noise.sd <= NO_NOISE * float(np.max(np.abs(values)))
 
 
-def copied_seeds(losses: Mapping[str, Sequence[tuple[Hashable, float]]]) -> str | None:
-    """Return what is said of the arms whose seeds have no effect, None where there is no such arm.
-
-    Args:
-        losses: By arm, the cell and the loss (nats/token) of each of its trials.
-    """
-    names = []
-    for arm, trials in losses.items():
-        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cell for cell, _ in trials))}
-        cells = np.array([numbers[cell] for cell, _ in trials])
-        if trials and are_copies(np.array([loss for _, loss in trials]), cells):
-            names.append(arm)
-    text = (
-        "the seed has no effect: repeated seeds are exact copies, which carry no noise and count as one seed"
-    )
-    return f"{', '.join(names)}: {text}" if names else None
-
-
 def within_cells(logs: FloatArray, cells: FloatArray) -> tuple[FloatArray, int]:
     """Covariance [sides, sides] of ``logs`` [sides, points] within cells, and its degrees of freedom."""
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
     df = logs.shape[1] - len(counts)
     means = np.stack([(np.bincount(index, row) / counts)[index] for row in logs])
     return (logs - means) @ (logs - means).T / max(df, 1), df
-
-
-def replicates_of(bases: list[FloatArray], covariance: FloatArray, draws: int, seed: int) -> list[FloatArray]:
-    """Replicates of the losses around ``bases`` (each [points]): one array [draws, points] for each.
-
-    The noise is normal in log loss with ``covariance`` between the sides, so that sides which share seeds
-    stay paired.
-    """
-    rng = np.random.default_rng(seed)
-    size = (draws, len(bases[0]))
-    # svd: sides that agree exactly make the covariance singular, which Cholesky refuses.
-    noise = rng.multivariate_normal(np.zeros(len(bases)), covariance, size, method="svd")
-    return [base * np.exp(noise[..., side]) for side, base in enumerate(bases)]
 
 
 IntArray = npt.NDArray[np.intp]
@@ -173,46 +142,44 @@ def connected(cluster: IntArray, cell: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class Component(NamedTuple):
-    """A part of a variance that is known with ``df`` degrees of freedom."""
+    """A variance, or a part of one, that is known with ``df`` degrees of freedom."""
 
     variance: float
     df: float
 
-
-class Error(NamedTuple):
-    """A standard error and its degrees of freedom."""
-
-    standard_error: float
-    df: float
+    @property
+    def standard_error(self) -> float:
+        """Its root."""
+        return float(np.sqrt(self.variance))
 
     def half(self, level: float) -> float:
         """Half the width of the two-sided t interval."""
         return t_quantile(level, self.df) * self.standard_error
 
 
-def satterthwaite(components: Sequence[Component]) -> Error:
-    """The error of a sum of independent parts (Satterthwaite 1946, equation 17)."""
+def satterthwaite(components: Sequence[Component]) -> Component:
+    """The sum of independent parts (Satterthwaite 1946, equation 17)."""
     if len(components) == 1:
-        return Error(float(np.sqrt(components[0].variance)), components[0].df)
+        return components[0]
     total = sum(part.variance for part in components)
     spread = sum(part.variance**2 / part.df for part in components)
     if not spread:
-        return Error(0.0, max((part.df for part in components), default=0.0))
-    return Error(float(np.sqrt(total)), float(total**2 / spread))
+        return Component(0.0, max((part.df for part in components), default=0.0))
+    return Component(float(total), float(total**2 / spread))
 
 
-def longer(errors: Sequence[Error]) -> Error:
-    """The error that makes the longer interval, the first of equal ones."""
+def longer(errors: Sequence[Component]) -> Component:
+    """The one that makes the longer interval, the first of equal ones."""
     return max(errors, key=lambda error: error.half(COMPARED_AT))
 
 
-def with_split(errors: Sequence[Error], split: Sequence[Component]) -> tuple[Error, float]:
+def with_split(errors: Sequence[Component], split: Sequence[Component]) -> tuple[Component, float]:
     """The :func:`longer` of ``errors`` with the test split's part added, and the standard error from seeds.
 
     A part that is known well raises the degrees of freedom of the sum, so that Satterthwaite's interval may
     be shorter with it than without: then the degrees of freedom are those at which it is as long.
     """
-    sums = [satterthwaite([Component(error.standard_error**2, error.df), *split]) for error in errors]
+    sums = [satterthwaite([error, *split]) for error in errors]
     chosen, least = longer(sums), longer(errors)
     from_seeds = errors[sums.index(chosen)].standard_error
     if chosen.half(COMPARED_AT) < least.half(COMPARED_AT):
@@ -220,17 +187,17 @@ def with_split(errors: Sequence[Error], split: Sequence[Component]) -> tuple[Err
     return chosen, from_seeds
 
 
-def _as_long_as(error: Error, other: Error) -> Error:
+def _as_long_as(error: Component, other: Component) -> Component:
     from scipy.optimize import brentq
 
     wanted = other.half(COMPARED_AT)
 
     def away(df: float) -> float:
-        return Error(error.standard_error, df).half(COMPARED_AT) - wanted
+        return Component(error.variance, df).half(COMPARED_AT) - wanted
 
     low = min(other.df, error.df)
     # With the other's degrees of freedom the larger error is at least as long: the root lies between.
-    return Error(error.standard_error, float(brentq(away, low, error.df)) if away(low) > 0 else low)
+    return Component(error.variance, float(brentq(away, low, error.df)) if away(low) > 0 else low)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,9 +263,9 @@ class RungNoise:
         variance = sum(_through(rung.tabled(weights), residuals, self.shape[0]) for rung in self.rungs)
         return Component(variance / self.df, self.df)
 
-    def errors(self, weights: FloatArray) -> list[Error]:
+    def errors(self, weights: FloatArray) -> list[Component]:
         """By rung and pooled; the interval is the :func:`longer` one."""
-        return [satterthwaite(self.components(weights)), satterthwaite([self.pooled(weights)])]
+        return [satterthwaite(self.components(weights)), self.pooled(weights)]
 
     def draws(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
         """Normal noise [draws, sides, points] with the covariance of each rung's whole clusters."""

@@ -20,7 +20,6 @@ from scalevec.analysis.statistics.noise import (
     FEWEST_CLUSTERS,
     NO_NOISE,
     Component,
-    Error,
     RungNoise,
     are_copies,
     t_quantile,
@@ -59,7 +58,7 @@ class Estimate:
     @property
     def half_width(self) -> float:
         """Half of the 95 % interval; zero without one."""
-        return Error(self.standard_error, self.df).half(COMPARED_AT) if self.has_noise else 0.0
+        return t_quantile(COMPARED_AT, self.df) * self.standard_error if self.has_noise else 0.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The t interval at ``level``; None without a degree of freedom or without noise."""
@@ -94,8 +93,8 @@ def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
     return max(seeds, _contrast(sample.with_rungs_apart(), weights), key=lambda each: each.half_width)
 
 
-def _over_seeds(sample: PairedSample, weights: FloatArray) -> Error:
-    """The error of a sum with ``weights`` [pairs] where a seed's pairs of all cells are one cluster.
+def _over_seeds(sample: PairedSample, weights: FloatArray) -> Component:
+    """The variance of a sum with ``weights`` [pairs] where a seed's pairs of all cells are one cluster.
 
     The bias-reduced cluster variance CR2 with the degrees of freedom of Bell and McCaffrey (2002) in a model
     of cell means: with the same seeds in every cell it is the t interval of the seeds' means. A seed has one
@@ -106,7 +105,7 @@ def _over_seeds(sample: PairedSample, weights: FloatArray) -> Error:
     share = 1 - 1 / sample.counts[sample.index]
     inflated = np.divide(weights, np.sqrt(share), out=np.zeros_like(weights), where=share > 0)
     if np.max(np.abs(rest)) <= NO_NOISE * np.max(np.abs(sample.values)):
-        return Error(float("nan"), 0)
+        return Component(float("nan"), 0)
     variance = float(np.sum(np.bincount(seed, inflated * rest) ** 2))
     # Column s of the design is what seed s adds to the estimate, less what the cells' means take away.
     design = inflated[:, None] * (seed[:, None] == np.arange(seed.max() + 1))
@@ -114,7 +113,7 @@ def _over_seeds(sample: PairedSample, weights: FloatArray) -> Error:
     np.add.at(of_cell, sample.index, design)
     design -= (of_cell / sample.counts[:, None])[sample.index]
     squared = design.T @ design
-    return Error(float(np.sqrt(variance)), float(np.trace(squared) ** 2 / np.sum(squared**2)))
+    return Component(variance, float(np.trace(squared) ** 2 / np.sum(squared**2)))
 
 
 def _contrast(sample: PairedSample, weights: FloatArray) -> Estimate:
@@ -125,17 +124,13 @@ def _contrast(sample: PairedSample, weights: FloatArray) -> Estimate:
     return _with_split(sample, weights, noise.errors(weights[None]), between)
 
 
-def split_component(sample: PairedSample, weights: FloatArray) -> list[Component]:
-    """The test split's part of the variance of a sum with ``weights`` [pairs]; none without its blocks."""
-    return [Component(*sample.split.variance(weights))] if sample.split else []
-
-
-def _with_split(sample: PairedSample, weights: FloatArray, errors: list[Error], between: str) -> Estimate:
+def _with_split(sample: PairedSample, weights: FloatArray, errors: list[Component], between: str) -> Estimate:
     """The weighted sum with the longer of the seeds' ``errors`` and, where it is known, the test split's."""
-    split = split_component(sample, weights)
+    split = [Component(*sample.split.variance(weights))] if sample.split else []
     error, from_seeds = with_split(errors, split)
-    of_split = float(np.sqrt(split[0].variance)) if split else None
-    return Estimate(float(weights @ sample.values), *error, between, from_seeds, of_split)
+    of_split = split[0].standard_error if split else None
+    value = float(weights @ sample.values)
+    return Estimate(value, error.standard_error, error.df, between, from_seeds, of_split)
 
 
 def overall(sample: PairedSample) -> Estimate:
@@ -183,7 +178,7 @@ def _over_cells(
     of_unit = float(coefficients @ coefficients)
     rest = means - float(coefficients @ means) * coefficients / of_unit
     rest, df = rest - rest.mean(), len(means) - n_free
-    noise = Error(float(np.sqrt(rest @ rest / df * of_unit)), df)
+    noise = Component(float(rest @ rest / df * of_unit), df)
     return _with_split(sample, weights, [noise], "rungs")
 
 
@@ -202,7 +197,7 @@ def _jackknife(
     left_out = np.array([statistic(sample.clusters != label) for label in labels])
     # Tukey's jackknife variance.
     variance = float((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
-    return _with_split(sample, weights, [Error(float(np.sqrt(variance)), n - n_free)], "clusters")
+    return _with_split(sample, weights, [Component(variance, n - n_free)], "clusters")
 
 
 def slope_coefficients(at: FloatArray) -> FloatArray | None:
@@ -263,4 +258,4 @@ def limited_by_split(estimate: Estimate, level: float) -> bool:
     """Whether the test split's own error alone would leave zero inside the interval, whatever the seeds."""
     if estimate.split_error is None:
         return False
-    return Error(estimate.split_error, MANY_BLOCKS).half(level) >= abs(estimate.value)
+    return t_quantile(level, MANY_BLOCKS) * estimate.split_error >= abs(estimate.value)

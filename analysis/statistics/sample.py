@@ -23,11 +23,6 @@ FEWEST_BLOCKS = 16
 """With fewer blocks of the test split there is no interval of its error."""
 
 
-def _width(n_blocks: int) -> int:
-    """Blocks of a batch beyond which two blocks count as unrelated: eight of 64."""
-    return round(math.sqrt(n_blocks))
-
-
 @dataclass(frozen=True, eq=False)
 class SplitLosses:
     """``losses`` [sides, pairs, blocks] and the tokens of each block [blocks]."""
@@ -59,24 +54,19 @@ class SplitLosses:
     def jackknife(self, left_out: FloatArray) -> tuple[float, int]:
         """The variance of a statistic from its values without one block at a time [blocks], and its df.
 
-        Blocks weigh as many tokens as they have (Busing, Meijer & van der Leeden 1999).
+        Blocks weigh as many tokens as they have (Busing, Meijer & van der Leeden 1999). Neighbouring blocks
+        of text are alike, so that their products count too, with the weights of Newey and West (1987); the
+        factor is what subtracting the mean takes from a batch of blocks.
         """
-        n_blocks, width = len(left_out), _width(len(left_out))
+        n_blocks = len(left_out)
+        # Beyond this distance two blocks count as unrelated: eight of 64.
+        width = round(math.sqrt(n_blocks))
+        away = (left_out - left_out.mean()) * (1 - self.shares)
+        apart = np.abs(np.subtract.outer(np.arange(n_blocks), np.arange(n_blocks)))
+        variance = n_blocks / (n_blocks - width) * away @ np.maximum(1 - apart / width, 0.0) @ away
         # Overlapping batches of this width have 3/2 of the degrees of freedom of disjoint ones (Meketon &
         # Schmeiser 1984).
-        return float(self._long_run(left_out[:, None])[0, 0]), round(1.5 * (n_blocks / width - 1))
-
-    def _long_run(self, left_out: FloatArray) -> FloatArray:
-        """The covariance [k, k] of statistics from their values without each block [blocks, k].
-
-        Neighbouring blocks of text are alike, so that their products count too, with the weights of Newey and
-        West (1987); the factor is what subtracting the mean takes from a batch of blocks.
-        """
-        n_blocks, width = len(left_out), _width(len(left_out))
-        away = (left_out - left_out.mean(axis=0)) * (1 - self.shares)[:, None]
-        apart = np.abs(np.subtract.outer(np.arange(n_blocks), np.arange(n_blocks)))
-        kernel = np.maximum(1 - apart / width, 0.0)
-        return np.asarray(n_blocks / (n_blocks - width) * away.T @ kernel @ away)
+        return float(variance), round(1.5 * (n_blocks / width - 1))
 
     def kept(self, keep: BoolArray) -> "SplitLosses":
         """The losses of the pairs where ``keep`` [pairs]."""

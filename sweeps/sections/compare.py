@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema, model_validator
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.options import AnalysisOptions, is_formula, require_law
-from scalevec.analysis.registry import LAWS, law_text
+from scalevec.analysis.options import AnalysisOptions, is_formula, law_text, require_law
+from scalevec.analysis.registry import LAWS
 from scalevec.sweeps.errors import not_among, refused
 from scalevec.sweeps.options import analysis_options
 from scalevec.sweeps.plugins.registered import is_of_plugin

@@ -32,6 +32,7 @@ def test_every_default_is_among_the_allowed_values():
         ("level", 1.0),
         ("bootstrap", 19),
         ("hold_out", False),
+        *(("looks", looks) for looks in ((3, 2), (0, 2), (), (2, 2))),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value):

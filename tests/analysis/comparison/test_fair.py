@@ -1,7 +1,5 @@
 """Line 3: learning rates that were not chosen alike, trials that diverged, one run for each cell."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -176,8 +174,3 @@ def test_budgets_of_one_trunk_that_diverge_are_one_event(sweep):
     table["cluster"] = table["arm"] + table["seed"].astype(str)
     table.loc[table["arm"] == "unified", ["status", "loss"]] = ["diverged", np.nan]
     assert only(table).verdict == "undecided"
-
-
-def test_a_comparison_with_a_diverged_trial_is_plain_json_too(sweep, diverge):
-    comparison = only(diverge(sweep(seeds=(0,)), "unified", "25k", 0), margin=0.005)
-    assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["arm"] == "unified"

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 
 import comparisons
-from scalevec.analysis import AnalysisOptions, DataError
+from scalevec.analysis import AnalysisOptions
 from scalevec.analysis.comparison.plan import pair_ids
 from scalevec.analysis.comparison.trials import compared_trials
 
@@ -92,12 +91,6 @@ def test_what_comes_after_the_deciding_look_is_exploratory(sweep):
     assert late.loss_difference == early.loss_difference
     assert late.plan["exploratory"]["pairs"] == 16
     assert "Exploratory, after the plan: over all 16 pairs" in late.sentence
-
-
-@pytest.mark.parametrize("looks", [(3, 2), (0, 2), (), (2, 2)])
-def test_looks_that_do_not_increase_are_refused(sweep, looks):
-    with pytest.raises(DataError, match="looks is"):
-        only(sweep(), looks=looks)
 
 
 def test_pairs_added_after_a_verdict_are_exploratory_and_the_verdict_stands(sweep):

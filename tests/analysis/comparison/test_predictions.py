@@ -1,15 +1,13 @@
 """What was predicted before the results stands beside what was seen, judged by one rule."""
 
-import importlib
-
 import numpy as np
+import predict_rung
 import pytest
 
 from comparisons import compared, only
 from scalevec.analysis import compare, comparison_text
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.report.text import verdict_table
-from support import CHECKOUT
 
 
 def kept(*predictions, at="2026-01-02T03:04:05.000+00:00", with_result=0):
@@ -147,9 +145,7 @@ def test_the_text_shows_predicted_and_seen(sweep):
     assert comparisons[0].to_dict()["predictions"][0]["outcome"] == "came true"
 
 
-def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_out_there(sweep, monkeypatch):
-    monkeypatch.syspath_prepend(CHECKOUT / "tools")
-    predict_rung = importlib.import_module("predict_rung")
+def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_out_there(sweep):
     rows = sweep(seeds=(0, 1, 2)).assign(stage="comparison")
     for name in predict_rung.IDENTITIES:
         rows[name] = [f"{name} {number}" for number in range(len(rows))]

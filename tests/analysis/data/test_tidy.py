@@ -10,13 +10,13 @@ from scalevec.analysis.data import read
 from scalevec.analysis.data.tidy import (
     checked,
     completed_rows,
-    compute_of,
-    parameters_of,
     read_table,
     unit_warnings,
+    variable_of,
 )
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.options import AnalysisOptions
 
 
 def small() -> pd.DataFrame:
@@ -166,16 +166,21 @@ def test_checkpoints_of_one_trial_are_all_kept():
 
 def test_conventions_for_n_and_c_change_the_numbers():
     table = small().assign(n_params_embedding=1e5, n_params_total=[1.2e6, 2.2e6], flops_counted=7.0)
-    assert parameters_of(table, "matrices").tolist() == [1e6, 2e6]
-    assert parameters_of(table, "with-embedding").tolist() == [1.1e6, 2.1e6]
-    assert parameters_of(table, "total").tolist() == [1.2e6, 2.2e6]
-    assert compute_of(table, "total", "6nd").tolist() == [6 * 1.2e6 * 2e7, 6 * 2.2e6 * 4e7]
-    assert compute_of(table, "matrices", "counted").tolist() == [7.0, 7.0]
+    known = {
+        ("N", "matrices", "6nd"): [1e6, 2e6],
+        ("N", "with-embedding", "6nd"): [1.1e6, 2.1e6],
+        ("N", "total", "6nd"): [1.2e6, 2.2e6],
+        ("C", "total", "6nd"): [6 * 1.2e6 * 2e7, 6 * 2.2e6 * 4e7],
+        ("C", "matrices", "counted"): [7.0, 7.0],
+    }
+    for (name, of_n, of_c), values in known.items():
+        options = AnalysisOptions(n_convention=of_n, c_convention=of_c)
+        assert variable_of(table, name, options).tolist() == values
 
 
 def test_a_convention_that_the_table_cannot_serve_is_refused():
     with pytest.raises(DataError, match=r"no column 'n_params_total'.*n_convention total"):
-        parameters_of(small(), "total")
+        variable_of(small(), "N", AnalysisOptions(n_convention="total"))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -249,7 +254,7 @@ def test_a_file_that_is_not_there_or_huge_is_refused_before_it_is_read(tmp_path:
 def test_importing_analysis_loads_nothing_heavy():
     code = (
         "import sys, analysis; heavy = {'scipy', 'matplotlib', 'jinja2', 'pandas'} & set(sys.modules);"
-        "from analysis import fit, compare, write_report, table;"
+        "from analysis import fit, compare, comparison_text, table;"
         "late = {'scipy', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules);"
         "print(sorted(heavy), sorted(late))"
     )

@@ -1,20 +1,20 @@
 """Every example of the gallery: nothing overlaps, all of it can be read, and two renderers draw it alike."""
 
-import importlib
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
+import gallery
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from scalevec.analysis.figures.drawing import WIDTHS
+from scalevec.analysis.figures.drawing import DRAWERS, WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.panels import MOST_INCHES, layout, page
-from scalevec.analysis.registry import FIGURES, load
+from scalevec.analysis.registry import FIGURES
 from support import CHECKOUT
 
 FOLDER = CHECKOUT / "docs" / "figures"
@@ -68,8 +68,6 @@ def overlap(box, other) -> bool:
 def pages(name: str) -> list[Page]:
     """The pages of an example, drawn once and laid out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(CHECKOUT / "tools")
-        gallery = importlib.import_module("gallery")
         example = next(example for example in gallery.EXAMPLES if example.name == name)
         given = dict(gallery.source(example.sweep))
         # Where things stand does not depend on how many replicates the intervals have.
@@ -77,7 +75,7 @@ def pages(name: str) -> list[Page]:
         data = figure_input(given.pop("results"), given.pop("reference"), options, **given)
         medium = WIDTHS[example.width]
         with medium.style():
-            drawing = load(FIGURES[example.figure].factory)(data)
+            drawing = DRAWERS[example.figure](data)
             return [Page(page(drawing, grid, medium), patch) for grid in layout(drawing, medium)]
 
 
@@ -123,11 +121,9 @@ def within(box, figure: Figure) -> bool:
     return min(box[:2]) > -TOUCHING and box[2] < width + TOUCHING and box[3] < height + TOUCHING
 
 
-def test_the_gallery_has_an_example_of_every_figure_most_of_them_in_one_column(monkeypatch):
-    monkeypatch.syspath_prepend(CHECKOUT / "tools")
-    examples = importlib.import_module("gallery").EXAMPLES
-    assert {example.figure for example in examples} == set(FIGURES)
-    widths = [example.width for example in examples]
+def test_the_gallery_has_an_example_of_every_figure_most_of_them_in_one_column():
+    assert {example.figure for example in gallery.EXAMPLES} == set(FIGURES)
+    widths = [example.width for example in gallery.EXAMPLES]
     assert widths.count("column") > widths.count("page") > 0
 
 

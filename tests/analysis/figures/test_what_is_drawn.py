@@ -6,18 +6,21 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from tests.analysis.planted import best_size, isoflops
 
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures import forest
 from scalevec.analysis.figures.best_sizes import draw_envelope, draw_isoflop, draw_optimal, draw_surface
 from scalevec.analysis.figures.curves import draw_curves
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
-from scalevec.analysis.figures.forest import draw_differences
+from scalevec.analysis.figures.forest import draw_differences, draw_steps
 from scalevec.analysis.figures.law_curves import MOST_EQUATIONS, draw_loss
 from scalevec.analysis.figures.panels import layout, page
 from scalevec.analysis.figures.style import PAPER
-from scalevec.analysis.figures.waterfall import draw_steps
 from scalevec.analysis.options import AnalysisOptions
+
+BUDGETS = isoflops(n_budgets=3).assign(arm="baseline")
 
 
 def drawn(draw, table, medium=PAPER, law="power", **given):
@@ -96,29 +99,16 @@ def names_of_lines(figure) -> list[list[str]]:
     return [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
 
 
-def test_arms_on_several_panels_of_one_cell_have_their_own_names(sweep):
-    arms = [f"arm-{number}" for number in range(40)]
+def test_arms_on_several_panels_of_one_cell_have_their_own_names(sweep, monkeypatch):
+    monkeypatch.setattr(forest, "MOST_LINES", 3)
+    arms = [f"arm-{number}" for number in range(5)]
     table = sweep({"baseline": 0.0, **dict.fromkeys(arms, -0.1)}, rungs={"25k": 25_088})
     shown = [names for figure in drawn(draw_differences, table) for names in names_of_lines(figure)]
     assert [name for names in shown for name in names if name] == arms
 
 
-def isoflops() -> pd.DataFrame:
-    """Nine sizes around the best of Hoffmann's law at three budgets of one arm."""
-    parts = []
-    for budget in (1e19, 1e20, 1e21):
-        size = best_size(budget) * np.geomspace(0.4, 2.5, 9)
-        loss = 1.69 + 406.4 / size**0.34 + 410.7 / (budget / 6 / size) ** 0.28
-        parts.append(pd.DataFrame({"n_params": size, "n_tokens": budget / 6 / size, "loss": loss}))
-    return pd.concat(parts, ignore_index=True).assign(arm="baseline")
-
-
-def best_size(budget: float) -> float:
-    return (0.34 * 406.4 / (0.28 * 410.7)) ** (1 / 0.62) * (budget / 6) ** (0.28 / 0.62)
-
-
 def test_each_budget_has_its_parabola_and_a_ring_at_the_best_size():
-    (figure,) = drawn(draw_isoflop, isoflops(), law="chinchilla")
+    (figure,) = drawn(draw_isoflop, BUDGETS, law="chinchilla")
     (axes,) = figure.axes
     rings = [line.get_xdata()[0] for line in axes.lines if line.get_markerfacecolor() == "none"]
     assert rings == pytest.approx([best_size(budget) for budget in (1e19, 1e20, 1e21)], rel=0.05)
@@ -126,7 +116,7 @@ def test_each_budget_has_its_parabola_and_a_ring_at_the_best_size():
 
 
 def test_the_best_n_and_d_are_drawn_for_budgets_to_ten_times_the_largest():
-    (figure,) = drawn(draw_optimal, isoflops(), law="chinchilla")
+    (figure,) = drawn(draw_optimal, BUDGETS, law="chinchilla")
     sizes, tokens = (axes.lines[-1].get_ydata() for axes in figure.axes)
     compute = figure.axes[0].lines[-1].get_xdata()
     assert compute[-1] == pytest.approx(1e22)
@@ -135,9 +125,9 @@ def test_the_best_n_and_d_are_drawn_for_budgets_to_ten_times_the_largest():
 
 
 def test_the_surface_of_a_law_shows_where_its_runs_lie():
-    (figure,) = drawn(draw_surface, isoflops(), law="chinchilla")
+    (figure,) = drawn(draw_surface, BUDGETS, law="chinchilla")
     points = np.asarray(figure.axes[0].collections[-1].get_offsets()).tolist()
-    runs = isoflops()[["n_params", "n_tokens"]].to_numpy().tolist()
+    runs = BUDGETS[["n_params", "n_tokens"]].to_numpy().tolist()
     assert np.array(sorted(points)) == pytest.approx(np.array(sorted(runs)))
 
 
@@ -146,7 +136,7 @@ def test_the_surface_of_a_law_shows_where_its_runs_lie():
 )
 def test_a_law_in_one_variable_has_neither(draw, why):
     with pytest.raises(DataError, match=why):
-        drawn(draw, isoflops(), law="power")
+        drawn(draw, BUDGETS, law="power")
 
 
 def test_the_envelope_is_the_lowest_training_curve_at_each_compute(sweep):

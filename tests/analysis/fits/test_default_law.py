@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import AnalysisOptions, compare, fit
-from scalevec.analysis.fits.columns import with_default_law
+from scalevec.analysis.fits.arm_data import with_default_law
 
 
 def arms(floor: float, noise: float, sizes: int = 5, n_arms: int = 1, random_seed: int = 0) -> pd.DataFrame:
@@ -33,10 +33,6 @@ def arms(floor: float, noise: float, sizes: int = 5, n_arms: int = 1, random_see
 )
 def test_the_default_law_has_a_floor_where_the_data_identify_one(table: pd.DataFrame, law: str):
     assert with_default_law(AnalysisOptions(), table).law == law
-
-
-def test_a_law_that_is_named_is_not_chosen():
-    assert with_default_law(AnalysisOptions(law="power"), arms(1.8, 1e-3)).law == "power"
 
 
 def test_a_fit_and_a_comparison_say_which_law_was_chosen():

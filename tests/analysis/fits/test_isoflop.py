@@ -1,26 +1,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tests.analysis.planted import EXPONENT, isoflops
 
 from scalevec.analysis import DataError, fit
-from scalevec.analysis.laws import law_named
-
-TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
-EXPONENT = 0.28 / (0.34 + 0.28)
-
-
-def isoflops(noise: float = 0.0) -> pd.DataFrame:
-    """Nine sizes around the optimum of Hoffmann's law at five budgets."""
-    rng = np.random.default_rng(0)
-    parts = []
-    for budget in np.geomspace(1e19, 1e21, 5):
-        ratio = 0.34 * 406.4 / (0.28 * 410.7)
-        best = ratio ** (1 / 0.62) * (budget / 6) ** EXPONENT
-        n = best * np.geomspace(0.4, 2.5, 9)
-        loss = law_named("chinchilla").predict(TRUTH, {"N": n, "D": budget / 6 / n})
-        loss = loss * np.exp(rng.normal(0, noise, 9))
-        parts.append(pd.DataFrame({"n_params": n, "n_tokens": budget / 6 / n, "loss": loss}))
-    return pd.concat(parts, ignore_index=True)
 
 
 def test_the_exponent_of_the_optimal_size_is_recovered():
@@ -28,6 +11,7 @@ def test_the_exponent_of_the_optimal_size_is_recovered():
     assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.003)
     assert fitted.formula == "N* = G C^a"
     assert len(fitted.optima) == 5
+    assert abs(fitted.hold_out["relative_error"]) < 0.02
 
 
 def test_noise_opens_an_interval_that_holds_the_truth():
@@ -36,11 +20,6 @@ def test_noise_opens_an_interval_that_holds_the_truth():
     assert low < EXPONENT < high
     assert fitted.n_points == 5
     assert "N* beyond the range is covered less often than it says" in fitted.interval_note
-
-
-def test_the_largest_budget_is_held_out():
-    (fitted,) = fit(isoflops(), law="isoflop", bootstrap=0).values()
-    assert abs(fitted.hold_out["relative_error"]) < 0.02
 
 
 def test_one_budget_is_refused():

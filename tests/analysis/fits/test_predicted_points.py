@@ -3,38 +3,22 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tests.analysis import planted
+from tests.analysis.planted import EXPONENT, best_size, hoffmann, isoflops
 
 from scalevec.analysis import DataError, Fit, fit, rolling
 from scalevec.analysis.laws import law_named
 
-TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 
-
-def planted(n, d) -> np.ndarray:
-    return law_named("chinchilla").predict(TRUTH, {"N": np.asarray(n, float), "D": np.asarray(d, float)})
-
-
-def best_size(budget: float) -> float:
-    """N* of the planted law, by setting the derivative along C = 6ND to zero."""
-    ratio = 0.34 * 406.4 / (0.28 * 410.7)
-    return float(ratio ** (1 / 0.62) * (budget / 6) ** (0.28 / 0.62))
-
-
-def grid(noise: float = 0.0, seeds: int = 1) -> pd.DataFrame:
+def points(noise: float = 0.0, seeds: int = 1) -> pd.DataFrame:
     """Four sizes by three token budgets, on no isoFLOP line."""
-    n, d = (np.repeat(a.ravel(), seeds) for a in np.meshgrid([1e7, 5e7, 2e8, 1e9], [1e8, 1.3e9, 1e10]))
-    loss = planted(n, d) * np.exp(np.random.default_rng(0).normal(0, noise, len(n)))
-    seed = np.tile(range(seeds), len(n) // seeds)
-    run = [str(row) for row in range(len(n))]
-    return pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "seed": seed, "cluster": run})
+    table = planted.grid(np.repeat([1e7, 5e7, 2e8, 1e9], seeds), [1e8, 1.3e9, 1e10], noise)
+    return table.assign(seed=np.tile(range(seeds), 12), cluster=[str(row) for row in range(12 * seeds)])
 
 
-def isoflops(noise: float, width: float = 3.0) -> pd.DataFrame:
-    """Nine sizes around the best of five budgets."""
-    budgets = np.repeat(np.geomspace(1e19, 1e21, 5), 9)
-    n = np.array([best_size(c) for c in budgets]) * np.tile(np.geomspace(1 / width, width, 9), 5)
-    loss = planted(n, budgets / 6 / n) * np.exp(np.random.default_rng(1).normal(0, noise, len(n)))
-    return pd.DataFrame({"n_params": n, "n_tokens": budgets / 6 / n, "flops": budgets, "loss": loss})
+def flops_given(noise: float) -> pd.DataFrame:
+    rows = isoflops(noise, width=3.0)
+    return rows.assign(flops=np.repeat(np.geomspace(1e19, 1e21, 5), 9))
 
 
 def asked(table: pd.DataFrame, law: str = "chinchilla", **options) -> Fit:
@@ -43,18 +27,18 @@ def asked(table: pd.DataFrame, law: str = "chinchilla", **options) -> Fit:
 
 def test_the_planted_loss_and_best_size_are_predicted():
     at = pd.DataFrame({"N": [7e9, 7e10], "D": [1e11, 2e12]})
-    fitted = asked(grid())
-    assert fitted.predict(at)["value"].tolist() == pytest.approx(planted(at["N"], at["D"]), rel=1e-6)
+    fitted = asked(points())
+    assert fitted.predict(at)["value"].tolist() == pytest.approx(hoffmann(at["N"], at["D"]), rel=1e-6)
     for best in fitted.best(1e22, 1e24).itertuples():
         assert pytest.approx(best_size(best.flops), rel=1e-6) == best.N
         assert pytest.approx(best.flops) == best.N * best.D * 6
         assert best.tokens_per_parameter == pytest.approx(best.D / best.N)
-        assert best.value == pytest.approx(planted(best.N, best.D), rel=1e-6)
+        assert best.value == pytest.approx(hoffmann(best.N, best.D), rel=1e-6)
 
 
 @pytest.mark.parametrize("law", ["gadre", "kaplan", "E + A/N^a + B/D^b; positive E, A, B"])
 def test_every_law_in_n_and_d_is_lowest_at_its_best_size(law):
-    fitted = asked(grid(), law)
+    fitted = asked(points(), law)
     [best] = fitted.best(1e22).itertuples()
     n = best.N * np.array([0.99, 1.0, 1.01])
     near = law_named(law).predict(fitted.parameters, {"N": n, "D": 1e22 / 6 / n, "C": np.full(3, 1e22)})
@@ -63,7 +47,7 @@ def test_every_law_in_n_and_d_is_lowest_at_its_best_size(law):
 
 
 def test_the_interval_of_one_run_adds_its_own_noise_to_that_of_the_law():
-    fitted = asked(grid(3e-3, seeds=3), bootstrap=200)
+    fitted = asked(points(3e-3, seeds=3), bootstrap=200)
     widths = {
         kind: np.log(table["high"] / table["low"])
         for kind in ("law", "run")
@@ -77,22 +61,22 @@ def test_the_interval_of_one_run_adds_its_own_noise_to_that_of_the_law():
 
 def test_distance_is_counted_in_decades_from_the_range_of_the_data():
     at = pd.DataFrame({"N": [1e10, 1e8, 1e6], "D": [1e11, 1e9, 1e8]})
-    predicted = asked(grid()).predict(at)
+    predicted = asked(points()).predict(at)
     assert list(zip(predicted["decades"], predicted["beyond"], strict=True)) == [(2, "C"), (0, ""), (-1, "N")]
 
 
 def test_without_points_the_law_is_asked_at_once_twice_and_ten_times_the_largest_compute():
-    fitted = asked(grid())
+    fitted = asked(points())
     predicted = fitted.predict()
     assert predicted["decades"].tolist() == pytest.approx([0, np.log10(2), 1])
     assert [point["value"] for point in fitted.to_dict()["predictions"]] == predicted["value"].tolist()
 
 
 def test_compute_is_taken_from_n_and_d_and_d_from_compute():
-    of_compute = asked(isoflops(0.0).iloc[4::9], "power")
+    of_compute = asked(flops_given(0.0).iloc[4::9], "power")
     values = [of_compute.predict(at)["value"][0] for at in ({"N": 1e9, "D": 2e10}, {"C": 1.2e20})]
     assert values[0] == pytest.approx(values[1])
-    assert asked(grid()).predict({"N": 1e9, "C": 1.2e20})["D"][0] == pytest.approx(2e10)
+    assert asked(points()).predict({"N": 1e9, "C": 1.2e20})["D"][0] == pytest.approx(2e10)
 
 
 def on_a_line(random_seed: int = 5, floor: float = 1.7) -> pd.DataFrame:
@@ -156,22 +140,22 @@ def test_a_fit_has_its_draws_a_table_and_a_plot():
 
 def test_the_best_size_by_a_surface_and_by_isoflops_has_an_interval_that_holds_the_truth():
     for law in ("chinchilla", "isoflop"):
-        [best] = asked(isoflops(1e-3), law, bootstrap=200).best(1e22).itertuples()
+        [best] = asked(flops_given(1e-3), law, bootstrap=200).best(1e22).itertuples()
         assert best.N_low < best_size(1e22) < best.N_high
 
 
 def test_isoflop_intervals_come_from_the_noise_of_runs_not_from_the_scatter_of_vertices():
     # Two budgets: no scatter is left around a power law, but the runs' noise moves both vertices.
-    noisy = isoflops(3e-3)
+    noisy = flops_given(3e-3)
     ends = noisy[noisy["flops"].isin([noisy["flops"].min(), noisy["flops"].max()])]
     [fitted] = fit(ends, law="isoflop", bootstrap=200).values()
     low, high = fitted.intervals["a"]
-    assert low < 0.28 / 0.62 < high
+    assert low < EXPONENT < high
     assert "18 whole runs around the parabolas" in fitted.interval_note
 
 
 def test_the_degrees_of_freedom_of_isoflops_are_those_of_whole_runs():
-    rows = isoflops(3e-3)
+    rows = flops_given(3e-3)
     by_row, by_run, by_size = (
         fit(rows.assign(run=run), law="isoflop", cluster="run", bootstrap=100).only
         for run in (np.arange(45), np.arange(45) // 2, np.tile(range(9), 5))
@@ -195,7 +179,7 @@ def test_the_degrees_of_freedom_of_isoflops_are_those_of_whole_runs():
 )
 def test_a_point_that_is_none_is_refused(at, message):
     with pytest.raises(DataError, match=message):
-        asked(grid()).predict(pd.DataFrame(at))
+        asked(points()).predict(pd.DataFrame(at))
 
 
 @pytest.mark.parametrize(
@@ -209,4 +193,4 @@ def test_a_point_that_is_none_is_refused(at, message):
 )
 def test_a_budget_without_a_best_size_is_refused(flops, changes, message):
     with pytest.raises(DataError, match=message):
-        asked(grid(), **changes).best(flops)
+        asked(points(), **changes).best(flops)

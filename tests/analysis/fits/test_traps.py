@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
+from tests.analysis import planted
+from tests.analysis.planted import HOFFMANN
 
 from scalevec.analysis import DataError, fit
 from scalevec.analysis.laws import law_named
@@ -11,7 +13,6 @@ from support import CHECKOUT
 
 DATA = CHECKOUT.parent / "shared" / "data" / "scaling_laws"
 needs_public = pytest.mark.skipif(not DATA.is_dir(), reason="the public points are not beside this checkout")
-HOFFMANN = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 
 
 def chinchilla(**options):
@@ -81,11 +82,7 @@ def test_5_coefficients_are_known_far_worse_than_exponents():
 
 
 def grid(n_sizes: int, n_budgets: int, noise: float = 0.003) -> pd.DataFrame:
-    sizes, tokens = np.meshgrid(np.geomspace(1e7, 1e10, n_sizes), np.geomspace(1e9, 1e11, n_budgets))
-    table = pd.DataFrame({"n_params": sizes.ravel(), "n_tokens": tokens.ravel()})
-    rng = np.random.default_rng(0)
-    loss = law_named("chinchilla").predict(HOFFMANN, {"N": table["n_params"], "D": table["n_tokens"]})
-    return table.assign(loss=loss * np.exp(rng.normal(0, noise, len(table))))
+    return planted.grid(np.geomspace(1e7, 1e10, n_sizes), np.geomspace(1e9, 1e11, n_budgets), noise)
 
 
 @pytest.mark.parametrize("law", ["chinchilla", "gadre", "kaplan"])

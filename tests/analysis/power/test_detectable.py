@@ -87,12 +87,6 @@ def test_parts_of_a_design_detect_less():
     assert "unified-dp, in fewer cells: detects a difference of" in analysis.text
 
 
-def test_a_seed_more_lowers_it_and_costs_more():
-    design = detectable(ladder(), NOISE)
-    assert design.more.difference < design.design.difference
-    assert design.more.flops > design.design.flops
-
-
 def test_a_multiplier_follows_from_the_slope_and_is_absent_without_one():
     design = detectable(ladder(), NOISE).design
     assert np.log(design.multiplier) * NOISE.slope == pytest.approx(design.difference)

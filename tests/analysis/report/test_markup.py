@@ -3,7 +3,7 @@
 import pytest
 
 from scalevec.analysis.registry import LAWS
-from scalevec.analysis.report.markup import formula, powers
+from scalevec.analysis.report.html import formula, powers
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The sentences and tables of the page: how far a sweep is, its trials, what they cost."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -24,12 +23,6 @@ def test_arms_without_a_pair_are_named_beside_those_that_have_one(sweep):
     table["rung"] += apart.map({True: " wider", False: ""})
     assert state(table) == "Compared by laws, without pairs: apart."
     assert state(sweep()) == ""
-
-
-def test_a_pair_without_a_result_makes_it_interim(sweep):
-    table = sweep()
-    table.loc[0, ["status", "loss"]] = ["pending", np.nan]
-    assert state(table).startswith("Interim: unified 7 of 8 pairs have a result; no verdict")
 
 
 @pytest.mark.parametrize(

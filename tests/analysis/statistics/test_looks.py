@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from scalevec.analysis.statistics.looks import Look, boundaries, nominal, sequential_p, spent
+from scalevec.analysis.statistics.looks import Look, boundaries, nominal, sequential_p
 
 # The probability of a box under the joint normal law of the statistics, by Genz's algorithm (in scipy): no
 # recursion over looks, so that it shares nothing with what it checks.
@@ -29,21 +29,8 @@ def test_by_each_look_the_boundaries_are_crossed_as_often_as_the_spending_functi
         assert crossed_by(looks, bounds[:number]) == pytest.approx(alpha * share**1.5, abs=2e-6)
 
 
-def test_all_of_alpha_is_spent_at_the_last_look():
-    assert spent(1.0, 0.05) == pytest.approx(0.05)
-
-
 def test_only_the_ratios_of_the_looks_count():
     assert boundaries([3, 5, 8], 0.05) == pytest.approx(boundaries([30, 50, 80], 0.05))
-
-
-def test_paths_without_drift_leave_the_boundaries_as_often_as_alpha_says():
-    """200,000 paths: the standard error of the share is 0.0005."""
-    looks = np.array([3, 5, 8])
-    steps = np.random.default_rng(0).normal(size=(200_000, 3)) * np.sqrt(np.diff(looks, prepend=0))
-    z = np.cumsum(steps, axis=1) / np.sqrt(looks)
-    crossed = (np.abs(z) > boundaries(looks.tolist(), 0.05)).any(axis=1)
-    assert crossed.mean() == pytest.approx(0.05, abs=0.002)
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 0.01, 0.05, 0.3])

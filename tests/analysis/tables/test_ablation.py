@@ -4,7 +4,7 @@ import pytest
 from tests.shown_tables import column, records, shown
 
 from comparisons import compared
-from scalevec.analysis.tables import ablation
+from scalevec.analysis.tables import strategies
 from scalevec.model.strategies import PRESETS
 
 
@@ -38,9 +38,9 @@ def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
 def test_a_preset_is_marked_with_the_parts_that_it_has(preset, marked):
     of = PRESETS[preset]
     values = (of.branches, of.placement, of.reparameterization, of.weight_decay)
-    marks = ablation.marks(dict(zip(ablation.FIELDS, values, strict=True)))
+    marks = strategies.marks(dict(zip(strategies.FIELDS, values, strict=True)))
     assert {
-        name: text for name, text in zip((*ablation.CHOICES, "decay"), marks, strict=True) if text
+        name: text for name, text in zip((*strategies.CHOICES, "decay"), marks, strict=True) if text
     } == marked
 
 
