@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs.device_room import what_fits
+from scalevec.orchestrator.costs.estimates import what_fits
 from scalevec.orchestrator.costs.trunk_savings import (
     DONE,
     add_savings,

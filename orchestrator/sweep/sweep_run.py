@@ -11,7 +11,7 @@ from scalevec.model.config import ConfigurationError, RunOptions, require_whole_
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.costs.compiled_cells import CompiledCells
-from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
+from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
@@ -27,6 +27,7 @@ from scalevec.orchestrator.sweep.kept_plan import (
     keep_predictions,
     keep_question,
     members_before,
+    outdated,
     require_predicted,
     with_those_before,
 )
@@ -38,7 +39,6 @@ from scalevec.orchestrator.sweep.trial_costs import (
     seconds_of,
 )
 from scalevec.orchestrator.tuning import carried_check, choices
-from scalevec.orchestrator.tuning.outdated import outdated
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory

@@ -19,7 +19,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from scalevec.results.cache import cache_folder
+from scalevec.results.files import cache_folder
 
 STORE_VARIABLE = "SCALEVEC_STORE"
 EXPECTED = "expected sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"

@@ -13,8 +13,15 @@ from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shap
 from scalevec.model.identity import digest
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
-from scalevec.sweeps.expansion.streams import base_of
-from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, ForeignBudget, batch_tokens, merged
+from scalevec.sweeps.expansion.trials import (
+    Budget,
+    Cell,
+    CorpusFacts,
+    ForeignBudget,
+    base_of,
+    batch_tokens,
+    merged,
+)
 from scalevec.sweeps.sections.exclusion import Exclusion
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_id

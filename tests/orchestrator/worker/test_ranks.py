@@ -26,7 +26,7 @@ from scalevec.model.train import checkpoint_steps, ddp
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
-from scalevec.orchestrator.worker import ranks, room_here
+from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.failures import AttemptFailedError
 from scalevec.orchestrator.worker.trainers import own_loop
@@ -257,7 +257,7 @@ def test_a_rank_that_hangs_beside_one_that_failed_is_ended(make):
 
 def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_would_fit(make):
     def small() -> None:
-        room_here.memory_limit = lambda: 10**8 if os.environ["RANK"] == "1" else None
+        own_loop.memory_limit = lambda: 10**8 if os.environ["RANK"] == "1" else None
 
     attempts = make("small")
     assert attempts.end(attempts.begin(small)) == WorkerExit.ERROR
