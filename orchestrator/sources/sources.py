@@ -99,8 +99,14 @@ def with_index(runs_dir: Path, use: "Callable[[ResultsIndex], Answer]") -> Answe
     A damaged one in the cache, where nobody keeps anything else, is set aside, said, and ``use`` called again
     with an empty one. Raises ``StoreError``: a store that a person named is left as it is.
     """
+    from scalevec.results.index.database import (
+        StoreDamagedError,
+        StoreError,
+        named_store,
+        set_aside,
+        store_url,
+    )
     from scalevec.results.index.store import ResultsIndex
-    from scalevec.results.index.url import StoreDamagedError, StoreError, named_store, set_aside, store_url
 
     url = store_url(runs_dir)
     try:
@@ -119,7 +125,7 @@ def check_named_store(runs_dir: Path) -> None:
 
     Later it may come and go: no trial needs it.
     """
-    from scalevec.results.index.url import named_store
+    from scalevec.results.index.database import named_store
 
     if named_store():
         with_index(runs_dir, lambda _: None)
@@ -141,7 +147,7 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
     Where the store cannot be used, standard error says so, and the states are read from the run directories;
     it also says why a trial is ``UNREADABLE``.
     """
-    from scalevec.results.index.url import StoreError
+    from scalevec.results.index.database import StoreError
 
     try:
         states, problems = with_index(runs_dir, lambda index: index.current_states(runs_dir, ids))
