@@ -19,7 +19,7 @@ from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.plugins.locate import FOLDER, Plugin, PluginError, find
 from scalevec.sweeps.plugins.registered import register
-from scalevec.sweeps.trainers.foreign_trial import is_foreign
+from scalevec.sweeps.trainers.any_trial import is_foreign
 
 if TYPE_CHECKING:
     from scalevec.model.config import Trial

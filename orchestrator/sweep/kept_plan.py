@@ -19,8 +19,7 @@ from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.errors import SweepError
 from scalevec.sweeps.expansion.trials import Cell
-from scalevec.sweeps.trainers.any_trial import AnyTrial, semantic_fields
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, semantic_fields
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep

@@ -98,7 +98,7 @@ def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
     rung, compiled = cell.rung, run.arithmetic.is_compiled(cell)
     request, room = run.request(rung), run.room(rung)
     options = replace(run.options(rung), compiled=compiled)
-    needed = cost_of(run, trial, rung, compiled=compiled)
+    needed = cost_of(run, trial, rung, options)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **size_columns(trial),

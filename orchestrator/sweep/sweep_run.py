@@ -32,11 +32,10 @@ from scalevec.orchestrator.sweep.kept_plan import (
     with_those_before,
 )
 from scalevec.orchestrator.sweep.trial_costs import (
+    cost_of,
     descriptive_of,
     devices,
     pace_of,
-    planned_s,
-    seconds_of,
 )
 from scalevec.orchestrator.tuning import carried_check, choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
@@ -50,7 +49,7 @@ from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, sh
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
-    from scalevec.sweeps.trainers.foreign_trial import Protocol
+    from scalevec.sweeps.trainers.any_trial import Protocol
 
 TUNING, COMPARISON = "tuning", "comparison"
 _WHENCE = "; the processes of a trial are its gpus or processes, times nodes"
@@ -263,7 +262,7 @@ class SweepRun:
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
         """The entry of members.json: what names the trial, and what it is planned to take."""
         name = self.id_of(member.trial)
-        seconds = planned_s(self, member.trial, member.cell.rung)
+        seconds = cost_of(self, member.trial, member.cell.rung).planned_s
         return member.to_json(name, trunks.get(name), seconds) | devices(self.request(member.cell.rung))
 
     def _open_members(self) -> list[Member]:
@@ -336,7 +335,7 @@ class SweepRun:
             member.trial,
             self.label(member),
             options,
-            seconds_of(self, member.trial, member.cell.rung),
+            cost_of(self, member.trial, member.cell.rung).seconds,
             self._descriptive(member),
             member.cell.arm,
             member.cell.rung,

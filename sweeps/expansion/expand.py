@@ -24,8 +24,7 @@ from scalevec.sweeps.expansion.trials import (
 )
 from scalevec.sweeps.sections.exclusion import Exclusion
 from scalevec.sweeps.trainers import formula
-from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_id
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, trial_id
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung

@@ -30,8 +30,7 @@ from scalevec.sweeps.fields import (
 )
 from scalevec.sweeps.imported_modules import with_imports
 from scalevec.sweeps.trainers import command
-from scalevec.sweeps.trainers.any_trial import AnyTrial
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, ForeignTrial, Trainer
+from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, AnyTrial, ForeignTrial, Trainer
 from scalevec.sweeps.trainers.source_files import files_of_words, scripts_of_words, source_files
 
 MOST_ROUNDED = 0.05

@@ -8,7 +8,7 @@ import pytest
 from scalevec.model.fields import PlainValues
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings, Trainer
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, Readings, Trainer
 
 
 class Kept:
