@@ -165,11 +165,8 @@ def _parents(folder: SweepFolder) -> Iterator[Path]:
     """The sweep file's folder and what is installed, then what was sent with trials."""
     origin = read_or_warn(folder.origin, None, "the plugin is looked for where trials were sent with it")
     yield origin or folder.path
-    yield from (root / FOLDER for root in _folders_in(private_folder() / SNAPSHOTS))
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    return [folder / name for name in names_in(folder) if (folder / name).is_dir()]
+    sent = private_folder() / SNAPSHOTS
+    yield from (sent / name / FOLDER for name in names_in(sent) if (sent / name).is_dir())
 
 
 def _copied(plugin: Plugin) -> Path:

@@ -120,8 +120,9 @@ class SweepRun:
                         raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
+        of_trainer = self.sweep.tune.grids if self.sweep.tune and self.sweep.trainer is not None else ()
         try:
-            return choices.from_json(self.folder.tuning(), _fields_of(self.sweep))
+            return choices.from_json(self.folder.tuning(), of_trainer)
         except (CorruptRecordError, InvalidInputError) as error:
             if only_plan:
                 self.progress.message(f"warning: {error}; this plan is one before tuning")
@@ -227,17 +228,15 @@ class SweepRun:
 
     def members(self) -> list[Member]:
         """Every trial of the sweep that can be named yet; comparison trials follow their choices."""
-        return self._tuning_members() + [
+        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        checks = [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
+        return [*grid, *checks] + [
             Member(cell, COMPARISON, cell.trial(seed, **values), status, check)
             for cell in self.cells
             if not self.tuner.is_open(cell)
             for values, status, check in [self._chosen(cell)]
             for seed in cell.seeds
         ]
-
-    def _tuning_members(self) -> list[Member]:
-        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
-        return grid + [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
 
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str, str | None]:
         """The tuned values of ``cell``, the weakest status among them, and what a check of the rate found."""
@@ -256,7 +255,10 @@ class SweepRun:
         """
         trunks = shared_trunks({self.id_of(member.trial): member.trial for member in members})
         entries = [self._entry(member, trunks) for member in members]
-        to_come = [self._entry(member, {}) for member in self._open_members()]
+        # The compared trials whose rates are still to be chosen, as they are before that.
+        unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
+        members_to_come = [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
+        to_come = [self._entry(member, {}) for member in members_to_come]
         keep_members(self.folder, entries, to_come)
 
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
@@ -264,11 +266,6 @@ class SweepRun:
         name = self.id_of(member.trial)
         seconds = cost_of(self, member.trial, member.cell.rung).planned_s
         return member.to_json(name, trunks.get(name), seconds) | devices(self.request(member.cell.rung))
-
-    def _open_members(self) -> list[Member]:
-        """The compared trials whose rates are still to be chosen, as they are before that."""
-        cells = [cell for cell in self.cells if self.tuner.is_open(cell)]
-        return [Member(cell, COMPARISON, cell.trial(seed), "") for cell in cells for seed in cell.seeds]
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
@@ -292,7 +289,7 @@ class SweepRun:
 
     def options(self, rung: str) -> RunOptions:
         """Return how the trials of ``rung`` are run where they are sent to."""
-        resources, request = self.sweep.resources_for(rung), self.request(rung)
+        resources, request, measure = self.sweep.resources_for(rung), self.request(rung), self.sweep.measure
         options = RunOptions(
             device="cuda" if request.gpus else "cpu",
             micro_batch=resources.micro_batch,
@@ -300,14 +297,17 @@ class SweepRun:
             shard=request.shard,
             checkpoint_s=resources.checkpoint_s,
             keep=self.sweep.keep_for(rung),
-            **self._measured(),
         )
+        if measure:
+            options = replace(options, measure=measure.what, measure_steps=measure.every)
+        if resources.recompute != "auto":
+            return replace(options, recompute=resources.recompute)
         return replace(options, recompute=self._recompute(rung, options))
 
     def _recompute(self, rung: str, options: RunOptions) -> str:
-        asked = self.sweep.resources_for(rung).recompute
-        if asked != "auto" or self.sweep.trainer is not None:
-            return "none" if asked == "auto" else asked
+        """Whether blocks of ``rung`` are recomputed where the file leaves it open."""
+        if self.sweep.trainer is not None:
+            return "none"
         if rung not in self._recomputed:
             trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
             # A GPU compiles unless it is told not to. Whether a CPU does depends on what this returns.
@@ -321,10 +321,6 @@ class SweepRun:
         gpus = self.profile.for_rung(rung).gpus
         card = gpus.partition(":")[0] if isinstance(gpus, str) else None
         return room_of(self.request(rung), card, self.rates.smallest_gpu)
-
-    def _measured(self) -> dict[str, Any]:
-        measure = self.sweep.measure
-        return {"measure": measure.what, "measure_steps": measure.every} if measure else {}
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
@@ -383,7 +379,3 @@ class SweepRun:
             "first_label": self.label(member),
             **descriptive_of(self, member.trial),
         }
-
-
-def _fields_of(sweep: "Sweep") -> list[str]:
-    return list(sweep.tune.grids) if sweep.tune is not None and sweep.trainer is not None else []

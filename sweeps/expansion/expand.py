@@ -65,7 +65,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     problems: set[Problem] = set()
     cells: list[Cell] = []
     axes = _axes(sweep)
-    arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
+    arms = [(label, _given(fields.given(), "arms", label)) for label, fields in sweep.arms.items()]
     of_corpus = {} if sweep.trainer is not None else {"sequence_length": sweep.corpus.sequence_length}
     places = [
         (position, rung, amount)
@@ -73,7 +73,9 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
         for amount in sweep.budgets or (float(rung.tokens or 0),)
     ]
     for position, rung, amount in places:
-        base = [_Choice(of_corpus, {}, {}), _of_rung(position, rung), _given(sweep.trial, "trial")]
+        # What the rung itself gives, every other section overrules.
+        of_rung = _given(rung.trial_fields(), "ladder", position)
+        base = [_Choice(of_corpus, {}, {}), of_rung, _given(sweep.trial.given(), "trial")]
         for point in itertools.product(*axes):
             shared = merged(choice.values for choice in (*base, *point))
             for arm, fields in arms:
@@ -101,15 +103,8 @@ def _check_size(sweep: "Sweep") -> None:
         raise SweepError([sweep.source.problem((), message)])
 
 
-def _given(fields: Any, *path: str) -> _Choice:
-    values = fields.given()
+def _given(values: Values, *path: str | int) -> _Choice:
     return _Choice(values, {}, {name: (*path, name) for name in values})
-
-
-def _of_rung(position: int, rung: "Rung") -> _Choice:
-    """What the rung itself gives, which every other section overrules."""
-    values = rung.trial_fields()
-    return _Choice(values, {}, {name: ("ladder", position, name) for name in values})
 
 
 def _axes(sweep: "Sweep") -> list[list[_Choice]]:
