@@ -43,13 +43,6 @@ def test_an_edit_changes_nothing_that_was_sent(lab, private):
     assert f"as sent {trials.folder}" in trials.printed()
 
 
-def test_a_kept_script_still_imports_what_lies_beside_the_sweep(lab, private):
-    trials = lab("import helper\n" + WHOLE)
-    (trials.folder / "helper.py").touch()
-    keep(trials, private)
-    assert trials.run() == WorkerExit.RESULT
-
-
 @pytest.mark.parametrize("script", ["train.py", "-m"])
 def test_an_import_finds_the_version_that_was_sent(lab, private, script):
     trials = lab("import helper; print('helper', helper.VERSION)\n" + WHOLE)
