@@ -29,8 +29,8 @@ from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
 from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.index.database import STORE_VARIABLE, parse_url, shown
 from scalevec.results.index.store import CollectReport, ResultsIndex
-from scalevec.results.index.url import STORE_VARIABLE, parse_url, shown
 from scalevec.results.run_directory import trial_ids
 
 SWEEP_FILE = "plan.yaml"

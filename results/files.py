@@ -370,3 +370,11 @@ def _cut_torn_tail(path: Path, descriptor: int) -> int:
 def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
     """Replace a JSON-lines file atomically."""
     write_atomic(path, b"".join(to_json(record) + b"\n" for record in records))
+
+
+def cache_folder() -> Path:
+    """Where it is; SCALEVEC_CACHE_DIR names another. It need not exist."""
+    from platformdirs import user_cache_path
+
+    named = os.environ.get("SCALEVEC_CACHE_DIR")
+    return Path(named) if named else user_cache_path("scalevec", appauthor=False)

@@ -68,7 +68,7 @@ def loads(text: str, name: str = "<text>", folder: Path = Path(), *, look_for_fi
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of the sweep file, for editors."""
-    from scalevec.sweeps.sections.json_schema import sweep_schema
+    from scalevec.sweeps.sections.sweep_model import sweep_schema
 
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **sweep_schema()}
 

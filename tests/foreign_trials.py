@@ -15,13 +15,14 @@ from scalevec.model.fields import PlainValues
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS
 from scalevec.orchestrator.worker.train import TrialAttempt, run_attempt
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.foreign_trial import (
+from scalevec.sweeps.trainers.any_trial import (
     ForeignTrial,
     Protocol,
     Readings,
     SourceFile,
     Trainer,
     file_digest,
+    trial_id,
 )
 
 METRICS = Readings(metrics="log.jsonl", tokens="tokens")
@@ -71,7 +72,7 @@ class ForeignTrials:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.script.write_text(SCRIPT + self.body)
         self.trial = self._trial()
-        self.directory = RunDirectory.of(self.root / "runs", self.trial.trial_id)
+        self.directory = RunDirectory.of(self.root / "runs", trial_id(self.trial))
         self.directory.create(self.trial.semantic_fields(), {})
 
     @property
@@ -91,7 +92,7 @@ class ForeignTrials:
     @property
     def attempt(self) -> TrialAttempt:
         protocol = replace(self.protocol, folder=str(self.folder))
-        return TrialAttempt(self.root / "runs", self.trial.trial_id, self.options, protocol=protocol)
+        return TrialAttempt(self.root / "runs", trial_id(self.trial), self.options, protocol=protocol)
 
     def run(self, attempt: TrialAttempt | None = None) -> int:
         """One attempt in this process, whose signals are left as they were."""

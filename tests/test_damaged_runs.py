@@ -6,7 +6,7 @@ from damaged_runs import Damaged, several_sweeps
 from support import filled_once
 
 NIGHTLY = 5000
-SAMPLE = 200
+SAMPLE = 60
 PART = 20
 """Folders of one test."""
 

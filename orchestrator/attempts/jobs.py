@@ -11,8 +11,7 @@ from typing import Any
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import to_dict
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.any_trial import AnyTrial
-from scalevec.sweeps.trainers.foreign_trial import Protocol
+from scalevec.sweeps.trainers.any_trial import AnyTrial, Protocol
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
 """``-P``: what lies in the working directory never stands before our packages."""

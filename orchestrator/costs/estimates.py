@@ -1,6 +1,8 @@
-"""What a trial will cost: time, memory and disk, before it runs."""
+"""What a trial will cost: time, memory and disk, before it runs; whether its device has room for it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from scalevec.model.accounting import count_parameters, flops_per_token
@@ -12,9 +14,11 @@ from scalevec.model.strategies import (
     NORMED_MAPS,
     ScaleVectorStrategy,
 )
-from scalevec.orchestrator.costs.rates import ASSUMED, LAYER_STEP_S, Rates
+from scalevec.model.train.devices import DEVICES, device_named
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.costs.rates import ASSUMED, LAYER_STEP_S, MeasuredDevice, Rates
 from scalevec.sweeps.budgets import FLOPS_PER_PARAMETER_AND_TOKEN
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 FRESH_START_S = 5.0
 """A process that imports torch, as seen on a 2-core machine."""
@@ -47,108 +51,133 @@ FIXED_FILES = 13
 checkpoints only where one was written)."""
 
 
+UNKNOWN_TIME = "nobody knows yet how long trials of this trainer take"
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Estimates for one trial."""
+    """Estimates for one trial, which runs at one of ``rates``; its memory is measured once it is asked for.
 
-    flops: int
-    seconds: float
-    start_s: float
-    """Of the seconds, those before the first step."""
-    flops_per_s: float
-    """Of one device."""
-    rate: str
-    """Where that rate is known from."""
-    memory: Memory
-    """On the trial's device."""
-    host_bytes: int
-    """Of all processes together in the memory of their machines; on the CPU that is their devices'."""
-    disk_bytes: int
-    """What stays when the trial is completed."""
-    disk_files: int
-    """Files and folders that stay; a quota counts both."""
+    The evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone. A
+    mixture holds the parameters of all its experts and computes those that a token passes. What ``options``
+    measures along the way counts in bytes but not in seconds.
+    """
+
+    trial: Trial
+    options: RunOptions
+    evaluated_tokens: int = 0
+    rates: Rates = ASSUMED
+
+    @property
+    def flops(self) -> int:
+        """Those of training and evaluation, counted once each."""
+        return _flops(self.trial, self.evaluated_tokens)
+
+    @property
+    def start_s(self) -> float:
+        """Of the seconds, those before the first step."""
+        if self.options.device == "cpu":
+            return FORKED_START_S if self.options.processes == 1 else FRESH_START_S
+        return COMPILED_START_S if self.options.compiled else FRESH_START_S
+
+    @property
+    def training_s(self) -> float:
+        """The seconds of training and evaluation, without those of the start."""
+        trial, options = self.trial, self.options
+        flops_per_s, _ = self.rates.of(trial, options)
+        computing = _computed(trial, options, self.evaluated_tokens) / flops_per_s / options.processes
+        launching = trial.steps * trial.model.shape.layers * LAYER_STEP_S if options.device == "cuda" else 0.0
+        return max(computing, launching)
+
+    @property
+    def planned_s(self) -> float | None:
+        """:attr:`training_s`, as a sweep keeps it."""
+        return float(f"{self.training_s:.4g}")
+
+    @property
+    def seconds(self) -> float:
+        """Those of the start, training and evaluation."""
+        return self.start_s + self.training_s
+
+    @cached_property
+    def memory(self) -> Memory:
+        """On the trial's device."""
+        return memory_of(self.trial, self.options)
 
     @property
     def memory_bytes(self) -> int:
         """On the trial's device, the framework's own share included."""
         return self.memory.total
 
+    @property
+    def host_bytes(self) -> int:
+        """Of all processes together in the memory of their machines; on the CPU that is their devices'.
+
+        With one copy of a checkpoint, which rank 0 has.
+        """
+        n = self.options.processes
+        if self.options.device != "cpu":
+            return n * HOST_BYTES + checkpoint_bytes(self.trial)
+        return n * self.memory.total - (n - 1) * self.memory.copy
+
+    @property
+    def disk_bytes(self) -> int:
+        """What stays when the trial is completed."""
+        weights = FLOAT_BYTES * count_parameters(self.trial.model).total
+        kept = {"none": 0, "weights": weights, "all": checkpoint_bytes(self.trial)}
+        return FIXED_BYTES + log_bytes(self.trial, self.options) + kept[self.options.keep]
+
     def columns(self) -> dict[str, Any]:
-        """The estimates as a row of a plan has them."""
+        """The estimates as a row of a plan has them; a quota counts files and folders, so both are told."""
+        flops_per_s, rate = self.rates.of(self.trial, self.options)
         return {
             "flops": self.flops,
             "seconds": self.seconds,
             "start_s": self.start_s,
-            "flops_per_s": self.flops_per_s,
-            "rate": self.rate,
+            "flops_per_s": flops_per_s,
+            "rate": rate,
             "memory_bytes": self.memory_bytes,
             "memory": vars(self.memory),
             "host_bytes": self.host_bytes,
             "disk_bytes": self.disk_bytes,
-            "disk_files": self.disk_files,
+            "disk_files": FIXED_FILES + (self.options.keep != "none"),
         }
 
 
-UNKNOWN_TIME = "nobody knows yet how long trials of this trainer take"
+@dataclass(frozen=True)
+class ForeignCost:
+    """The cost of a trial of a foreign trainer: C = 6 N D; ``known_s`` where somebody knows, by ``rate``."""
 
+    trial: ForeignTrial
+    known_s: float | None
+    rate: str
+    memory_bytes: int = 0
 
-def foreign_cost(trial: ForeignTrial, seconds: float | None, rate: str) -> Cost:
-    """The cost of a trial of a foreign trainer: C = 6 N D; ``seconds`` where somebody knows, by ``rate``."""
-    flops = FLOPS_PER_PARAMETER_AND_TOKEN * trial.n_params * trial.tokens
-    unknown = Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0))
-    per_s, rate = (flops / seconds, rate) if seconds else (0.0, UNKNOWN_TIME)
-    return Cost(flops, seconds or 0.0, 0.0, per_s, rate, unknown, 0, FIXED_BYTES, FIXED_FILES)
+    @property
+    def planned_s(self) -> float | None:
+        """The seconds; None where nobody knows."""
+        return self.known_s or None
 
+    @property
+    def seconds(self) -> float:
+        """The seconds; 0 where nobody knows."""
+        return self.known_s or 0.0
 
-def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> Cost:
-    """Estimate the cost of ``trial``, which runs at one of ``rates``.
-
-    The evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone.
-
-    A mixture holds the parameters of all its experts and computes those that a token passes. What
-    ``options`` measures along the way counts in bytes but not in seconds.
-    """
-    counts = count_parameters(trial.model)
-    flops_per_s, rate = rates.of(trial, options)
-    memory = memory_of(trial, options)
-    kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
-    return Cost(
-        flops=_flops(trial, evaluated_tokens),
-        seconds=total_s(trial, options, evaluated_tokens, rates),
-        start_s=_start_s(options),
-        flops_per_s=flops_per_s,
-        rate=rate,
-        memory=memory,
-        host_bytes=_host_bytes(trial, options, memory),
-        disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
-        disk_files=FIXED_FILES + (options.keep != "none"),
-    )
-
-
-def _host_bytes(trial: Trial, options: RunOptions, memory: Memory) -> int:
-    """With one copy of a checkpoint, which rank 0 has."""
-    if options.device != "cpu":
-        return options.processes * HOST_BYTES + checkpoint_bytes(trial)
-    return options.processes * memory.total - (options.processes - 1) * memory.copy
-
-
-def _start_s(options: RunOptions) -> float:
-    if options.device == "cpu":
-        return FORKED_START_S if options.processes == 1 else FRESH_START_S
-    return COMPILED_START_S if options.compiled else FRESH_START_S
-
-
-def total_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:
-    """Estimate the seconds of the start, training and evaluation; no memory is measured for that."""
-    return _start_s(options) + training_s(trial, options, evaluated_tokens, rates)
-
-
-def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:
-    """Estimate the seconds of training and evaluation, without those of the start."""
-    flops_per_s, _ = rates.of(trial, options)
-    computing = _computed(trial, options, evaluated_tokens) / flops_per_s / options.processes
-    launching = trial.steps * trial.model.shape.layers * LAYER_STEP_S if options.device == "cuda" else 0.0
-    return max(computing, launching)
+    def columns(self) -> dict[str, Any]:
+        """The estimates as a row of a plan has them."""
+        flops = FLOPS_PER_PARAMETER_AND_TOKEN * self.trial.n_params * self.trial.tokens
+        return {
+            "flops": flops,
+            "seconds": self.seconds,
+            "start_s": 0.0,
+            "flops_per_s": flops / self.known_s if self.known_s else 0.0,
+            "rate": self.rate if self.known_s else UNKNOWN_TIME,
+            "memory_bytes": 0,
+            "memory": dict.fromkeys(Memory.__dataclass_fields__, 0),
+            "host_bytes": 0,
+            "disk_bytes": FIXED_BYTES,
+            "disk_files": FIXED_FILES,
+        }
 
 
 def _flops(trial: Trial, evaluated_tokens: int) -> int:
@@ -196,3 +225,76 @@ def _kinds_of_input_vectors(strategy: ScaleVectorStrategy) -> int:
 def _kinds_of_matrices(strategy: ScaleVectorStrategy) -> int:
     # Without vectors each map behind a norm is one.
     return (_kinds_of_input_vectors(strategy) or len(NORMED_MAPS)) + 1
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory for one process of a trial."""
+
+    size: float
+    """Bytes."""
+    words: str
+    is_certain: bool
+    """Whether the card is known, not assumed; what a process on the CPU takes is known less well."""
+
+
+def room_of(
+    request: ResourceRequest, card: str | None, measured: MeasuredDevice | None = None
+) -> Room | None:
+    """Return the room for one process: on a GPU, or memory_gb. None where nobody says how much there is.
+
+    The GPU is of type ``card``, else the ``measured`` one of this machine, else an H100. A share of it has
+    that share of its memory.
+    """
+    if request.gpus and measured is not None and card is None:
+        return _share_of(request, measured.memory_bytes, measured.name, is_certain=True)
+    if request.gpus:
+        device = device_named(card) or DEVICES["h100"]
+        return _share_of(request, device.memory, device.name, is_certain=device_named(card) is not None)
+    if request.memory_gb is None:
+        return None
+    return Room(request.memory_gb * 1e9, f"memory_gb, {request.memory_gb:g}", is_certain=False)
+
+
+def _share_of(request: ResourceRequest, memory: int, name: str, *, is_certain: bool) -> Room:
+    share = min(request.gpus, 1.0)
+    words = f"the {memory * share / 1e9:.3g} GB of {'its share of ' * (share < 1)}one {name}"
+    return Room(memory * share, words, is_certain)
+
+
+def recompute_for(trials: Iterable[Trial], options: RunOptions, room: Room | None) -> str:
+    """Return ``block`` where one of ``trials`` has no room without it: the arms of a rung are run alike."""
+    if room is None:
+        return "none"
+    again = replace(options, recompute="block")
+    for trial in trials:
+        needed = memory_of(trial, options).total
+        # Measurements may need more than training: then it would be in vain.
+        if needed > room.size and memory_of(trial, again).total < needed:
+            return "block"
+    return "none"
+
+
+def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
+    """Return what a trial that has no room would fit with: words for a person."""
+    memory = memory_of(trial, options)
+    needed = memory.total
+    if memory.measurements > memory.training:
+        measured = memory.measurements / 1e9
+        return (
+            f"needs {needed / 1e9:,.3g} GB, more than {room.words}, {measured:,.3g} GB of it to be measured"
+        )
+    start = f"needs {needed / 1e9:,.3g} GB, more than {room.words}"
+    part = trial.batch_sequences // options.processes
+    sequences = min(options.micro_batch or part, part)
+    while sequences > 1:
+        sequences //= 2
+        for recompute in dict.fromkeys((options.recompute, "block")):
+            smaller = replace(options, micro_batch=sequences, recompute=recompute)
+            if (size := memory_of(trial, smaller).total) <= room.size:
+                how = f"micro_batch: {sequences} with recompute: {recompute}"
+                return f"{start}; {how} fits ({size / 1e9:,.3g} GB)"
+    return (
+        f"{start}, even with one sequence at a time and recompute: block; a larger card has room, or several "
+        "with shard: true"
+    )

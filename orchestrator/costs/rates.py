@@ -16,8 +16,7 @@ from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.fields import ConfigurationError, from_dict, to_dict
 from scalevec.model.train.devices import model_flops_utilization
-from scalevec.results.cache import cache_folder
-from scalevec.results.files import CorruptRecordError, read_json_if_any, write_json
+from scalevec.results.files import CorruptRecordError, cache_folder, read_json_if_any, write_json
 
 VERSION = 1
 """Of the file; figures of another one are not read."""

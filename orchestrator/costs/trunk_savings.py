@@ -1,16 +1,13 @@
 """What the trunks of a sweep save: in its plan, before anything is spent."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
 from scalevec.orchestrator.costs.estimates import checkpoint_bytes
 from scalevec.orchestrator.progress import duration
 from scalevec.sweeps.trainers.any_trial import AnyTrial, branch_step, ours, trunk_id
-
-if TYPE_CHECKING:
-    pass
 
 Row = dict[str, Any]
 DONE = ("completed", "diverged")

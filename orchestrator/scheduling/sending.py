@@ -15,7 +15,7 @@ from scalevec.orchestrator.private import private_folder, who_may_change
 from scalevec.orchestrator.worker.preflight import versions_to_send
 from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 
 @dataclass(frozen=True)

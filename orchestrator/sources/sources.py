@@ -15,7 +15,6 @@ from scalevec.orchestrator.sources.foreign import (
     is_table,
     rows_as_read,
 )
-from scalevec.orchestrator.sources.records import compare_section, tuning_choices
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from scalevec.results.index.store import ResultsIndex
 
+Record = dict[str, Any]
 VERDICTS, DROPPED, PREDICTIONS, DECLARED = "verdicts", "dropped", "predictions", "declared"
 """What a sweep's table brings along in ``attrs`` (``analysis.comparison.plan`` and ``.predictions``)."""
 Answer = TypeVar("Answer")
@@ -99,8 +99,14 @@ def with_index(runs_dir: Path, use: "Callable[[ResultsIndex], Answer]") -> Answe
     A damaged one in the cache, where nobody keeps anything else, is set aside, said, and ``use`` called again
     with an empty one. Raises ``StoreError``: a store that a person named is left as it is.
     """
+    from scalevec.results.index.database import (
+        StoreDamagedError,
+        StoreError,
+        named_store,
+        set_aside,
+        store_url,
+    )
     from scalevec.results.index.store import ResultsIndex
-    from scalevec.results.index.url import StoreDamagedError, StoreError, named_store, set_aside, store_url
 
     url = store_url(runs_dir)
     try:
@@ -119,7 +125,7 @@ def check_named_store(runs_dir: Path) -> None:
 
     Later it may come and go: no trial needs it.
     """
-    from scalevec.results.index.url import named_store
+    from scalevec.results.index.database import named_store
 
     if named_store():
         with_index(runs_dir, lambda _: None)
@@ -141,7 +147,7 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
     Where the store cannot be used, standard error says so, and the states are read from the run directories;
     it also says why a trial is ``UNREADABLE``.
     """
-    from scalevec.results.index.url import StoreError
+    from scalevec.results.index.database import StoreError
 
     try:
         states, problems = with_index(runs_dir, lambda index: index.current_states(runs_dir, ids))
@@ -189,3 +195,59 @@ def _warn(problems: Mapping[str, str]) -> None:
 def choices_of(source: Source) -> list[dict[str, Any]]:
     """Return the frozen choices of a sweep as plain values; a table has none."""
     return tuning_choices(source.folder) if source.folder else []
+
+
+def members_or_none(folder: SweepFolder) -> list[Record]:
+    """Return the trials of one sweep of several: none where they cannot be read, which is said."""
+    return read_or_warn(lambda: folder.members() or [], [], f"sweep {folder.name} is left out")
+
+
+def tuning_choices(folder: SweepFolder) -> list[Record]:
+    """Return the frozen choices of a sweep as plain values; none where they cannot be read, which is said."""
+    from scalevec.orchestrator.tuning import choices
+
+    def read() -> list[Record]:
+        tuned = (folder.resolved() or {}).get("tune")
+        content = choices.to_json(choices.from_json(folder.tuning(), tuned or ()))["choices"]
+        return list(content)
+
+    return read_or_warn(read, [], f"the choices of sweep {folder.name} are left out")
+
+
+def compare_section(folder: SweepFolder) -> Record:
+    """Return what the sweep asks of its comparison: as resolved when it ran, else by its kept file."""
+
+    def resolved() -> Record:
+        return _options(folder.resolved_path, (folder.resolved() or {}).get("compare", {}))
+
+    def given() -> Record:
+        from scalevec.orchestrator.sources.sweep_files import load_sweep
+
+        sweep = load_sweep(folder.name, folder.path.parents[1], look_for_files=False)
+        return _options(folder.sweep_path, sweep.resolved()["compare"])
+
+    section = read_or_warn(
+        resolved, None, f"the options of the comparison are taken from {folder.sweep_path.name}"
+    )
+    return (
+        read_or_warn(given, {}, "options of the comparison are the defaults") if section is None else section
+    )
+
+
+def _options(path: Path, section: Any) -> Record:
+    """``section`` if it holds options of an analysis. Raises ``CorruptRecordError``."""
+    from scalevec.analysis.options import AnalysisOptions
+    from scalevec.sweeps.options import analysis_options
+
+    try:
+        AnalysisOptions(**analysis_options(section))
+        if not isinstance(section.get("reference", ""), str):
+            raise TypeError(f"reference is {section['reference']!r:.80}")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CorruptRecordError(path, f"has no usable section compare ({error})") from None
+    return dict(section)
+
+
+def environments_of(directory: RunDirectory) -> list[Record]:
+    """Return the environment of each attempt; none where they cannot be read, which is said."""
+    return read_or_warn(directory.environments, [], "machine and code are left out")

@@ -73,11 +73,9 @@ def known_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> C
 
     Writes nothing. Text is read only where some corpus is prepared and the files have changed since.
     """
-    if sweep.trainer is not None:
-        return NO_CORPUS
-    config, corpora = configuration(sweep), runs_dir / "corpora"
-    if any(corpora.glob("*/corpus.json")):
-        name = fingerprint(config, say, corpora)
+    corpora = runs_dir / "corpora"
+    if sweep.trainer is None and any(corpora.glob("*/corpus.json")):
+        name = fingerprint(configuration(sweep), say, corpora)
         if (corpora / name).exists():
             return _facts(open_corpus(corpora, name))
     return unprepared_facts(sweep)

@@ -14,7 +14,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.expansion.expand import code_files
 from scalevec.sweeps.imported_modules import not_covered
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun

@@ -1,4 +1,7 @@
-"""Ending the jobs of trials, all that are not known to have ended, on whichever executors they are."""
+"""Ending the jobs of trials, all that are not known to have ended, on whichever executors they are.
+
+Among them those of removed trials, which a sweep once sent and neither its file nor another sweep holds.
+"""
 
 import os
 import time
@@ -9,20 +12,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec import sweeps
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
 from scalevec.orchestrator.attempts.unreached_jobs import unreached, unreached_text
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
+from scalevec.orchestrator.progress import Progress, note
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
+from scalevec.orchestrator.sweep.kept_plan import Member, with_those_before
+from scalevec.orchestrator.sweep.sweep_run import TUNING, SweepRun
 from scalevec.results.claims import ClaimObserver, end_claim
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RunDirectory, user_name
+from scalevec.results.run_directory import RunDirectory, trial_ids, user_name
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor
     from scalevec.orchestrator.executors.profiles import Profile
-
 
 END_WAIT_S = 60.0
 """How long the jobs are waited for, to write their checkpoints and end."""
@@ -179,3 +189,62 @@ def _alive(of_others: Iterable[tuple[RunDirectory, Job]], site: Site) -> list[tu
             adopted = executor.adopt({job["job"] for _, job in jobs})
         alive += [pair for pair in jobs if pair[1]["job"] in adopted or observer.is_alive(pair[0])]
     return alive
+
+
+Members = list[dict[str, Any]]
+
+
+def removed_trials(source: str, runs_dir: Path) -> list[RunDirectory]:
+    """Return the removed trials of a sweep: by its file as it is now, else by what was last submitted."""
+    folder = sweep_folder(source, runs_dir)
+    sent = folder.members() or []
+    sent_ids = _ids(sent)
+    if Path(source).is_file():
+        held = _held_by(source, runs_dir, sent)
+    else:
+        note(f"using the last submitted version of {source}; pass the sweep file to use its current content")
+        held = set(sent_ids)
+    for other in set(sweep_names(runs_dir)) - {folder.name}:
+        held |= _ids(SweepFolder.of(runs_dir, other).members() or [])
+    others = (RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir) if name not in held)
+    return [trial for trial in others if trial.trial_id in sent_ids or _was_made_by(folder.name, trial)]
+
+
+def _held_by(path: str, runs_dir: Path, sent: Members) -> set[str]:
+    """What the file holds, and what a tuning of it that is under way, or chooses again, may have sent."""
+    sweep = sweeps.load(path)
+    facts = nominal_corpus(sweep) if is_simulated(runs_dir) else prepared_facts(sweep, runs_dir, note)
+    runs = (SweepRun(sweep, runs_dir, Progress(), facts, retune=retune) for retune in (False, True))
+    return {name for run in runs for name in (*_named(run), *_ids(_sent_by_tuning(run, sent)))}
+
+
+def _named(run: SweepRun) -> list[str]:
+    """The trials of ``run`` with the widest grids that its tuning may come to."""
+    run.tuner.widen()
+    return [run.id_of(member.trial) for member in run.members()]
+
+
+def _sent_by_tuning(run: SweepRun, sent: Members) -> Members:
+    """What was sent with rates that followed from losses: checks, and grids around a prediction."""
+    checked = {(cell.arm, cell.rung) for cell in run.tuner.to_check}
+    checks = [
+        member
+        for member in sent
+        if member["lr_status"] == "check" and (member["arm"], member["rung"]) in checked
+    ]
+    predicted = filter(run.tuner.predicts, run.cells)
+    trials = ((cell, cell.trial(seed)) for cell in predicted for seed in cell.tune_seeds)
+    places = [Member(cell, TUNING, trial, "").to_json("") for cell, trial in trials]
+    return with_those_before(checks, sent, places)
+
+
+def _was_made_by(sweep: str, directory: RunDirectory) -> bool:
+    try:
+        return bool(directory.trial()["descriptive"].get("first_sweep") == sweep)
+    except (FileNotFoundError, CorruptRecordError) as problem:
+        note(f"{problem}; left alone: its sweep is unknown")
+        return False
+
+
+def _ids(members: Iterable[dict[str, Any]]) -> set[str]:
+    return {member["trial_id"] for member in members}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs.device_room import what_fits
+from scalevec.orchestrator.costs.estimates import what_fits
 from scalevec.orchestrator.costs.trunk_savings import (
     DONE,
     add_savings,
@@ -98,7 +98,7 @@ def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
     rung, compiled = cell.rung, run.arithmetic.is_compiled(cell)
     request, room = run.request(rung), run.room(rung)
     options = replace(run.options(rung), compiled=compiled)
-    needed = cost_of(run, trial, rung, compiled=compiled)
+    needed = cost_of(run, trial, rung, options)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **size_columns(trial),

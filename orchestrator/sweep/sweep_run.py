@@ -11,7 +11,7 @@ from scalevec.model.config import ConfigurationError, RunOptions, require_whole_
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.costs.compiled_cells import CompiledCells
-from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
+from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
@@ -27,18 +27,17 @@ from scalevec.orchestrator.sweep.kept_plan import (
     keep_predictions,
     keep_question,
     members_before,
+    outdated,
     require_predicted,
     with_those_before,
 )
 from scalevec.orchestrator.sweep.trial_costs import (
+    cost_of,
     descriptive_of,
     devices,
     pace_of,
-    planned_s,
-    seconds_of,
 )
 from scalevec.orchestrator.tuning import carried_check, choices
-from scalevec.orchestrator.tuning.outdated import outdated
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -50,7 +49,7 @@ from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, sh
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
-    from scalevec.sweeps.trainers.foreign_trial import Protocol
+    from scalevec.sweeps.trainers.any_trial import Protocol
 
 TUNING, COMPARISON = "tuning", "comparison"
 _WHENCE = "; the processes of a trial are its gpus or processes, times nodes"
@@ -121,8 +120,9 @@ class SweepRun:
                         raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
+        of_trainer = self.sweep.tune.grids if self.sweep.tune and self.sweep.trainer is not None else ()
         try:
-            return choices.from_json(self.folder.tuning(), _fields_of(self.sweep))
+            return choices.from_json(self.folder.tuning(), of_trainer)
         except (CorruptRecordError, InvalidInputError) as error:
             if only_plan:
                 self.progress.message(f"warning: {error}; this plan is one before tuning")
@@ -228,17 +228,15 @@ class SweepRun:
 
     def members(self) -> list[Member]:
         """Every trial of the sweep that can be named yet; comparison trials follow their choices."""
-        return self._tuning_members() + [
+        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        checks = [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
+        return [*grid, *checks] + [
             Member(cell, COMPARISON, cell.trial(seed, **values), status, check)
             for cell in self.cells
             if not self.tuner.is_open(cell)
             for values, status, check in [self._chosen(cell)]
             for seed in cell.seeds
         ]
-
-    def _tuning_members(self) -> list[Member]:
-        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
-        return grid + [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
 
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str, str | None]:
         """The tuned values of ``cell``, the weakest status among them, and what a check of the rate found."""
@@ -257,19 +255,17 @@ class SweepRun:
         """
         trunks = shared_trunks({self.id_of(member.trial): member.trial for member in members})
         entries = [self._entry(member, trunks) for member in members]
-        to_come = [self._entry(member, {}) for member in self._open_members()]
+        # The compared trials whose rates are still to be chosen, as they are before that.
+        unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
+        members_to_come = [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
+        to_come = [self._entry(member, {}) for member in members_to_come]
         keep_members(self.folder, entries, to_come)
 
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
         """The entry of members.json: what names the trial, and what it is planned to take."""
         name = self.id_of(member.trial)
-        seconds = planned_s(self, member.trial, member.cell.rung)
+        seconds = cost_of(self, member.trial, member.cell.rung).planned_s
         return member.to_json(name, trunks.get(name), seconds) | devices(self.request(member.cell.rung))
-
-    def _open_members(self) -> list[Member]:
-        """The compared trials whose rates are still to be chosen, as they are before that."""
-        cells = [cell for cell in self.cells if self.tuner.is_open(cell)]
-        return [Member(cell, COMPARISON, cell.trial(seed), "") for cell in cells for seed in cell.seeds]
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
@@ -293,7 +289,7 @@ class SweepRun:
 
     def options(self, rung: str) -> RunOptions:
         """Return how the trials of ``rung`` are run where they are sent to."""
-        resources, request = self.sweep.resources_for(rung), self.request(rung)
+        resources, request, measure = self.sweep.resources_for(rung), self.request(rung), self.sweep.measure
         options = RunOptions(
             device="cuda" if request.gpus else "cpu",
             micro_batch=resources.micro_batch,
@@ -301,14 +297,17 @@ class SweepRun:
             shard=request.shard,
             checkpoint_s=resources.checkpoint_s,
             keep=self.sweep.keep_for(rung),
-            **self._measured(),
         )
+        if measure:
+            options = replace(options, measure=measure.what, measure_steps=measure.every)
+        if resources.recompute != "auto":
+            return replace(options, recompute=resources.recompute)
         return replace(options, recompute=self._recompute(rung, options))
 
     def _recompute(self, rung: str, options: RunOptions) -> str:
-        asked = self.sweep.resources_for(rung).recompute
-        if asked != "auto" or self.sweep.trainer is not None:
-            return "none" if asked == "auto" else asked
+        """Whether blocks of ``rung`` are recomputed where the file leaves it open."""
+        if self.sweep.trainer is not None:
+            return "none"
         if rung not in self._recomputed:
             trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
             # A GPU compiles unless it is told not to. Whether a CPU does depends on what this returns.
@@ -323,10 +322,6 @@ class SweepRun:
         card = gpus.partition(":")[0] if isinstance(gpus, str) else None
         return room_of(self.request(rung), card, self.rates.smallest_gpu)
 
-    def _measured(self) -> dict[str, Any]:
-        measure = self.sweep.measure
-        return {"measure": measure.what, "measure_steps": measure.every} if measure else {}
-
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = replace(self.options(member.cell.rung), compiled=self.arithmetic.is_compiled(member.cell))
@@ -336,7 +331,7 @@ class SweepRun:
             member.trial,
             self.label(member),
             options,
-            seconds_of(self, member.trial, member.cell.rung),
+            cost_of(self, member.trial, member.cell.rung).seconds,
             self._descriptive(member),
             member.cell.arm,
             member.cell.rung,
@@ -384,7 +379,3 @@ class SweepRun:
             "first_label": self.label(member),
             **descriptive_of(self, member.trial),
         }
-
-
-def _fields_of(sweep: "Sweep") -> list[str]:
-    return list(sweep.tune.grids) if sweep.tune is not None and sweep.trainer is not None else []

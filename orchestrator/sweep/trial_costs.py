@@ -2,21 +2,20 @@
 
 import statistics
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
+from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
-from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, total_s, training_s
+from scalevec.orchestrator.costs.estimates import Cost, ForeignCost
 from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.expansion.trials import epochs, evaluated_tokens
-from scalevec.sweeps.trainers.any_trial import AnyTrial
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
@@ -24,37 +23,20 @@ if TYPE_CHECKING:
 _commit = cache(commit_of)
 
 
-def cost_of(run: "SweepRun", trial: AnyTrial, rung: str, *, compiled: bool) -> Cost:
-    """Estimate what ``trial`` takes; the seconds of a foreign trainer's as asked for, else as seen.
+def cost_of(
+    run: "SweepRun", trial: AnyTrial, rung: str, options: RunOptions | None = None
+) -> Cost | ForeignCost:
+    """Estimate what ``trial`` takes, run by ``options`` (those of its rung).
 
-    ``compiled`` says whether its blocks are, which need less memory.
+    The seconds of a foreign trainer's are those that are asked for, else as its finished trials took.
     """
     if not isinstance(trial, ForeignTrial):
-        options = replace(run.options(rung), compiled=compiled)
-        return cost(trial, options, evaluated_tokens(trial, run.corpus_facts), run.rates)
-    return _foreign_cost(run, trial, rung)
-
-
-def _foreign_cost(run: "SweepRun", trial: ForeignTrial, rung: str) -> Cost:
+        tokens = evaluated_tokens(trial, run.corpus_facts)
+        return Cost(trial, options or run.options(rung), tokens, run.rates)
     if (asked := run.request(rung).time_s) is not None:
-        return foreign_cost(trial, asked, "as resources.time says")
+        return ForeignCost(trial, asked, "as resources.time says")
     seen = None if run.pace is None else run.pace * trial.n_params * trial.tokens
-    return foreign_cost(trial, seen, "by the finished trials of this sweep")
-
-
-def seconds_of(run: "SweepRun", trial: AnyTrial, rung: str) -> float:
-    """Estimate the seconds of ``trial``, its start among them; 0 where nobody knows."""
-    if isinstance(trial, ForeignTrial):
-        return _foreign_cost(run, trial, rung).seconds
-    return total_s(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
-
-
-def planned_s(run: "SweepRun", trial: AnyTrial, rung: str) -> float | None:
-    """Estimate the seconds of training and evaluation alone; None where nobody knows."""
-    if isinstance(trial, ForeignTrial):
-        return _foreign_cost(run, trial, rung).seconds or None
-    seconds = training_s(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
-    return float(f"{seconds:.4g}")
+    return ForeignCost(trial, seen, "by the finished trials of this sweep")
 
 
 def devices(request: ResourceRequest) -> dict[str, float]:

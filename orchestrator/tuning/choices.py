@@ -22,8 +22,7 @@ from scalevec.sweeps.axes import (
 )
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.fields import place_of, tunable_fields
-from scalevec.sweeps.trainers.any_trial import semantic_fields
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, semantic_fields
 
 TUNING_VERSION = 1
 CHECKED_VALUES = 3

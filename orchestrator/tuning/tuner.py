@@ -157,7 +157,10 @@ class Tuner:
         begun = [group for group in self.waiting if not self._open_below(group)]
         for group in begun:
             self.waiting.remove(group)
-            law = larger_rungs.predicted(group.cells, self._smaller_sources)
+            law = larger_rungs.predicted(
+                group.cells,
+                lambda cell, field: [c for c in self._sources(cell, field) if c.n_params < cell.n_params],
+            )
             grid = larger_rungs.first_grid(group.grid, law)
             if can_be_trained(group.cells, grid):
                 group.grid, group.law = grid, law
@@ -172,9 +175,6 @@ class Tuner:
             if other.tune_seeds and any(larger_rungs.is_smaller(other, cell) for cell in group.cells)
         ]
         return [cell for cell in smaller if self.is_open(cell)]
-
-    def _smaller_sources(self, cell: Cell, field: str) -> list[Choice]:
-        return [choice for choice in self._sources(cell, field) if choice.n_params < cell.n_params]
 
     def _done(self, is_done: IsDone | None) -> list[Group]:
         """Return the groups whose trials are all done."""

@@ -16,7 +16,7 @@ from scalevec.model.data import CorpusError
 from scalevec.model.data.corpus import open_corpus, verify
 from scalevec.model.train.devices import missing_compiler
 from scalevec.orchestrator.worker.plugins import problems_here
-from scalevec.sweeps.trainers.foreign_trial import is_foreign
+from scalevec.sweeps.trainers.any_trial import is_foreign
 
 OURS = "scalevec"
 

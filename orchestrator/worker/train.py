@@ -20,7 +20,7 @@ import torch
 
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import from_dict
-from scalevec.model.identity import IDENTITY_VERSION, digest, trial_from_fields
+from scalevec.model.identity import IDENTITY_VERSION, digest
 from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
@@ -46,7 +46,7 @@ from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError
 from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.foreign_trial import Protocol, foreign_trial, is_foreign
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, Protocol, trial_from_fields
 
 BEAT_S = 15.0
 """Seconds between two beats of a claim; a claim is stale after 180 s without one."""
@@ -98,10 +98,9 @@ class TrialAttempt:
 
     def trainer(self) -> AttemptTrainer:
         """What trains it. Raises as :meth:`fields`."""
-        fields = self.fields()
-        if not is_foreign(fields):
-            return OwnLoop(self.runs_dir, self.directory, trial_from_fields(fields))
-        trial, processes = foreign_trial(fields), self.options.processes // self.here.nodes
+        trial, processes = trial_from_fields(self.fields()), self.options.processes // self.here.nodes
+        if not isinstance(trial, ForeignTrial):
+            return OwnLoop(self.runs_dir, self.directory, trial)
         kind = FunctionTrainer if trial.trainer.function else CommandTrainer
         return kind(self.runs_dir, self.directory, trial, self.protocol, self.here.node, processes)
 

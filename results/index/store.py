@@ -1,6 +1,6 @@
 """The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -9,9 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from scalevec.results.index.scan import Looks, look, read_rows, without_result
-from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
-from scalevec.results.index.url import store_errors
+from scalevec.results.index.database import open_engine, store_errors, take_turn, trials
+from scalevec.results.index.rows import Looks, look, read_rows, without_result
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
 from scalevec.results.runs_identity import runs_id
 
@@ -71,7 +70,7 @@ class ResultsIndex:
         report = CollectReport(unchanged=len(looks.unchanged), problems=looks.problems)
         gone = known.keys() - looks.unchanged - self._replace(key, runs_dir, looks, known.keys(), report)
         for chunk in _chunks(sorted(gone)):
-            self._write(sa.delete(trials).where(trials.c.runs_dir == key, trials.c.trial_id.in_(chunk)))
+            self._write(_rows_of(key, chunk))
         report.removed = len(gone)
         return report
 
@@ -88,22 +87,23 @@ class ResultsIndex:
                 for trial_id, row in batch
                 if not isinstance(row, str)
             ]
+            of_batch = {row["trial_id"] for row in rows}
             if rows:
-                self._write(upsert(self._engine), rows)
-            written |= {row["trial_id"] for row in rows}
+                self._write(_rows_of(key, of_batch), *rows)
+            written |= of_batch
         report.updated = len(written & known)
         report.added = len(written) - report.updated
         return written
 
     def rebuild(self, runs_dir: Path) -> CollectReport:
         """Forget every row of RUNS_DIR and collect it again."""
-        self._write(sa.delete(trials).where(trials.c.runs_dir == _key(runs_dir, make=True)))
+        self._write(_rows_of(_key(runs_dir, make=True)))
         return self.collect(runs_dir)
 
     def rows(self, runs_dir: Path, ids: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """The rows of these trials (default: all), by trial id; a trial that is not in the index has none.
 
-        A row holds the columns of ``results.index.tables.trials`` but ``runs_dir``.
+        A row holds the columns of ``results.index.database.trials`` but ``runs_dir``.
         """
         columns = [column for column in trials.columns if column is not trials.c.runs_dir]
         selected = self._select(_key(runs_dir), ids, columns)
@@ -153,11 +153,22 @@ class ResultsIndex:
         with store_errors(self._engine.url), self._engine.connect() as connection:
             yield connection
 
-    def _write(self, statement: sa.Insert | sa.Delete, rows: list[dict[str, Any]] | None = None) -> None:
-        """One transaction that writes first: it waits for its turn, and never deadlocks on a read lock."""
+    def _write(self, gone: sa.Delete, *rows: dict[str, Any]) -> None:
+        """Delete, and insert ``rows``, in one transaction that writes first.
+
+        It waits for its turn, and never deadlocks on a read lock.
+        """
         with store_errors(self._engine.url), self._engine.begin() as connection:
             take_turn(connection)
-            connection.execute(statement, rows)
+            connection.execute(gone)
+            if rows:
+                connection.execute(sa.insert(trials), rows)
+
+
+def _rows_of(key: str, ids: Collection[str] | None = None) -> sa.Delete:
+    """What deletes the rows of these trials (default: all) of a runs folder."""
+    gone = sa.delete(trials).where(trials.c.runs_dir == key)
+    return gone if ids is None else gone.where(trials.c.trial_id.in_(ids))
 
 
 def _key(runs_dir: Path, *, make: bool = False) -> str:

@@ -13,12 +13,18 @@ from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shap
 from scalevec.model.identity import digest
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
-from scalevec.sweeps.expansion.streams import base_of
-from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, ForeignBudget, batch_tokens, merged
+from scalevec.sweeps.expansion.trials import (
+    Budget,
+    Cell,
+    CorpusFacts,
+    ForeignBudget,
+    base_of,
+    batch_tokens,
+    merged,
+)
 from scalevec.sweeps.sections.exclusion import Exclusion
 from scalevec.sweeps.trainers import formula
-from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_id
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, trial_id
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung
@@ -59,7 +65,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     problems: set[Problem] = set()
     cells: list[Cell] = []
     axes = _axes(sweep)
-    arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
+    arms = [(label, _given(fields.given(), "arms", label)) for label, fields in sweep.arms.items()]
     of_corpus = {} if sweep.trainer is not None else {"sequence_length": sweep.corpus.sequence_length}
     places = [
         (position, rung, amount)
@@ -67,7 +73,9 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
         for amount in sweep.budgets or (float(rung.tokens or 0),)
     ]
     for position, rung, amount in places:
-        base = [_Choice(of_corpus, {}, {}), _of_rung(position, rung), _given(sweep.trial, "trial")]
+        # What the rung itself gives, every other section overrules.
+        of_rung = _given(rung.trial_fields(), "ladder", position)
+        base = [_Choice(of_corpus, {}, {}), of_rung, _given(sweep.trial.given(), "trial")]
         for point in itertools.product(*axes):
             shared = merged(choice.values for choice in (*base, *point))
             for arm, fields in arms:
@@ -95,15 +103,8 @@ def _check_size(sweep: "Sweep") -> None:
         raise SweepError([sweep.source.problem((), message)])
 
 
-def _given(fields: Any, *path: str) -> _Choice:
-    values = fields.given()
+def _given(values: Values, *path: str | int) -> _Choice:
     return _Choice(values, {}, {name: (*path, name) for name in values})
-
-
-def _of_rung(position: int, rung: "Rung") -> _Choice:
-    """What the rung itself gives, which every other section overrules."""
-    values = rung.trial_fields()
-    return _Choice(values, {}, {name: ("ladder", position, name) for name in values})
 
 
 def _axes(sweep: "Sweep") -> list[list[_Choice]]:

@@ -11,8 +11,8 @@ from scalevec.sweeps.imported_modules import with_imports
 from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.sections.trainer import KINDS, PLAIN_TYPES, TrainerSection, types_of
 from scalevec.sweeps.trainers import formula
+from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT
 from scalevec.sweeps.trainers.command import OF_A_BUDGET, names_in, placeholders_of
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT
 from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, matching, module_files
 
 _Finding = tuple[Path, str]

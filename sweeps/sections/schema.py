@@ -1,6 +1,6 @@
 """The sweep file as frozen pydantic models: types, defaults, and what one section can check alone.
 
-What needs several sections is in ``loading.checks``, what needs a whole trial in ``expansion.expand``.
+What needs several sections is in ``loading.load``, what needs a whole trial in ``expansion.expand``.
 """
 
 import math

@@ -19,8 +19,8 @@ from scalevec.sweeps.sections.entries import (
     problem,
 )
 from scalevec.sweeps.trainers import formula
+from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, Protocol, Readings, Trainer
 from scalevec.sweeps.trainers.command import OF_A_BUDGET
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, Protocol, Readings, Trainer
 from scalevec.sweeps.trainers.source_files import matching, module_files
 
 KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}

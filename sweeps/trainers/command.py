@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from scalevec.model.fields import ConfigurationError
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT
+from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT
 
 OF_A_BUDGET = ("tokens", "n_params", "steps")
 """Placeholders that every trial has; ``steps`` where a ``batch_tokens`` is given."""

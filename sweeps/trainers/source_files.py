@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from scalevec.sweeps.imported_modules import Beside
-from scalevec.sweeps.trainers.foreign_trial import SourceFile, file_digest
+from scalevec.sweeps.trainers.any_trial import SourceFile, file_digest
 
 SCRIPTS = (".py", ".sh")
 """Endings of words of a command that name a file which has to be there."""

@@ -15,7 +15,7 @@ import pytest
 
 from cluster.needs import missing, require_package
 from scalevec.results.extras import install_command
-from scalevec.results.index.tables import trials
+from scalevec.results.index.database import trials
 
 INSTALL = "apt-get install -y --no-install-recommends postgresql"
 USER = "postgres"

@@ -14,9 +14,8 @@ import sqlalchemy as sa
 from contracts.store_contract import *  # noqa: F403
 from contracts.store_contract import make_trial
 from hold import can_hold, hold, release
+from scalevec.results.index.database import StoreDamagedError, StoreUnavailableError, parse_url, trials
 from scalevec.results.index.store import ResultsIndex
-from scalevec.results.index.tables import trials
-from scalevec.results.index.url import StoreDamagedError, StoreUnavailableError, parse_url
 from support import SCALEVEC
 
 PATIENCE_S = 600

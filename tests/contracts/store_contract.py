@@ -351,7 +351,7 @@ def test_records_that_several_threads_read_are_the_same(index, runs_dir, monkeyp
     alone = index.rows(runs_dir)
     RunDirectory.of(runs_dir, identity(1)).result_path.write_text("{")
     problems = index.rebuild(runs_dir).problems
-    monkeypatch.setattr("scalevec.results.index.scan.PART", 1)
+    monkeypatch.setattr("scalevec.results.index.rows.PART", 1)
     assert index.rebuild(runs_dir).problems == problems
     assert index.rows(runs_dir) == [row for row in alone if row["trial_id"] != identity(1)]
 

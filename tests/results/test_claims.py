@@ -100,12 +100,6 @@ def test_the_claim_of_a_living_process_is_refused_without_beats(run_directory, o
         acquire(run_directory, {}, observer)
 
 
-def test_the_claim_of_a_killed_process_is_free_at_once(run_directory, owner):
-    owner.kill()
-    owner.join()
-    assert acquire(run_directory, {}).attempt == 2
-
-
 def test_a_killed_process_that_nobody_waited_for_is_dead(run_directory, owner):
     os.kill(owner.pid, signal.SIGKILL)
     os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # a zombie now, and still one afterwards

@@ -71,14 +71,6 @@ def test_a_name_that_could_leave_its_folder_or_reach_a_shell_is_refused(tmp_path
         SweepFolder.of(tmp_path, name)
 
 
-def test_truncated_members_are_corrupt_and_named(tmp_path):
-    folder = SweepFolder.of(tmp_path, "s")
-    folder.write_members([{"trial_id": "a"}])
-    folder.members_path.write_bytes(folder.members_path.read_bytes()[:9])
-    with pytest.raises(CorruptRecordError, match=r"members\.json: is not whole JSON"):
-        folder.members()
-
-
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [

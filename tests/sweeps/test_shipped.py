@@ -26,10 +26,9 @@ def test_a_sweep_of_the_papers_size_can_be_planned_before_its_text_is_there(path
     assert expand(sweep, CorpusFacts("", sweep.corpus.vocabulary, 10**15))
 
 
-@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
-def test_without_its_text_it_is_not_run(path):
+def test_without_its_text_it_is_not_run():
     with pytest.raises(sweeps.SweepError, match="no such file"):
-        sweeps.load(path)
+        sweeps.load(PAPER[0])
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)

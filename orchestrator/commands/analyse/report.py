@@ -45,7 +45,7 @@ def report(
 def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     """Return the provenance that the report shows."""
     from scalevec.orchestrator.errors import read_or_warn
-    from scalevec.orchestrator.sources.records import environments_of
+    from scalevec.orchestrator.sources.sources import environments_of
     from scalevec.orchestrator.worker.provenance import environment
     from scalevec.results.run_directory import RunDirectory
 

@@ -214,8 +214,8 @@ def _locks(path: Path) -> Finding:
 
 def _store(runs_dir: Path) -> Iterator[Finding]:
     from scalevec.orchestrator.sources.sources import check_named_store
-    from scalevec.results.cache import cache_folder
-    from scalevec.results.index.url import StoreError, named_store
+    from scalevec.results.files import cache_folder
+    from scalevec.results.index.database import StoreError, named_store
 
     try:
         check_named_store(runs_dir)

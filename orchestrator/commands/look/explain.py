@@ -10,7 +10,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.progress import duration
-from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
+from scalevec.orchestrator.sources.sources import environments_of, members_or_none, tuning_choices
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
 from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import RunDirectory, state_of

@@ -144,7 +144,7 @@ def _shown(value: object) -> str:
 def _verdicts(directory: "TrainedTrial") -> list[str]:
     """Return a line for the newest verdict on each arm of a sweep that has the trial."""
     from scalevec.orchestrator.errors import read_or_warn
-    from scalevec.orchestrator.sources.records import members_or_none
+    from scalevec.orchestrator.sources.sources import members_or_none
     from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
     runs_dir = directory.path.parents[2]

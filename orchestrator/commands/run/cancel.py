@@ -33,8 +33,7 @@ def cancel(
     from scalevec.orchestrator.executors.profiles import load_profile
     from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
     from scalevec.orchestrator.sweep.controller import directory_of
-    from scalevec.orchestrator.sweep.job_ending import end_jobs, refuse_others_jobs
-    from scalevec.orchestrator.sweep.removed import removed_trials
+    from scalevec.orchestrator.sweep.job_ending import end_jobs, refuse_others_jobs, removed_trials
 
     folder = SweepFolder.of(runs_dir, sweep_folder(source, runs_dir).name)
     if removed:

@@ -15,8 +15,7 @@ from scalevec.model.accounting import active_matrices, count_parameters, flops_p
 from scalevec.model.config import Trial
 from scalevec.model.identity import digest, stream_of
 from scalevec.sweeps.expansion.trials import ENDLESS, CorpusFacts
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, learning_rate
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.schema import Sweep

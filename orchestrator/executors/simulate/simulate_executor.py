@@ -10,7 +10,7 @@ from typing import Any
 
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
-from scalevec.orchestrator.costs.estimates import total_s
+from scalevec.orchestrator.costs.estimates import Cost
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.simulate.planted_law import DEVICE, result_fields, truth
 from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
@@ -19,8 +19,7 @@ from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, unsynced
 from scalevec.results.opening import open_log
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_from_fields
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, trial_from_fields
 
 UNKNOWN_S = 60.0
 """What a trial of a foreign trainer is said to take where the plan does not know it."""
@@ -151,4 +150,4 @@ class SimulateExecutor:
         """What the trial would take: as our own loop would, else as the plan says."""
         if isinstance(trial, ForeignTrial):
             return job.estimate_s or UNKNOWN_S
-        return total_s(trial, RunOptions(job.options.device))
+        return Cost(trial, RunOptions(job.options.device)).seconds

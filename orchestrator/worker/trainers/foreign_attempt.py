@@ -27,7 +27,7 @@ from scalevec.orchestrator.worker.trainers.readings import (
 from scalevec.results.files import write_json
 from scalevec.results.opening import make_folder, remove_folder
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, Protocol
 
 FIELDS = "fields.json"
 SET_ASIDE = "set_aside"

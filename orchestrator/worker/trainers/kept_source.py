@@ -12,7 +12,7 @@ from scalevec.orchestrator.private import drop_unused, private_folder, who_may_c
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError, read_json, to_json, write_once
 from scalevec.results.opening import folder_of
-from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer, file_digest
+from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest
 
 KEPT = "trainers"
 """In RUNS_DIR the text of what was sent, ``trainers/DIGEST.json``, in the private folder what runs,

@@ -21,7 +21,7 @@ from scalevec.orchestrator.worker.trainers.readings import (
 )
 from scalevec.results.files import MOST_BYTES_OF_A_LINE, MOST_BYTES_OF_LINES, CorruptRecordError
 from scalevec.results.opening import open_to_read
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 NOT_FINITE = 3
 """Rows of which a loss is not finite, one after the other, after which the training is not waited for."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.results.files import CorruptRecordError, read_bytes_if_any
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, Readings
 
 Row = Mapping[str, Any]
 

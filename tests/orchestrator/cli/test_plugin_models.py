@@ -13,7 +13,7 @@ import scalevec
 from plugin_package import ARMS, SWEEP, write_plugin
 from scalevec.model import optimization
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources import plugin_of_model
+from scalevec.orchestrator.sources import trained as reading
 from support import SCALEVEC, filled_once
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def folder(kept, tmp_path, monkeypatch, own_registries):
     """A copy of it, in a process that has loaded no plugin and a user who has trusted nothing."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "mine"))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(plugin_of_model, "_copies", {})
+    monkeypatch.setattr(reading, "_copies", {})
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     origin = tmp_path / "runs/sweeps/plugged/origin.json"
     origin.write_text(json.dumps({"folder": str(tmp_path)}))
@@ -99,8 +99,8 @@ def test_a_plugin_that_is_not_as_it_was_is_refused_with_where_it_was_looked_for(
 def test_a_second_version_in_one_process_is_refused(folder, trial):
     trained = scalevec.open(folder / "runs").trial(trial)
     trained.model(trust=True)
-    name, (_, copy) = plugin_of_model._copies.popitem()
-    plugin_of_model._copies[name] = "f" * 64, copy
+    name, (_, copy) = reading._copies.popitem()
+    reading._copies[name] = "f" * 64, copy
     with pytest.raises(InvalidInputError, match="has loaded another version of it; start a new one"):
         trained.model(trust=True)
 

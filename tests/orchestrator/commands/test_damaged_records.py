@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from damaged_runs import ESCAPES, TUNE, whole_runs
-from scalevec.orchestrator.sources.records import compare_section, tuning_choices
 from scalevec.orchestrator.sources.runs import Runs
+from scalevec.orchestrator.sources.sources import compare_section, tuning_choices
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP, simulated

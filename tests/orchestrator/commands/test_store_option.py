@@ -6,8 +6,8 @@ import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.sources import sources
+from scalevec.results.index.database import StoreUnavailableError
 from scalevec.results.index.store import ResultsIndex
-from scalevec.results.index.url import StoreUnavailableError
 
 UNREACHABLE = "postgresql://someone:top-secret@127.0.0.1:1/name"
 

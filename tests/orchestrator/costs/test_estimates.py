@@ -19,8 +19,7 @@ from scalevec.model.config import (
 )
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes, training_s
-from scalevec.orchestrator.costs.estimates import cost as cost_of
+from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
 DENSE = Trial(
@@ -36,7 +35,7 @@ DENSE = Trial(
 
 
 def cost(trial: Trial, evaluated: int = 0, **options: Any) -> Cost:
-    return cost_of(trial, RunOptions(**options), evaluated)
+    return Cost(trial, RunOptions(**options), evaluated)
 
 
 def mixture(experts: Experts) -> Trial:
@@ -129,5 +128,5 @@ def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
     trial = mixture(Experts(8, 2, 88, per="batch"))
     by_sequence = mixture(Experts(8, 2, 88))
     for options, further in (({}, 0), ({"micro_batch": 2}, 1 / 3), ({"processes": 2}, 1 / 3)):
-        once, counted = (training_s(each, RunOptions(**options)) for each in (by_sequence, trial))
+        once, counted = (cost(each, **options).training_s for each in (by_sequence, trial))
         assert counted == pytest.approx((1 + further) * once)

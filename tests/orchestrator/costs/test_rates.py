@@ -9,7 +9,7 @@ import pytest
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.orchestrator.costs.estimates import FORKED_START_S, cost
+from scalevec.orchestrator.costs.estimates import FORKED_START_S, Cost
 from scalevec.orchestrator.costs.rates import (
     ASSUMED,
     ASSUMED_FLOPS_PER_S,
@@ -65,9 +65,10 @@ def test_figures_that_were_kept_are_found_again(messages: list[str]) -> None:
 
 def test_a_trial_of_a_measured_size_takes_the_time_that_was_measured() -> None:
     rates = Rates(machine(rate(WORK, 2e10)))
-    planned = cost(TRIAL, CPU, rates=rates)
+    planned = Cost(TRIAL, CPU, rates=rates)
     assert planned.seconds == pytest.approx(FORKED_START_S + WORK * TRIAL.tokens / 2e10)
-    assert (planned.flops_per_s, planned.rate) == (pytest.approx(2e10), "measured here on 2026-11-22")
+    columns = planned.columns()
+    assert (columns["flops_per_s"], columns["rate"]) == (pytest.approx(2e10), "measured here on 2026-11-22")
 
 
 def test_between_two_sizes_the_rate_is_a_power_law_and_beyond_them_the_nearest() -> None:

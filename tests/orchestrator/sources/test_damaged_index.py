@@ -8,13 +8,13 @@ import pytest
 from scalevec.orchestrator.commands.data.store import rebuild
 from scalevec.orchestrator.commands.look.status import sweep_statuses
 from scalevec.orchestrator.sources.runs import Runs
-from scalevec.results.index.tables import trials
-from scalevec.results.index.url import (
+from scalevec.results.index.database import (
     STORE_VARIABLE,
     StoreError,
     StoreUnavailableError,
     default_url,
     parse_url,
+    trials,
 )
 from simulations import SWEEP, simulated
 
@@ -99,7 +99,7 @@ def test_an_index_that_may_not_be_opened_is_no_damage(runs, index_path, monkeypa
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(index_path.parent / "of a file"))
     url = default_url(runs)
     Path(parse_url(url).database).parent.rmdir()
-    monkeypatch.setattr("scalevec.results.index.url.default_url", lambda _: url)
-    monkeypatch.setattr("scalevec.results.index.url.store_url", lambda _: url)
+    monkeypatch.setattr("scalevec.results.index.database.default_url", lambda _: url)
+    monkeypatch.setattr("scalevec.results.index.database.store_url", lambda _: url)
     with pytest.raises(StoreUnavailableError, match="unable to open database file"):
         rebuild(runs)

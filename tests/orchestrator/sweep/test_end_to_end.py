@@ -69,35 +69,20 @@ def test_a_second_run_trains_nothing(sweep, scalevec):
     assert {path: path.stat().st_mtime_ns for path in sweep.glob("runs/trials/*/*/*")} == times
 
 
-def test_where_trains_only_what_is_asked_for_and_says_what_is_left(sweep, scalevec):
+def test_where_trains_only_what_is_asked_for_with_the_same_bits_and_says_what_is_left(sweep, scalevec):
     members = json.loads((sweep / "runs/sweeps/small/members.json").read_text())
     compared = [member for member in members if member["stage"] == "comparison"]
     deleted = [next(m["trial_id"] for m in compared if m["arm"] == arm) for arm in ("none", "baseline")]
+    whole = results_in(sweep)
     for name in deleted:
         shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
     before = results_in(sweep)
     done = scalevec("run", "small.yaml", "--where", "arm == 'none' or stage == 'tuning'")
     assert done.returncode == 0, done.stderr
     assert "1 trial skipped by --where" in done.stderr
-    assert trained(before, results_in(sweep)) == {deleted[0]}
-
-
-def test_where_with_an_unknown_name_is_refused(sweep, scalevec):
-    done = scalevec("run", "small.yaml", "--where", "rungs == 'a'")
-    assert done.returncode == 2
-    assert "rungs" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_deleted_trial_is_the_only_one_trained_again_and_ends_with_the_same_bits(sweep, scalevec):
-    before = results_in(sweep)
-    name = next(iter(before))
-    shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
-    done = scalevec("run", "small.yaml")
-    assert done.returncode == 0, done.stderr
     after = results_in(sweep)
-    assert trained(before, after) == {name}
-    assert after[name]["loss"] == before[name]["loss"]
+    assert trained(before, after) == {deleted[0]}
+    assert after[deleted[0]]["loss"] == whole[deleted[0]]["loss"]
 
 
 def test_one_more_seed_trains_the_new_trials_only_and_moves_no_rate(sweep, scalevec):
@@ -143,15 +128,6 @@ def test_a_table_written_by_one_command_is_read_by_another(sweep, scalevec):
     assert json.loads(from_sweep.stdout) == json.loads(from_table.stdout)
 
 
-def test_compare_gives_a_verdict_for_the_other_arm(sweep, scalevec):
-    done = scalevec("compare", "small", "--json")
-    assert done.returncode == 0, done.stderr
-    (record,) = json.loads(done.stdout)
-    assert (record["reference"], record["arm"], record["pairs"]) == ("baseline", "none", 4)
-    assert record["verdict"] in {"better", "worse", "equivalent", "undecided"}
-    assert record["sentence"]
-
-
 @pytest.mark.parametrize("name", ["ablation", "overhead"])
 def test_a_table_of_a_sweep_knows_its_strategies_and_its_costs(sweep, scalevec, name):
     done = scalevec("table", "small", name, "--format", "csv", "-o", "table.csv", "--bootstrap", 20)
@@ -174,41 +150,6 @@ def test_the_figures_of_a_sweep_hold_what_its_runs_recorded(sweep, scalevec):
     assert names >= {"loss", "differences", "tuning", "curves", "statistics"}
     assert names == {path.stem for path in (sweep / "figures").glob("*.png")}
     assert "no figure multipliers: " in done.stderr
-
-
-def test_the_report_has_the_figures_and_the_tuning_of_the_sweep(sweep, scalevec):
-    done = scalevec("report", "small", "-o", "report.html")
-    assert done.returncode == 0, done.stderr
-    page = (sweep / "report.html").read_text()
-    assert page.count("<svg") >= 3
-    assert "baseline" in page
-    assert "tuned" in page
-
-
-def test_status_counts_and_explain_tells_the_story(sweep, scalevec):
-    (record,) = json.loads(scalevec("status", "--json").stdout)
-    assert record["states"] == {"completed": len(results_in(sweep))}
-    name = next(iter(results_in(sweep)))
-    told = scalevec("explain", name[:12])
-    assert told.returncode == 0, told.stderr
-    assert "ran for sweep small" in told.stdout
-    assert json.loads(scalevec("explain", name[:12], "--json").stdout)["trial_id"] == name
-
-
-def test_the_plan_knows_what_exists(sweep, scalevec):
-    rows = json.loads(scalevec("plan", "small.yaml", "--json").stdout)
-    assert {row["state"] for row in rows} == {"completed"}
-    assert {"n_params", "n_tokens", "flops", "memory_bytes", "disk_bytes", "seconds"} <= rows[0].keys()
-    shown = scalevec("plan", "small.yaml")
-    assert "epochs" in shown.stdout
-
-
-def test_the_index_can_be_thrown_away(sweep, scalevec):
-    before = scalevec("results", "small").stdout
-    shutil.rmtree(sweep / "cache")
-    rebuilt = scalevec("store", "rebuild")
-    assert f"{len(results_in(sweep))} trials" in rebuilt.stdout
-    assert scalevec("results", "small").stdout == before
 
 
 @pytest.fixture
@@ -291,6 +232,7 @@ def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_s
     directory = next(path.parent for path in finished_sweep.glob("runs/trials/*/*/result.json"))
     plan = scalevec("plan", finished_sweep / "small.yaml", "--runs", finished_sweep / "runs", "--json")
     (row,) = [row for row in json.loads(plan.stdout) if row["trial_id"] == directory.name]
+    assert row["state"] == "completed"
     actual = [directory, *directory.rglob("*")]
     without_checkpoints = 0 if directory.joinpath("checkpoints").exists() else 1
     assert row["disk_files"] == len(actual) + without_checkpoints

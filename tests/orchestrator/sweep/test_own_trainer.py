@@ -70,14 +70,6 @@ def test_a_plan_says_what_a_trial_rests_on_and_runs_nothing(folder, scalevec):
     assert not (folder / "runs").exists()
 
 
-def test_an_untrusted_sweep_runs_nothing(folder, scalevec):
-    done = scalevec("run", "mine.yaml")
-    assert done.returncode == 2
-    assert "its code is not trusted; nothing was run" in done.stderr
-    assert "train.py" in done.stderr
-    assert not (folder / "runs" / "trials").exists()
-
-
 def test_a_plan_names_what_is_imported_and_what_cannot_be_seen(folder, scalevec):
     (folder / "train.py").write_text(f"import model\nexec(open('configurator.py').read())\n{SCRIPT}")
     (folder / "model.py").touch()
@@ -126,9 +118,6 @@ def test_a_plan_says_where_rates_are_chosen_on_the_text_that_is_compared(folder,
 def test_a_queue_has_to_be_told_how_long_a_trial_takes(folder, profile):
     with pytest.raises(InvalidInputError, match=r"time: 30 in the profile. Nothing was sent"):
         require_times(run := run_of(folder, profile), planned(run))
-
-
-def test_the_profiles_time_limit_is_enough_for_a_queue(folder):
     require_times(run := run_of(folder, Profile(time=30)), planned(run))
 
 

@@ -10,7 +10,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import SCHEMA_VERSION, json_text
-from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.costs.estimates import Cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -41,17 +41,13 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-def test_gpu_hours_are_gpus_times_estimated_time_of_each_trial_once(run_of):
+def test_gpu_hours_are_gpus_times_estimated_time_of_each_trial_that_is_not_done_once(run_of):
     rows = planned(run_of(resources={"default": {"gpus": 1}, "tiny-55k": {"gpus": 0.25}}))
     first = {row["trial_id"]: row for row in rows}.values()  # the two arms are identical by construction
     assert len(first) == len(rows) / 2 == 4
     share = {"tiny-25k": 1, "tiny-55k": 0.25}
     expected = sum(share[row["rung"]] * row["seconds"] for row in first) / 3600
     assert gpu_hours(rows) == pytest.approx(expected)
-
-
-def test_what_is_done_needs_no_more_gpu_hours(run_of):
-    rows = planned(run_of(resources={"default": {"gpus": 1}}))
     assert gpu_hours([row | {"state": "completed"} for row in rows]) == 0
 
 
@@ -71,7 +67,7 @@ def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
     assert len({getattr(m.trial, field, m.trial.optimizer.learning_rate) for _, m in tuned}) == 2
     for row, member in tuned:
         evaluated = sum(run.corpus_facts.held_out_tokens)  # less than a trial is evaluated on at most
-        reckoned = cost(member.trial, run.options(member.cell.rung), evaluated)
+        reckoned = Cost(member.trial, run.options(member.cell.rung), evaluated)
         assert (row["flops"], row["memory_bytes"]) == (reckoned.flops, reckoned.memory_bytes)
 
 
@@ -134,11 +130,6 @@ def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of):
     assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
 
 
-def test_a_plan_without_gpus_says_nothing_of_them(run_of):
-    run = run_of()
-    assert "GPU" not in plan_text(run, planned(run), 1)
-
-
 def test_the_plan_says_that_measuring_takes_time(run_of):
     run = run_of(measure={"what": ["preconditioner", "sharpness"], "every": 20})
     rows = planned(run)
@@ -158,10 +149,6 @@ def test_a_worker_is_told_what_to_measure(run_of):
 def test_the_json_holds_every_row(run_of):
     rows = planned(run_of())
     assert json.loads(json_text(rows)) == [{"schema_version": SCHEMA_VERSION, **row} for row in rows]
-
-
-def test_the_json_of_no_rows_is_an_empty_list():
-    assert json.loads(json_text([])) == []
 
 
 def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_path):

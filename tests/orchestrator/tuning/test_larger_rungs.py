@@ -89,13 +89,6 @@ def test_a_prediction_beyond_the_grid_starts_at_its_end(cells):
     assert bowls.rates("c") == pytest.approx([0.0025, 0.005, 0.01])
 
 
-def test_arms_share_three_values_around_the_mean_of_their_predictions(cells):
-    bowls = Bowls(a=0.04, b=0.02, c=0.01)
-    tuned(cells, bowls)
-    of_c = [rate for asked in bowls.asked for rung, rate in asked if rung == "c"]
-    assert len(of_c) == 2 * 3
-
-
 def test_the_choice_is_kept_with_its_prediction_and_stays(cells):
     choices = tuned(cells, Bowls(a=0.04, b=0.02, c=0.01))
     kept = from_json(json.loads(json.dumps(to_json(choices))))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from scalevec import sweeps
-from scalevec.orchestrator.tuning.outdated import outdated
+from scalevec.orchestrator.sweep.kept_plan import outdated
 from scalevec.orchestrator.tuning.tuner import Tuner
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts

@@ -48,12 +48,6 @@ def chosen(choices, arm, rung):
     return next(choice for choice in choices if (choice.arm, choice.rung) == (arm, rung))
 
 
-def test_every_arm_gets_the_same_grid(cells):
-    bowls = Bowls()
-    Tuner(cells, [], extend=1).run(bowls.train)
-    assert bowls.rates("shared") == bowls.rates("none") == [0.01, 0.02, 0.04]
-
-
 def test_an_optimum_inside_the_grid_is_the_rounded_vertex(cells):
     choice = chosen(Tuner(cells, [], extend=1).run(Bowls(baseline=0.023).train), "baseline", "a")
     assert choice.status == "tuned"
@@ -67,12 +61,6 @@ def test_an_optimum_at_the_edge_extends_the_grid_of_all_arms(cells):
     assert bowls.rates("shared") == bowls.rates("none") == [0.01, 0.02, 0.04, 0.08]
     assert chosen(choices, "baseline", "a").status == "tuned"
     assert chosen(choices, "baseline", "a").extensions == 1
-
-
-def test_the_low_edge_extends_downwards(cells):
-    bowls = Bowls(none=0.006)
-    Tuner(cells, [], extend=1).run(bowls.train)
-    assert bowls.rates("shared") == [0.005, 0.01, 0.02, 0.04]
 
 
 def test_an_optimum_still_at_the_edge_is_censored(cells):
@@ -145,14 +133,6 @@ def test_a_new_arm_is_tuned_beside_frozen_ones(cells, sweep_text):
     choices = Tuner(more, frozen, extend=1).run(bowls.train)
     assert [choice for choice in choices if choice.arm != "hg"] == frozen
     assert chosen(choices, "hg", "a").status == "tuned"
-
-
-def test_a_grid_that_changed_in_the_file_moves_no_frozen_choice(cells, sweep_text):
-    frozen = Tuner(cells, [], extend=1).run(Bowls().train)
-    changed = expand(sweeps.loads(sweep_text.replace("[0.01, 0.02, 0.04]", "[0.1, 0.2, 0.4]")), FACTS)
-    bowls = Bowls()
-    kept = Tuner(changed, frozen, extend=1).run(bowls.train)
-    assert [choice.chosen for choice in kept] == [choice.chosen for choice in frozen]
 
 
 def test_tuning_sees_its_own_seeds_only(cells):
@@ -402,12 +382,6 @@ def test_a_largest_rung_that_was_tuned_needs_no_check(sweep_text):
     assert Tuner(cells, [], extend=1, checked_arms=["baseline"]).to_check == []
 
 
-def test_an_arm_without_a_tuned_rung_is_refused(cells):
-    without = [replace(c, tune_seeds=()) if c.arm == "none" else c for c in cells]
-    with pytest.raises(ValueError, match="arm none has no tuned rung"):
-        Tuner(without, [], extend=1).run(Bowls().train)
-
-
 def test_an_arm_that_no_rung_will_be_tuned_for_is_refused_before_anything_is_trained(cells):
     Tuner(cells, [], extend=1).require_sources()
     without = [replace(c, tune_seeds=()) if c.arm == "none" else c for c in cells]
@@ -415,10 +389,3 @@ def test_an_arm_that_no_rung_will_be_tuned_for_is_refused_before_anything_is_tra
         Tuner(without, [], extend=1).require_sources()
     chosen = Tuner(cells, [], extend=1).run(Bowls().train)
     Tuner(without, chosen, extend=1).require_sources()
-
-
-def test_a_check_whose_tuned_rung_is_gone_takes_the_seeds_of_another(sweep_text):
-    text = sweep_text.replace("rungs: [a]", "rungs: [b]")
-    cells = expand(sweeps.loads(text), FACTS)
-    tuner = Tuner(cells, [], extend=1, checked_arms=["baseline"])
-    assert tuner._tuning_seeds(next(cell for cell in cells if not cell.tune_seeds)) == (100,)

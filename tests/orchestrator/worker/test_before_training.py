@@ -18,7 +18,7 @@ from scalevec.orchestrator.worker import train as worker
 from scalevec.results.claims import ClaimObserver, newest_attempt
 from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Trainer
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, Trainer
 
 
 @pytest.fixture

@@ -110,36 +110,19 @@ def without_a_library(light, monkeypatch):
     monkeypatch.setattr(forks, "FORK_SERVER", lacking)
 
 
-def test_a_forked_worker_prints_into_its_log_and_its_exit_code_is_told(shared, log):
-    process = forked(shared, log, "--runs")
-    wait_for(process.ended)
-    assert process.exit_code == 2
-    assert "expected one argument" in log.read_text()
-
-
-def test_one_server_serves_many_and_tells_each_end_apart(shared, tmp_path):
+def test_one_server_serves_many_and_tells_each_end_apart_with_a_log_for_each(shared, tmp_path):
     arguments = (["--help"], ["--nonsense"], ["--help"])
     processes = [forked(shared, tmp_path / f"{i}.txt", *given) for i, given in enumerate(arguments)]
     wait_for(lambda: sum(process.ended() for process in processes) == 3)
     assert [process.exit_code for process in processes] == [0, 2, 0]
     assert len({process.identity["pid"] for process in processes}) == 3
+    assert "the following arguments are required" in (tmp_path / "1.txt").read_text()
 
 
-def test_a_killed_worker_has_the_signal_for_its_exit_code(waiting_of_shared):
-    os.kill(waiting_of_shared.identity["pid"], signal.SIGKILL)
-    wait_for(waiting_of_shared.process.ended)
-    assert waiting_of_shared.process.exit_code == -signal.SIGKILL
-
-
-def test_a_forked_worker_leads_a_session_of_its_own(waiting_of_shared):
+def test_a_forked_worker_leads_a_session_of_its_own_and_shows_its_command(waiting_of_shared):
     process = psutil.Process(waiting_of_shared.identity["pid"])
     wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
     assert os.getsid(process.pid) == process.pid
-
-
-def test_a_forked_worker_shows_its_own_command(waiting_of_shared):
-    process = psutil.Process(waiting_of_shared.identity["pid"])
-    wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
     assert process.cmdline()[len(WORKER) :] == ["--help"]
 
 
@@ -252,14 +235,6 @@ os.kill(os.getpid(), 9)
     wait_for(lambda: not process_lives({"pid": int(done.stdout)}))
 
 
-@pytest.mark.usefixtures("without_a_library")
-def test_a_server_that_cannot_load_is_gone_and_says_so(log):
-    with closing(ForkServer(worker_environment())) as server:
-        with pytest.raises(ServerGoneError):
-            forked(server, log, "--help")
-        assert server.gone
-
-
 @pytest.mark.usefixtures("light")
 def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
     with closing(ForkServer(worker_environment(cpus=2))) as server:
@@ -291,11 +266,6 @@ class TestLocalExecutor:
 
     def ends(self, executor, count):
         return {number: end.exit_code for number, end in collect(executor, count).items()}
-
-    def test_workers_of_one_kind_share_a_server(self, executor, tmp_path):
-        numbers = executor.submit([self.job(tmp_path, i, "--nonsense") for i in range(2)])
-        assert len(self.servers()) == 1
-        assert self.ends(executor, 2) == dict.fromkeys(numbers, 2)
 
     def test_workers_with_other_threads_have_a_server_of_their_own(self, executor, tmp_path):
         executor.submit(

@@ -18,8 +18,7 @@ from scalevec.orchestrator.worker.provenance import (
     machine,
 )
 from scalevec.orchestrator.worker.trainers.foreign_attempt import ForeignAttempt
-from scalevec.sweeps.trainers.foreign_trial import Protocol
-from simulations import simulated
+from scalevec.sweeps.trainers.any_trial import Protocol
 from support import CHECKOUT
 
 STORE = "postgresql://someone:top-secret@host/name"
@@ -37,14 +36,6 @@ STORE = "postgresql://someone:top-secret@host/name"
 def test_the_command_is_recorded_without_the_store(monkeypatch, given, recorded):
     monkeypatch.setattr(sys, "argv", ["scalevec", *given])
     assert environment()["command"] == ["scalevec", *recorded]
-
-
-def test_no_run_directory_of_a_simulation_holds_the_stores_password(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["scalevec", "--store", STORE, "run", "my.yaml"])
-    assert simulated(tmp_path, seeds=[0]).results()
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any(b"my.yaml" in path.read_bytes() for path in files)
-    assert not [path for path in files if b"top-secret" in path.read_bytes()]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import torch
 
 from scalevec.model.config import RunOptions
 from scalevec.model.estimate import memory_of
-from scalevec.orchestrator.worker import room_here
-from scalevec.orchestrator.worker.room_here import NoRoomError, require_room
+from scalevec.orchestrator.worker.trainers import own_loop
+from scalevec.orchestrator.worker.trainers.own_loop import NoRoomError, require_room
 from support import ON_A_GPU, TWO_BILLION
 
 
@@ -49,9 +49,9 @@ def test_each_process_looks_at_its_own_card(card) -> None:
 def test_on_a_cpu_the_processes_share_what_the_machine_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     options = RunOptions(processes=2, micro_batch=1)
     needed = memory_of(TWO_BILLION, options).total
-    monkeypatch.setattr(room_here, "_of_system", lambda: 10 * needed)
-    monkeypatch.setattr(room_here, "memory_limit", lambda: 3 * needed)
+    monkeypatch.setattr(own_loop, "_of_system", lambda: 10 * needed)
+    monkeypatch.setattr(own_loop, "memory_limit", lambda: 3 * needed)
     require_room(TWO_BILLION, options, processes=2)
-    monkeypatch.setattr(room_here, "memory_limit", lambda: int(1.5 * needed))
+    monkeypatch.setattr(own_loop, "memory_limit", lambda: int(1.5 * needed))
     with pytest.raises(NoRoomError, match="GB of memory that it may use here, shared by 2 processes"):
         require_room(TWO_BILLION, options, processes=2)

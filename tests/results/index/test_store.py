@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from sqlalchemy import URL
 
 from scalevec.results.files import names_in
-from scalevec.results.index import scan as index_looks
-from scalevec.results.index.store import ResultsIndex
-from scalevec.results.index.url import (
+from scalevec.results.index import rows as index_looks
+from scalevec.results.index.database import (
     STORE_VARIABLE,
     StoreError,
     StoreUnavailableError,
@@ -20,6 +19,7 @@ from scalevec.results.index.url import (
     shown,
     store_url,
 )
+from scalevec.results.index.store import ResultsIndex
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import RUNS_ID
 

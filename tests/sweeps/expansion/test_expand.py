@@ -191,11 +191,6 @@ def test_numbers_that_are_equal_have_one_identity(cells_of: Cells) -> None:
     assert actual[0] == actual[1] == actual[2]
 
 
-def test_a_sweep_of_many_trials_expands(cells_of: Cells) -> None:
-    cells = cells_of(grid={"beta2": [i / 10_000 for i in range(500)]}, seeds=list(range(40)))
-    assert sum(len(cell.seeds) for cell in cells) == 20_000
-
-
 SCALARS = {
     "tokens_per_parameter": 16,
     "optimizers": {"name": "adamw", "beta2": 0.99},

@@ -10,8 +10,7 @@ from scalevec import sweeps
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, code_files, expand
 from scalevec.sweeps.loading.trainer_checks import TYPES_OF_COLUMNS
 from scalevec.sweeps.sections.trainer import RESERVED
-from scalevec.sweeps.trainers.any_trial import trial_id
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, foreign_trial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, foreign_trial, trial_id
 
 COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", "--dropout={dropout}"]
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]

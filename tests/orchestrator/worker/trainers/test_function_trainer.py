@@ -9,7 +9,7 @@ import pytest
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
-from scalevec.sweeps.trainers.foreign_trial import Protocol
+from scalevec.sweeps.trainers.any_trial import Protocol
 
 BODY = """
 def learn(trial, context):

@@ -20,7 +20,7 @@ from scalevec.orchestrator.worker.trainers.kept_source import (
     module_variables,
 )
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer, file_digest
+from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest, trial_id
 
 
 @pytest.fixture
@@ -43,13 +43,6 @@ def test_an_edit_changes_nothing_that_was_sent(lab, private):
     assert f"as sent {trials.folder}" in trials.printed()
 
 
-def test_a_kept_script_still_imports_what_lies_beside_the_sweep(lab, private):
-    trials = lab("import helper\n" + WHOLE)
-    (trials.folder / "helper.py").touch()
-    keep(trials, private)
-    assert trials.run() == WorkerExit.RESULT
-
-
 @pytest.mark.parametrize("script", ["train.py", "-m"])
 def test_an_import_finds_the_version_that_was_sent(lab, private, script):
     trials = lab("import helper; print('helper', helper.VERSION)\n" + WHOLE)
@@ -58,7 +51,7 @@ def test_an_import_finds_the_version_that_was_sent(lab, private, script):
     words = ["train.py"] if script == "train.py" else ["-m", "train"]
     command = (sys.executable, *words, *trials.command[2:])
     trials.trial = replace(trials.trial, trainer=replace(trials.trial.trainer, files=files, command=command))
-    trials.directory = RunDirectory.of(trials.root / "runs", trials.trial.trial_id)
+    trials.directory = RunDirectory.of(trials.root / "runs", trial_id(trials.trial))
     trials.directory.create(trials.trial.semantic_fields(), {})
     keep(trials, private)
     for name in ("helper.py", "train.py"):
