@@ -1,11 +1,12 @@
-"""The laws, tables and figures there are: one line each, which imports none of their code.
+"""The laws, tables and figures there are: one line each, which imports nothing until its code is needed.
 
 Command-line help, completion, the sweep file's schema and the documentation read these lines. A new law is
-its line alone.
+its line alone, a table or a figure is one file and one line.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from pkgutil import resolve_name
+from typing import Any, Literal
 
 from scalevec.analysis.formula.formula import parsed
 
@@ -38,6 +39,18 @@ class LawEntry:
         return f"{'L' if self.method == 'points' else 'N*'} = {formula} ({self.source})"
 
 
+@dataclass(frozen=True)
+class RegistryEntry:
+    """A table or a figure: its function, as ``module:name`` below ``analysis``, and what it shows."""
+
+    code: str
+    shows: str
+
+    def load(self) -> Any:
+        """Import the function that builds it."""
+        return resolve_name(f"{__name__.rpartition('.')[0]}.{self.code}")
+
+
 _KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 _HOFFMANN = "Hoffmann et al. 2022, arXiv 2203.15556"
 _HENIGHAN = "Henighan et al. 2020, arXiv 2010.14701"
@@ -66,26 +79,45 @@ LAWS: dict[str, LawEntry] = {
     ),
     "isoflop": LawEntry("G C^a", f"{_HOFFMANN}, section 3.2", method="isoflop"),
 }
-TABLES: dict[str, str] = {
-    "comparison": "loss, difference and compute multiplier per rung and setting, with the verdicts",
-    "ablation": "design choices of each arm and its differences to the reference",
-    "factorial": "what each part changes over every combination of the others",
-    "scaling": "fitted laws with intervals, errors on held-out rungs, multipliers",
-    "overhead": "what each arm costs in time, memory and parameters",
+TABLES: dict[str, RegistryEntry] = {
+    "comparison": RegistryEntry(
+        "tables.comparison:build",
+        "loss, difference and compute multiplier per rung and setting, with the verdicts",
+    ),
+    "ablation": RegistryEntry(
+        "tables.strategies:ablation", "design choices of each arm and its differences to the reference"
+    ),
+    "factorial": RegistryEntry(
+        "tables.strategies:factorial", "what each part changes over every combination of the others"
+    ),
+    "scaling": RegistryEntry(
+        "tables.scaling:build", "fitted laws with intervals, errors on held-out rungs, multipliers"
+    ),
+    "overhead": RegistryEntry("tables.overhead:build", "what each arm costs in time, memory and parameters"),
 }
-"""What each shows; ``tables.BUILDERS`` has the code."""
-FIGURES: dict[str, str] = {
-    "loss": "test loss against compute (or N, or D) with the fitted laws",
-    "differences": "difference to the reference per rung, with intervals",
-    "steps": "mean difference from arm to arm, in their order",
-    "multipliers": "compute multiplier against compute",
-    "predictions": "the laws to ten times the largest compute",
-    "isoflop": "loss of each compute budget against N, with parabolas",
-    "optimal": "best N and D against the compute budget",
-    "surface": "lines of equal loss over N and D",
-    "tuning": "validation loss against the tuned field per rung",
-    "curves": "training loss against tokens per rung",
-    "envelope": "training loss against compute with its envelope",
-    "statistics": "scale vectors and theory along the run",
+FIGURES: dict[str, RegistryEntry] = {
+    "loss": RegistryEntry(
+        "figures.law_curves:draw_loss", "test loss against compute (or N, or D) with the fitted laws"
+    ),
+    "differences": RegistryEntry(
+        "figures.forest:draw_differences", "difference to the reference per rung, with intervals"
+    ),
+    "steps": RegistryEntry("figures.forest:draw_steps", "mean difference from arm to arm, in their order"),
+    "multipliers": RegistryEntry("figures.law_curves:draw_multipliers", "compute multiplier against compute"),
+    "predictions": RegistryEntry(
+        "figures.law_curves:draw_predictions", "the laws to ten times the largest compute"
+    ),
+    "isoflop": RegistryEntry(
+        "figures.best_sizes:draw_isoflop", "loss of each compute budget against N, with parabolas"
+    ),
+    "optimal": RegistryEntry("figures.best_sizes:draw_optimal", "best N and D against the compute budget"),
+    "surface": RegistryEntry("figures.best_sizes:draw_surface", "lines of equal loss over N and D"),
+    "tuning": RegistryEntry(
+        "figures.tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"
+    ),
+    "curves": RegistryEntry("figures.curves:draw_curves", "training loss against tokens per rung"),
+    "envelope": RegistryEntry(
+        "figures.best_sizes:draw_envelope", "training loss against compute with its envelope"
+    ),
+    "statistics": RegistryEntry("figures.curves:draw_statistics", "scale vectors and theory along the run"),
 }
-"""What each shows; ``figures.drawing.DRAWERS`` has the code."""

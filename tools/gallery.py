@@ -120,7 +120,7 @@ def section(example: Example, folder: Path) -> str:
     for path in written.paths:
         target = folder / f"{example.name}{path.stem.removeprefix(example.figure)}.svg"
         path.replace(target)
-        images.append(f"![{FIGURES[example.figure]}](figures/gallery/{target.name})")
+        images.append(f"![{FIGURES[example.figure].shows}](figures/gallery/{target.name})")
     caption = written.captions[example.figure]
     return "\n\n".join([title, *images, caption])
 
@@ -137,8 +137,8 @@ def main() -> None:
         "sweep: runs drawn around the law of Hoffmann et al. (2203.15556).",
     ]
     parts += [] if all(map(has_rows, EXAMPLES)) else [WITHDRAWN]
-    for figure, description in FIGURES.items():
-        parts.append(f"## `{figure}`: {description}")
+    for figure, entry in FIGURES.items():
+        parts.append(f"## `{figure}`: {entry.shows}")
         parts += [section(example, DRAWINGS) for example in EXAMPLES if example.figure == figure]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 

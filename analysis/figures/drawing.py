@@ -1,6 +1,6 @@
 """Draw figures by name, as files for a paper and as SVG for a page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -8,33 +8,14 @@ from typing import Any, Unpack
 import pandas as pd
 
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.figures.best_sizes import draw_envelope, draw_isoflop, draw_optimal, draw_surface
-from scalevec.analysis.figures.curves import draw_curves, draw_statistics
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import FORMATS, file_bytes, page_svg, require_formats, write_atomically
-from scalevec.analysis.figures.forest import draw_differences, draw_steps
-from scalevec.analysis.figures.law_curves import draw_loss, draw_multipliers, draw_predictions
 from scalevec.analysis.figures.panels import Drawing, draw_on, layout, on_linear_axes, page
 from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, TEXT, Medium, font_points, wrapped
-from scalevec.analysis.figures.tuning_bowls import draw_tuning
 from scalevec.analysis.formatting import footnotes
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES
 
-DRAWERS: dict[str, Callable[[FigureInput], Drawing]] = {
-    "loss": draw_loss,
-    "differences": draw_differences,
-    "steps": draw_steps,
-    "multipliers": draw_multipliers,
-    "predictions": draw_predictions,
-    "isoflop": draw_isoflop,
-    "optimal": draw_optimal,
-    "surface": draw_surface,
-    "tuning": draw_tuning,
-    "curves": draw_curves,
-    "envelope": draw_envelope,
-    "statistics": draw_statistics,
-}
 WIDTHS = {"page": PAPER, "text": TEXT, "column": COLUMN}
 """How wide figures in files are."""
 SWITCHED = "loss"
@@ -165,7 +146,7 @@ def draw(
     recorded = (choices, curves, statistics)
     chosen = chosen_options(options, changes)
     data = figure_input(results, reference, chosen, *recorded, palette=palette)
-    drawing = DRAWERS[figure](data)
+    drawing: Drawing = FIGURES[figure].load()(data)
     draw_on(ax, drawing)
     return drawing.caption
 
@@ -219,7 +200,7 @@ def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigur
 def _page_svgs(data: FigureInput, name: str, stem: str, drawing: Drawing) -> tuple[str, ...]:
     """The pages of the figure ``name``; ``stem`` begins their ids."""
     return tuple(
-        page_svg(page(drawing, grid, PAGE), f"{stem}{number}", FIGURES[name], data.names)
+        page_svg(page(drawing, grid, PAGE), f"{stem}{number}", FIGURES[name].shows, data.names)
         for number, grid in enumerate(layout(drawing, PAGE)[:MOST_PAGES])
     )
 
@@ -235,7 +216,7 @@ def _drawings(data: FigureInput, names: Sequence[str]) -> tuple[dict[str, Drawin
     drawings, left_out = {}, {}
     for name in names:
         try:
-            drawings[name] = DRAWERS[name](data)
+            drawings[name] = FIGURES[name].load()(data)
         except DataError as error:
             left_out[name] = str(error)
     return drawings, left_out

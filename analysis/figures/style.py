@@ -153,7 +153,9 @@ def wrapped(text: str, inches: float, points_per_letter: float) -> str:
     return textwrap.fill(text, max(8, int(inches * 72 / points_per_letter)))
 
 
-def font_points(name: Literal["axes.titlesize", "axes.labelsize", "legend.fontsize"]) -> float:
+def font_points(
+    name: Literal["axes.titlesize", "axes.labelsize", "ytick.labelsize", "legend.fontsize"],
+) -> float:
     """Return the size in points of a font of the style, ``axes.titlesize``."""
     return float(FontProperties(size=rcParams[name]).get_size_in_points())
 

@@ -1,26 +1,16 @@
 """The tables of a paper, by name, each with a line in :mod:`registry`."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Unpack
 
 import pandas as pd
 
-from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
+from scalevec.analysis.comparison.trials import compared_losses
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.formatting import footnotes, shortened_in
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import TABLES
-from scalevec.analysis.tables import comparison, overhead, scaling, strategies
 from scalevec.analysis.tables.render import Table
-
-BUILDERS: dict[str, Callable[[ComparedTrials], Table]] = {
-    "comparison": comparison.build,
-    "ablation": strategies.ablation,
-    "factorial": strategies.factorial,
-    "scaling": scaling.build,
-    "overhead": overhead.build,
-}
 
 
 def table(
@@ -50,7 +40,7 @@ def table(
     trials = compared_losses(results, reference, chosen_options(options, changes))
     if not (trials.rows["status"] == "completed").any():
         raise DataError(f"table {name!r} needs completed comparison trials; none of {len(trials.rows)} is")
-    contents = BUILDERS[name](trials)
+    contents: Table = TABLES[name].load()(trials)
     interim = [f"Interim: {'; '.join(arms)}: no interval, no p-value."] if (arms := trials.interim()) else []
     chosen = [f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows()]
     contents = replace(contents, notes=(*interim, *contents.notes, *chosen))

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from scalevec.analysis.figures.drawing import DRAWERS, WIDTHS
+from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.panels import MOST_INCHES, layout, page
 from scalevec.analysis.registry import FIGURES
@@ -75,7 +75,7 @@ def pages(name: str) -> list[Page]:
         data = figure_input(given.pop("results"), given.pop("reference"), options, **given)
         medium = WIDTHS[example.width]
         with medium.style():
-            drawing = DRAWERS[example.figure](data)
+            drawing = FIGURES[example.figure].load()(data)
             return [Page(page(drawing, grid, medium), patch) for grid in layout(drawing, medium)]
 
 

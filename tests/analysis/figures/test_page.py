@@ -7,7 +7,7 @@ import pytest
 
 from scalevec.analysis import AnalysisOptions
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures import drawing
+from scalevec.analysis.figures import drawing, forest
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
@@ -166,7 +166,7 @@ def test_a_figure_is_one_on_white_but_on_a_dark_screen_and_asks_no_page_for_its_
 
 def test_what_has_no_room_on_a_page_is_left_to_files_and_said(sweep, monkeypatch):
     panels = {(f"row {row}", f"column {column}"): lambda _: None for row in range(20) for column in range(3)}
-    monkeypatch.setitem(drawing.DRAWERS, "steps", lambda _: Drawing(panels, ("x", "y"), "Losses.", {}))
+    monkeypatch.setattr(forest, "draw_steps", lambda _: Drawing(panels, ("x", "y"), "Losses.", {}))
     monkeypatch.setattr(drawing, "MOST_PAGES", 1)
     shown = page_figures(figure_input(sweep(), "baseline", AnalysisOptions(bootstrap=0)), ["steps"])["steps"]
     assert len(shown.svgs) == 1
