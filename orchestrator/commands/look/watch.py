@@ -29,8 +29,6 @@ Record = dict[str, Any]
 Reading = tuple[list[Record], list[str]]
 """The states of sweeps, and what reading them had to say."""
 WATCH_S = 2.0
-_OF_THE_MOMENT = ("seconds_since_sign_of_life",)
-"""What changes from reading to reading though nothing has happened."""
 
 
 def state_of_run(sweep: str, runs_dir: Path) -> Callable[[int, int], Text]:
@@ -95,8 +93,8 @@ def _print_changes(
 
 def _json_lines(status: Record) -> Iterator[tuple[str, str]]:
     """The sweep as one object."""
-    lasting = {name: value for name, value in status.items() if name not in _OF_THE_MOMENT}
-    yield json_line(lasting), json_line(status)
+    line = json_line(status)
+    yield line, line
 
 
 def _events(status: Record) -> Iterator[tuple[str, str]]:
