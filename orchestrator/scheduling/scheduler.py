@@ -42,7 +42,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
 from scalevec.sweeps.trainers.any_trial import semantic_fields
 
-POLL_S, FOREIGN_POLL_S = 0.2, 1.0
+POLL_S, ELSEWHERE_POLL_S = 0.2, 1.0
 CANCEL_POLL_S = 3.0
 QUEUE_CANCEL_POLL_S = 30.0
 """Where ``cancel`` itself reaches the jobs: this one finds those that were sent in that very moment."""
@@ -69,13 +69,13 @@ class Scheduler:
         self.jobs = WatchedJobs(runs_dir, executor)
         self.patience, self._outcome = Patience(progress.message), Outcome()
         self._settled: set[str] = set()
-        self._foreign: list[Task] = []
+        self._owned_elsewhere: list[Task] = []
         """Trials that a worker of another scheduler owns."""
         self._waiting: deque[Task] = deque()
         self._reasons_told: set[str] = set()
         self.readiness = Readiness(self.jobs)
         self._stop_requests = self._stops_passed_on = 0
-        self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
+        self._looked_elsewhere = self._looked_for_cancellations = time.monotonic()
 
     def request_stop(self) -> None:
         """Start nothing more and let workers checkpoint; twice: end them. For signal handlers too."""
@@ -106,21 +106,21 @@ class Scheduler:
         return self._outcome
 
     def _work(self) -> None:
-        while self.jobs.running or (not self._stopping and (self._waiting or self._foreign)):
+        while self.jobs.running or (not self._stopping and (self._waiting or self._owned_elsewhere)):
             self._start()
             self._pass_on_stops()
             if self._stopping and self._keeps_jobs:
                 return
             for ended in self.executor.wait(POLL_S):
                 job = self.jobs.ended(ended.number)
-                with self._sparing_the_others(job.task):
+                with self._isolated(job.task):
                     self._settle(job, ended)
-            self._tell_of_the_executors_own()
-            self._look_at_foreign()
+            self._report_notices()
+            self._look_elsewhere()
             self._look_for_cancellations()
             self.progress.tick()
 
-    def _tell_of_the_executors_own(self) -> None:
+    def _report_notices(self) -> None:
         for number, note in self.executor.notices():
             job = self.jobs.running.get(number or "")
             self.progress.message(f"{job.task.label}: {note}" if job else note)
@@ -134,7 +134,7 @@ class Scheduler:
             self.executor.stop(hard=hard)
 
     @contextmanager
-    def _sparing_the_others(self, task: Task) -> Iterator[None]:
+    def _isolated(self, task: Task) -> Iterator[None]:
         """A trial whose records nobody can read counts as failed, and the sweep goes on without it."""
         try:
             yield
@@ -189,14 +189,14 @@ class Scheduler:
             self._call_off_all()
             return
         batch, held = list[Task](), list[Task]()
-        self.trunks.look_around([*self.jobs.tasks(), *self._foreign])
+        self.trunks.look_around([*self.jobs.tasks(), *self._owned_elsewhere])
         free = self.executor.free_slots  # once: it may count thousands of running trials
         while self._waiting and len(batch) < free - self._slots_of_others():
             task = self._waiting.popleft()
             if self.trunks.waits(task):
                 held.append(task)
                 continue
-            with self._sparing_the_others(task):
+            with self._isolated(task):
                 if (ready := self._ready(task)) is not None:
                     batch.append(ready)
                     self.trunks.sent(ready)
@@ -225,7 +225,7 @@ class Scheduler:
         elif (state := state_of(events, None)).state == "failed":
             self._give_up(task, str(state.cause))
         elif has_owner:
-            self._foreign.append(task)
+            self._owned_elsewhere.append(task)
             self.trunks.sent(task)
         elif was_called_off(events):
             self._call_off(task, events)
@@ -235,9 +235,9 @@ class Scheduler:
 
     def _submit(self, tasks: Sequence[Task]) -> None:
         sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad, self._private_dir)
-        for sent in sending.sent:
-            self.jobs.sent(sent.number, sent.task, sent.token)
-            self.progress.started(sent.task)
+        self.jobs.watch(sending.sent)
+        for job in sending.sent.values():
+            self.progress.started(job.task)
         if sending.refusal:
             self._send_later(sending.left, sending.refusal)
         else:
@@ -254,7 +254,7 @@ class Scheduler:
 
     def _slots_of_others(self) -> int:
         """Slots that other schedulers' workers take on this machine."""
-        return 0 if self._keeps_jobs else len(self._foreign)
+        return 0 if self._keeps_jobs else len(self._owned_elsewhere)
 
     def _settle(self, job: WatchedJob, ended: Ended) -> None:
         """Decide what follows the end of one attempt."""
@@ -274,7 +274,7 @@ class Scheduler:
         elif others := self.jobs.of(task):
             self._leave_to(others, task)
         elif ended.exit_code == WorkerExit.NOT_OWNER:
-            self._foreign.append(task)
+            self._owned_elsewhere.append(task)
         elif ended.exit_code == WorkerExit.NO_SPACE:
             self._outcome.no_space = True
             self._stop_requests = self._stop_requests or 1
@@ -297,7 +297,7 @@ class Scheduler:
         with suppress(TryLaterError):
             if not self._stopping and self._adopt([task]):
                 return
-        self._foreign.append(task)
+        self._owned_elsewhere.append(task)
 
     def _call_off(self, task: Task, events: Events) -> None:
         if state_of(events, None).state != "cancelled":
@@ -354,20 +354,20 @@ class Scheduler:
     def _note_failure(self, task: Task, reason: str) -> None:
         self._outcome.failed[task.trial_id] = failure_text(task.label, reason, self._directory(task))
 
-    def _look_at_foreign(self) -> None:
+    def _look_elsewhere(self) -> None:
         """Results of trials that others own; those whose owner has died are run here."""
-        if not self._foreign or time.monotonic() - self._looked_at_foreign < FOREIGN_POLL_S:
+        if not self._owned_elsewhere or time.monotonic() - self._looked_elsewhere < ELSEWHERE_POLL_S:
             return
-        self._looked_at_foreign = time.monotonic()
-        foreign, self._foreign = self._foreign, []
-        for task in foreign:
+        self._looked_elsewhere = time.monotonic()
+        elsewhere, self._owned_elsewhere = self._owned_elsewhere, []
+        for task in elsewhere:
             directory = self._directory(task)
-            with self._sparing_the_others(task):
+            with self._isolated(task):
                 result = self._result(directory)
                 if result is not None:
                     self._finish(task, result)
                 elif self.observer.is_alive(directory):
-                    self._foreign.append(task)
+                    self._owned_elsewhere.append(task)
                 else:
                     self._waiting.appendleft(task)
 
