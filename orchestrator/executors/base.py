@@ -99,6 +99,7 @@ class Executor(Protocol):
 
         Raises ``MissingRequirementError`` where the cluster does not answer.
         """
+        return ""
 
     @property
     def free_slots(self) -> int:
@@ -141,6 +142,7 @@ class Executor(Protocol):
 
         Each with the number of the job that was interrupted, None where it is of no single job.
         """
+        return []
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these jobs to checkpoint and end, those that wait to leave the queue."""

@@ -6,7 +6,7 @@ from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.slurm.queue_view import look
+from scalevec.orchestrator.executors.slurm.queue import look
 
 
 @pytest.fixture

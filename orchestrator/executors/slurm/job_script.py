@@ -20,9 +20,8 @@ from scalevec.orchestrator.attempts.retry_policy import (
     was_called_off,
 )
 from scalevec.orchestrator.errors import NO_SPACE
-from scalevec.orchestrator.executors.forked_workers import ForkServers
+from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, Fresh, start_bound, tell
 from scalevec.orchestrator.executors.slurm.payload import Entry, MachinesMeeting, task_number
-from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim
 from scalevec.results.files import (
@@ -40,6 +39,8 @@ POLL_S = 0.1
 LOOK_S = 5.0
 """Seconds between two looks whether the running trial was cancelled."""
 STOPPED = 75
+LOST = -signal.SIGKILL
+"""The exit code of a process whose server was killed, and it with it."""
 LAST_WORD_S = 10.0
 """How long a task that failed lets the first one say why: SLURM ends them all when one ends badly."""
 
@@ -114,7 +115,7 @@ def records_in(folder: Path) -> set[str]:
 class _Attempt:
     """A trial's process; ``kills`` is what the system had killed for memory when it began."""
 
-    process: TrialProcess
+    process: Fresh | Forked
     record: JobRecord
     kills: int
     cancelled: bool = False
@@ -127,7 +128,7 @@ class _Attempt:
             self.looked = time.monotonic()
             self.cancelled = self.record.is_cancelled()
             if self.cancelled:
-                self.process.tell(signal.SIGTERM)
+                tell(self.process.identity, signal.SIGTERM)
 
 
 @dataclass
@@ -195,7 +196,7 @@ class Bundle:
 
     def _pass_on(self, number: int) -> None:
         for attempt in self._attempts.values():
-            attempt.process.tell(number)
+            tell(attempt.process.identity, number)
 
     def _record(self, index: int) -> JobRecord:
         return JobRecord(self.folder, job_number(), index)
@@ -236,10 +237,14 @@ class Bundle:
             return
         log = Path(entry.directory) / "log.txt"
         command = self._meeting(index).command(entry.command)
-        process = start_trial(command, log, entry.cpus, entry.arguments, self._servers)
+        process: Fresh | Forked | None = None
+        if self._servers is not None and entry.arguments is not None:
+            with open_log(log) as stream:
+                process = self._servers.fork(entry.arguments, entry.cpus, stream)
+        process = process or Fresh(start_bound(command, log, entry.cpus))
         self._attempts[index] = _Attempt(process, record, kills)
         if self._stop:  # the signal came before there was anybody to pass it on to
-            process.tell(signal.SIGTERM)
+            tell(process.identity, signal.SIGTERM)
 
     def _meeting(self, index: int) -> MachinesMeeting:
         path = self.private / "meetings" / f"{job_number()}.{index}.{restarts()}.json"
@@ -249,10 +254,10 @@ class Bundle:
         """What the tasks on the other machines do: run their part of the trial; the first has the records."""
         signal.signal(signal.SIGTERM, self._on_stop)
         command, log = self._meeting(0).command(entry.command), Path(entry.directory) / "log.txt"
-        process = start_trial(command, log, entry.cpus, None, None)
+        process = Fresh(start_bound(command, log, entry.cpus))
         self._attempts[0] = _Attempt(process, self._record(0), 0)
         if self._stop:
-            process.tell(signal.SIGTERM)
+            tell(process.identity, signal.SIGTERM)
         while not process.ended():
             time.sleep(POLL_S)
         if process.exit_code:
@@ -271,6 +276,7 @@ class Bundle:
     def _end(self, index: int) -> int:
         attempt = self._attempts[index]
         code = attempt.process.exit_code
+        code = LOST if code is None else code
         attempt.process.reap()
         with suppress(OSError):  # a full disk: then the job's own exit code says how it ended
             self._record_end(index, attempt, code)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.job import LOG
 from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
-from scalevec.orchestrator.executors.slurm.limits import QueueRoom, largest_array, most_submitted
+from scalevec.orchestrator.executors.slurm.partitions import QueueRoom, largest_array, most_submitted
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.submission import (
     SUBMISSIONS,
@@ -38,7 +38,7 @@ QUICK_S = 2.0
 _TAIL_BYTES = 4000
 
 
-class SlurmExecutor:
+class SlurmExecutor(Executor):
     """Hands trials to SLURM and asks for all of them at once, every ``poll_s`` seconds.
 
     What became of a trial is said by its run directory and by the job's own records in
@@ -312,9 +312,6 @@ class SlurmExecutor:
             self._next_look = 0.0
         else:
             self.cancel(set(self._trials))
-
-    def close(self) -> None:
-        """Nothing is held; the jobs go on."""
 
 
 def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:
