@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Job
-from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.private import private_folder
 
 if TYPE_CHECKING:
@@ -69,13 +68,6 @@ class Site:
     def private(self) -> Path:
         """The private folder for what is sent (``orchestrator.private``), which may be refused."""
         return private_folder(self.profile.private_dir, self.runs_dir)
-
-
-def refuse_several_machines(jobs: Sequence[Job], why: str) -> None:
-    """Raise ``InvalidInputError`` where one of ``jobs`` takes more than one machine."""
-    for job in jobs:
-        if job.request.nodes > 1:
-            raise InvalidInputError(f"{job.rung or job.label}: nodes is {job.request.nodes}; {why}")
 
 
 class Executor(Protocol):

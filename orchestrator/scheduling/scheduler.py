@@ -32,9 +32,9 @@ from scalevec.orchestrator.scheduling.outcome import (
     as_event,
     distinct,
     interruption_text,
-    turn,
+    launch_order,
 )
-from scalevec.orchestrator.scheduling.sending import Patience, send
+from scalevec.orchestrator.scheduling.sending import Backoff, send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
 from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
@@ -67,7 +67,7 @@ class Scheduler:
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
         self.jobs = WatchedJobs(runs_dir, executor)
-        self.patience, self._outcome = Patience(progress.message), Outcome()
+        self.backoff, self._outcome = Backoff(progress.message), Outcome()
         self._settled: set[str] = set()
         self._owned_elsewhere: list[Task] = []
         """Trials that a worker of another scheduler owns."""
@@ -94,7 +94,7 @@ class Scheduler:
         missing = self.trunks.begin(tasks, missing)
         self.progress.begin(missing, self.executor.name)
         adopted = {task.trial_id for task in self._adopt(missing)}
-        self._waiting = deque(sorted((t for t in missing if t.trial_id not in adopted), key=turn))
+        self._waiting = deque(sorted((t for t in missing if t.trial_id not in adopted), key=launch_order))
         try:
             self._work()
         except BaseException:
@@ -183,7 +183,7 @@ class Scheduler:
 
     def _start(self) -> None:
         """Give the executor what it can take, but nothing that another trial is about to spare it."""
-        if self._stopping or not self._waiting or self.patience.left_s:
+        if self._stopping or not self._waiting or self.backoff.left_s:
             return
         if not self.may_send():
             self._call_off_all()
@@ -211,7 +211,7 @@ class Scheduler:
 
     def _send_later(self, tasks: Sequence[Task], refusal: TryLaterError) -> None:
         self._waiting.extendleft(reversed(tasks))
-        self.patience.refused(str(refusal))
+        self.backoff.failed(str(refusal))
 
     def _ready(self, task: Task) -> Task | None:
         """Return the task as it is to be sent; None for one that is done, run or given up: it goes there."""
@@ -241,7 +241,7 @@ class Scheduler:
         if sending.refusal:
             self._send_later(sending.left, sending.refusal)
         else:
-            self.patience.succeeded()
+            self.backoff.reset()
 
     def _has_owner(self, directory: RunDirectory) -> bool:
         """Whether a live worker owns the trial; a claim that was seen dead is ended, so that one can."""
@@ -272,7 +272,8 @@ class Scheduler:
         if result is not None:
             self._finish(task, result)
         elif others := self.jobs.of(task):
-            self._leave_to(others, task)
+            # What becomes of the trial is for the other job to say.
+            self.progress.message(f"{task.label}: one of {len(others) + 1} jobs of this trial has ended")
         elif ended.exit_code == WorkerExit.NOT_OWNER:
             self._owned_elsewhere.append(task)
         elif ended.exit_code == WorkerExit.NO_SPACE:
@@ -286,10 +287,6 @@ class Scheduler:
             self.progress.interrupted(task)
         else:
             self._after_fault(job, *self.readiness.judged(job, events, ended, has_begun=attempt > 0))
-
-    def _leave_to(self, others: Collection[str], task: Task) -> None:
-        """Another job of the trial waits or runs: what becomes of the trial is for that one to say."""
-        self.progress.message(f"{task.label}: one of {len(others) + 1} jobs of this trial has ended")
 
     def _follow(self, task: Task) -> None:
         """Another scheduler has counted the fault and sent the trial again: watch its job, or its claim."""

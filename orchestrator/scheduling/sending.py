@@ -88,7 +88,7 @@ FIRST_S, LONGEST_S = 5.0, 300.0
 
 
 @dataclass
-class Patience:
+class Backoff:
     """Longer after each refusal, from the start again after a success; each new reason is said once."""
 
     say: Callable[[str], None]
@@ -103,7 +103,7 @@ class Patience:
         """Seconds until the next try."""
         return max(0.0, self._until - time.monotonic())
 
-    def refused(self, reason: str) -> None:
+    def failed(self, reason: str) -> None:
         """Wait from now on, twice as long as after the refusal before."""
         self._wait_s = min(self.longest_s, 2 * self._wait_s or self.first_s)
         self._until = time.monotonic() + self._wait_s
@@ -111,7 +111,7 @@ class Patience:
             self.say(f"{reason}; tried again in {self._wait_s:.0f} s, then at longer intervals")
         self._reason = reason
 
-    def succeeded(self) -> None:
+    def reset(self) -> None:
         """Say that what was refused goes on."""
         if self._reason:
             self.say("accepted again; the sweep goes on")

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.cli.output import json_line
+from scalevec.orchestrator.cli.output import command, json_line
 from scalevec.orchestrator.commands.look.screen import (
     chosen_lines,
     counts_text,

@@ -11,7 +11,7 @@ from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.base import Ended, Executor, Site, refuse_several_machines
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.forked_workers import (
     Forked,
     ForkServers,
@@ -91,8 +91,10 @@ class LocalExecutor(Executor):
 
         Raises ``InvalidInputError`` where a job asks for more GPUs or machines than there are here.
         """
-        refuse_several_machines(jobs, "executor local has this machine alone")
         for job in jobs:
+            if job.request.nodes > 1:
+                asked = f"{job.rung or job.label}: nodes is {job.request.nodes}"
+                raise InvalidInputError(f"{asked}; executor local has this machine alone")
             if job.request.gpus and job.request.gpus > len(self._gpus.names):
                 asked = f"{job.rung or job.label}: asks for {job.request.gpus:g} GPUs"
                 raise InvalidInputError(f"{asked}; torch sees {len(self._gpus.names)} here")
