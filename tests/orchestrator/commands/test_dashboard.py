@@ -11,8 +11,8 @@ from browser import chromium
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import dashboard as dashboards
 from scalevec.orchestrator.commands.look.dashboard import POINTS, Curve, WatchedSweep, server_of
-from scalevec.orchestrator.observers.trial_logs import MetricsTail
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.observers.trial_logs import MetricsTail
 
 ODD = "<img src=x onerror=alert(1)>"
 

@@ -80,17 +80,6 @@ def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, 
     assert len(queue) == 1
 
 
-def test_the_reason_of_the_queue_is_why_a_trial_waits(runs_dir, queue):
-    (status,) = looking.sweep_statuses("small", runs_dir)
-    reasons = {each["reason"]: (each["trials"], each["jobs"]) for each in status["waiting"]}
-    assert reasons["in the queue: pending (Priority)"] == (1, ["7_2"])
-
-
-def test_the_time_left_follows_from_how_long_finished_trials_took(runs_dir, queue):
-    (status,) = looking.sweep_statuses("small", runs_dir)
-    assert status["seconds_left"] == pytest.approx((0.5 + 1 + 1) * 100)
-
-
 def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_dir, monkeypatch):
     def silent(_jobs):
         raise MissingRequirementError("no squeue on the PATH")
@@ -100,12 +89,6 @@ def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_
     assert "2 for the queue to answer: no squeue on the PATH, jobs 7_2, 7_3" in text
     assert "controller, job 6_0: no squeue on the PATH; it says" in text
     assert "step 5/10 job 7_1" in text
-
-
-def test_a_queue_is_asked_once_in_a_period(runs_dir, queue):
-    for _ in range(3):
-        looking.sweep_statuses("small", runs_dir)
-    assert len(queue) == 1
 
 
 HELD = JobRow("7_1", f"small.a.{TOKEN}", "PENDING", None, None, "job requeued in held state")
