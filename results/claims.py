@@ -244,25 +244,6 @@ class ClaimObserver:
             return process_lives(record)
         return self._beats(_path(run_directory, attempt, "beat"))
 
-    def silent_s(self, run_directory: RunDirectory) -> float | None:
-        """Seconds since the newest claim's counter moved, between this observer's own looks.
-
-        At the first look: since it was written, where the claim is of this machine and one clock tells; None
-        elsewhere, and without a claim.
-        """
-        if (attempt := newest_attempt(run_directory)) == 0:
-            return None
-        path = _path(run_directory, attempt, "beat")
-        is_first = path not in self._seen
-        self._beats(path)
-        content, since = self._seen[path]
-        if is_first and not self._is_of_here(claim_record(run_directory, attempt), run_directory):
-            return None
-        if is_first:
-            since -= max(0.0, time.time() - path.lstat().st_mtime)
-            self._seen[path] = content, since
-        return self.clock() - since
-
     def _is_of_here(self, record: Mapping[str, Any], run_directory: RunDirectory) -> bool:
         """Whether a process number in the claim means something: only within one boot and one namespace."""
         is_here = all(record.get(name) == value for name, value in _machine().items())

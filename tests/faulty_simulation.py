@@ -35,15 +35,14 @@ KILLED = -9
 
 
 ATTEMPT_FAULTS = ("preempted", "killed", "error", "out_of_memory", "node_failure")
-"""Faults that end an attempt; ``slow_node`` ends nothing."""
+"""Each ends an attempt."""
 
 
 @dataclass(frozen=True)
 class Faults:
     """The probability of each fault in one attempt, and the nodes of the cluster.
 
-    Every attempt on one of the ``bad_nodes`` ends with a failure of the node; one on a slow node takes
-    ``slow_factor`` times as long.
+    Every attempt on one of the ``bad_nodes`` ends with a failure of the node.
     """
 
     preempted: float = 0.0
@@ -51,10 +50,8 @@ class Faults:
     error: float = 0.0
     out_of_memory: float = 0.0
     node_failure: float = 0.0
-    slow_node: float = 0.0
     nodes: int = 16
     bad_nodes: int = 0
-    slow_factor: float = 4.0
     seed: int = 0
 
 
@@ -68,7 +65,6 @@ class Attempt:
     node: str
     fault: str | None
     part: float
-    is_slow: bool
 
 
 def draw_attempt(faults: Faults, trial_id: str, number: int, avoid: Collection[str]) -> Attempt:
@@ -79,8 +75,7 @@ def draw_attempt(faults: Faults, trial_id: str, number: int, avoid: Collection[s
     node = allowed[int(uniform("node", *drawn) * len(allowed))]
     is_bad = node in nodes[: faults.bad_nodes]
     fault = "node_failure" if is_bad else _fault(faults, uniform("fault", *drawn))
-    is_slow = uniform("slow", *drawn) < faults.slow_node
-    return Attempt(node, fault, uniform("part", *drawn), is_slow)
+    return Attempt(node, fault, uniform("part", *drawn))
 
 
 def _fault(faults: Faults, draw: float) -> str | None:
@@ -189,8 +184,7 @@ class FaultySimulation(SimulateExecutor):
         if branches:
             past.step = past.trunk_step = kept
             past.wall_s = kept * step_s
-        slowness = self._faults.slow_factor if attempt.is_slow else 1.0
-        run = _Run(job, trial, claim, outcome, attempt, past.step, self.clock_s, slowness * step_s, trunk)
+        run = _Run(job, trial, claim, outcome, attempt, past.step, self.clock_s, step_s, trunk)
         self._say_running(run, f"branched from a trunk after step {kept}" if branches else None)
         return run
 
@@ -286,9 +280,7 @@ class FaultySimulation(SimulateExecutor):
         return Ended(number, WorkerExit.ERROR, node=run.attempt.node)
 
     def _say_pending(self, run: _Run, cause: str, **details: Any) -> None:
-        run.directory.append_event(
-            "pending", cause=cause, node=run.attempt.node, virtual_s=self.clock_s, **details
-        )
+        run.directory.append_event("pending", cause=cause, node=run.attempt.node, **details)
         run.claim.release()
 
     def _keep(self, run: _Run, step: int, checkpoint: int) -> None:

@@ -62,8 +62,8 @@ class Simulated:
 def without_faults(simulate: dict[str, Any]) -> tuple[dict[str, Any], Faults]:
     """Return the section ``simulate`` as a sweep file has it, and what else it asks for."""
     planted, given = {**simulate}, {**simulate.get("faults", {})}
-    struck = {name: given.pop(name) for name in (*ATTEMPT_FAULTS, "slow_node") if name in given}
-    struck |= {name: planted.pop(name) for name in ("nodes", "bad_nodes", "slow_factor") if name in planted}
+    struck = {name: given.pop(name) for name in ATTEMPT_FAULTS if name in given}
+    struck |= {name: planted.pop(name) for name in ("nodes", "bad_nodes") if name in planted}
     return planted | {"faults": given}, Faults(**struck, seed=planted.get("seed", 0))
 
 

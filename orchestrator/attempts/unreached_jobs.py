@@ -26,10 +26,11 @@ def unreached_text(jobs: Iterable[Job]) -> str:
     """Which jobs these are, why nobody reaches them from here, and what to do."""
     jobs = list(jobs)
     places = list(dict.fromkeys(_folder_text(job.get("runs")) for job in jobs))
+    others = f" and {len(places) - 1} other folders" if len(places) > 1 else ""
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
     return (
-        f"{counted(len(jobs), 'open job')} sent from {_few(places)} cannot be reached: this runs folder is "
-        "a copy of it, or was mounted again or restored. They are neither adopted nor ended: "
+        f"{counted(len(jobs), 'open job')} sent from {places[0]}{others} cannot be reached: this runs "
+        "folder is a copy of it, or was mounted again or restored. They are neither adopted nor ended: "
         f"{', '.join(map(_name, jobs[:MOST_NAMED]))}{more}. "
         "Cancel them where they were sent from, or by hand (scancel, kill)"
     )
@@ -39,10 +40,6 @@ def tell_unreached(directories: Iterable[RunDirectory]) -> None:
     """Warn of the jobs that a run or a look leaves alone."""
     if jobs := unreached(directories):
         note(f"warning: {unreached_text(job for _, job in jobs)}")
-
-
-def _few(places: list[str]) -> str:
-    return places[0] + (f" and {len(places) - 1} other folders" if len(places) > 1 else "")
 
 
 def _folder_text(made_in: object) -> str:

@@ -1,7 +1,10 @@
-"""What a command returns, and how it is written: as text or JSON, to standard output or to a file."""
+"""What a command returns, how it is written, and the commands that a message suggests."""
 
+import itertools
 import json
 import math
+import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +16,7 @@ from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import note, printable
 from scalevec.results.files import write_atomic
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of what ``--json`` prints; a key that changes its meaning or goes raises it, a new one does not."""
 
 Record = Mapping[str, Any]
@@ -85,3 +88,26 @@ def write_text(text: str, output: Path | None = None) -> None:
 def terminal_width() -> int | None:
     """Return the width in characters of the terminal; None where standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def command(verb: str, source: str | None, runs_dir: Path | None = None, **options: Any) -> str:
+    """Return ``scalevec VERB SOURCE`` with those ``options`` that are given (True: a flag; a list: each).
+
+    With ``--runs`` where the command would look elsewhere, and with the simulating executor where ``run``
+    would find simulations.
+    """
+    from scalevec.orchestrator.executors.registry import SIMULATOR
+    from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
+
+    default = Path(os.environ.get("SCALEVEC_RUNS_DIR", "runs"))
+    runs_dir = runs_dir or default
+    given: dict[str, Any] = {"runs": None if runs_dir == default else runs_dir, **options}
+    if verb == "run" and is_simulated(runs_dir):
+        given["executor"] = SIMULATOR
+    words = [
+        [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        for name, values in given.items()
+        for value in (values if isinstance(values, list) else [values])
+        if value
+    ]
+    return shlex.join(["scalevec", *verb.split(), *([source] if source else []), *itertools.chain(*words)])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Job
-from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.private import private_folder
 
 if TYPE_CHECKING:
@@ -71,13 +70,6 @@ class Site:
         return private_folder(self.profile.private_dir, self.runs_dir)
 
 
-def refuse_several_machines(jobs: Sequence[Job], why: str) -> None:
-    """Raise ``InvalidInputError`` where one of ``jobs`` takes more than one machine."""
-    for job in jobs:
-        if job.request.nodes > 1:
-            raise InvalidInputError(f"{job.rung or job.label}: nodes is {job.request.nodes}; {why}")
-
-
 class Executor(Protocol):
     """What starts jobs as processes somewhere: this machine, a cluster's queue, or a simulation.
 
@@ -99,6 +91,7 @@ class Executor(Protocol):
 
         Raises ``MissingRequirementError`` where the cluster does not answer.
         """
+        return ""
 
     @property
     def free_slots(self) -> int:
@@ -141,6 +134,7 @@ class Executor(Protocol):
 
         Each with the number of the job that was interrupted, None where it is of no single job.
         """
+        return []
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these jobs to checkpoint and end, those that wait to leave the queue."""

@@ -16,7 +16,7 @@ from typing import IO, Any
 from scalevec.orchestrator.attempts.jobs import BOUND, FORK_SERVER, STOP_SIGNALS, WORKER, Job
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.orchestrator.worker import kill_with_parent
-from scalevec.results.claims import process_lives
+from scalevec.results.claims import process_identity, process_lives
 from scalevec.results.opening import open_log
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -51,15 +51,54 @@ def start_bound(
     SLURM's task and Ray's worker may be killed alone: what they started must not go on writing into the run
     directory while the next attempt does.
     """
+    bound = (*KILL_WITH_PARENT, str(os.getpid()), *command)
     with open_log(log) as stream:
-        return subprocess.Popen(
-            (*KILL_WITH_PARENT, str(os.getpid()), *command),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=new_session,
-            env=worker_environment(cpus),
-        )
+        return start(bound, stream, worker_environment(cpus), new_session=new_session)
+
+
+def start(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str], *, new_session: bool = True
+) -> "subprocess.Popen[bytes]":
+    """Start ``command``, which prints into ``log``, by default in a session of its own."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=new_session,
+        env=environment,
+    )
+
+
+class Fresh:
+    """A child of this process. It can be looked at in a signal handler too."""
+
+    def __init__(self, child: "subprocess.Popen[bytes]") -> None:
+        self._child = child
+        self.identity: Mapping[str, Any] = process_identity(child.pid)
+
+    def ended(self) -> bool:
+        """Whether it is over; it is not reaped, so that its number stays its own."""
+        try:
+            return self._ending() is not None
+        except ChildProcessError:
+            return True
+
+    def _ending(self) -> "os.waitid_result | None":
+        """How it ended, None while it runs; without the lock of Popen, which a handler may find held."""
+        return os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+
+    @property
+    def exit_code(self) -> int:
+        """Of one that has ended; negative for a signal."""
+        with suppress(ChildProcessError):
+            if ending := self._ending():
+                return ending.si_status if ending.si_code == os.CLD_EXITED else -ending.si_status
+        return self._child.wait()
+
+    def reap(self) -> None:
+        """Forget it once it has ended."""
+        self._child.wait()
 
 
 LOADING_S = 120.0
@@ -100,7 +139,7 @@ class ServerGoneError(Exception):
 
 
 class Forked:
-    """A worker that a server forked; should the server go first, nobody learns the exit code."""
+    """A worker that a server forked, and reaps; should that go first, nobody learns the exit code."""
 
     def __init__(self, identity: Mapping[str, Any], server: "ForkServer") -> None:
         self.identity = identity
@@ -112,6 +151,17 @@ class Forked:
         """Whether it is over."""
         self._server.hear()
         return self.exit_code is not None or (self._server.gone and not process_lives(self.identity))
+
+    def reap(self) -> None:
+        """The server does."""
+
+
+def tell(identity: Mapping[str, Any], number: int) -> None:
+    """Send a signal to the process of this identity if it still runs; in a signal handler too."""
+    if process_lives(identity):
+        # Gone in this very moment, and its number perhaps somebody else's.
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(identity["pid"], number)
 
 
 class ForkServer:

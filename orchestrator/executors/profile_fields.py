@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     PlainValidator,
     Strict,
-    StringConstraints,
 )
 from pydantic_core import PydanticCustomError
 
@@ -21,6 +20,17 @@ from scalevec.sweeps.errors import DEVICES, refused, shown
 def profile_problem(message: str) -> PydanticCustomError:
     """What a validator of profiles raises."""
     return PydanticCustomError("profile", "{message}", {"message": message})
+
+
+def _text(pattern: str, allowed: str) -> AfterValidator:
+    """A text that is wholly of ``pattern``; ``allowed`` says it to a person."""
+
+    def checked(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise profile_problem(refused(value, allowed))
+        return value
+
+    return AfterValidator(checked)
 
 
 class Notify(BaseModel):
@@ -35,46 +45,16 @@ class Notify(BaseModel):
 
 
 MOST_GPUS = 4096
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"
-CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
-NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
-ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
-FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
-TEXT_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?$"
-RESOURCE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
-WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
-_CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
-DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
+_TEXT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?")
 GPU_TYPE = re.compile(r"(?=[A-Za-z0-9_.-]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9_.-]{0,40}:(\d+)")
 """Also a part of one, as ``1g.10gb:1``."""
 CLOCK = re.compile(r"(?:(\d{1,3})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?")
 """``24:00:00``, ``2-00:00:00``, ``2-00:00``: as sbatch takes a time, with days or seconds."""
-FOLDER_PATTERN = r"^[~/][^\x00-\x1f\x7f]{0,999}$"
-LINE_PATTERN = r"^[^\n\r\x00]*$"
-PATTERNS = {
-    NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
-    CONSTRAINT_PATTERN: "features joined by signs of & | * ( ) [ ]",
-    NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
-    ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
-    FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
-    TEXT_PATTERN: "letters, digits, spaces and signs of _ . , : = / @ + -",
-    RESOURCE_PATTERN: "letters, digits and signs of _ . : -",
-    WORD_PATTERN: "one word of a command for each entry",
-    DEPENDENCY_PATTERN: "conditions of sbatch joined by commas, as afterok:123 or singleton",
-    FOLDER_PATTERN: "an absolute path, or one that begins with ~/",
-    LINE_PATTERN: "one line of shell for each entry",
-}
 _OWN_FLAGS = {
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "constraint": "constraint",
-    "time": "time",
+    **{name: name for name in ("partition", "account", "qos", "constraint", "time", "exclude", "dependency")},
     "mem": "memory_gb",
     "cpus-per-task": "cpus",
     "gpus-per-node": "gpus",
-    "exclude": "exclude",
-    "dependency": "dependency",
 }
 _RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gb"}
 _RESERVED_FLAGS = (
@@ -122,10 +102,11 @@ def _gpus(value: Any) -> Any:
 
 
 def _flag_value(value: Any) -> Any:
-    is_text = isinstance(value, str) and re.fullmatch(TEXT_PATTERN.rstrip("$"), value)
+    is_text = isinstance(value, str) and _TEXT.fullmatch(value)
     if is_text or isinstance(value, bool | int):
         return value
-    raise profile_problem(refused(value, f"true, a whole number, or {PATTERNS[TEXT_PATTERN]}"))
+    allowed = "true, a whole number, or letters, digits, spaces and signs of _ . , : = / @ + -"
+    raise profile_problem(refused(value, allowed))
 
 
 def _not_ours(name: str) -> str:
@@ -142,20 +123,42 @@ def _no_other_field(name: str) -> str:
     return name
 
 
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
-Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
-Resource = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN), AfterValidator(_no_other_field)]
-Folder = Annotated[str, StringConstraints(pattern=FOLDER_PATTERN)]
-Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
+_CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
+Name = Annotated[
+    str, _text(r"[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}", "letters, digits and signs of _ . , : = / @ + -")
+]
+Nodes = Annotated[str, _text(r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}", "names of nodes, as n1 or n[1-4]")]
+Word = Annotated[str, _text(r"[^\s\x00-\x1f\x7f]{1,1000}", "one word of a command for each entry")]
+Resource = Annotated[
+    str,
+    _text(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}", "letters, digits and signs of _ . : -"),
+    AfterValidator(_no_other_field),
+]
+Folder = Annotated[str, _text(r"[~/][^\x00-\x1f\x7f]{0,999}", "an absolute path, or one that begins with ~/")]
+Line = Annotated[str, _text(r"[^\n\r\x00]*", "one line of shell for each entry")]
 Lines = Annotated[tuple[Line, ...], Strict(False), BeforeValidator(_lines)]
-Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
+Flag = Annotated[
+    str,
+    _text(r"[a-z][a-z0-9-]{0,40}", "the long name of an option of sbatch, without the dashes"),
+    AfterValidator(_not_ours),
+]
 Minutes = Annotated[float | Literal["auto"], PlainValidator(_minutes)]
 Longest = Annotated[float | None, PlainValidator(_longest)]
 Gpus = Annotated[float | str | None, PlainValidator(_gpus)]
 Flags = dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]]
-Constraint = Annotated[str, StringConstraints(pattern=CONSTRAINT_PATTERN)]
-Dependency = Annotated[str, StringConstraints(pattern=DEPENDENCY_PATTERN)]
-Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
+Constraint = Annotated[
+    str,
+    _text(r"[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}", "features joined by signs of & | * ( ) [ ]"),
+]
+Dependency = Annotated[
+    str,
+    _text(
+        rf"({_CONDITION})(,({_CONDITION}))*",
+        "conditions of sbatch joined by commas, as afterok:123 or singleton",
+    ),
+]
+Address = Annotated[
+    str, _text(r"[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}", "HOST:PORT of the head of a Ray cluster, or auto")
+]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0)]

@@ -350,5 +350,5 @@ def _problem_of(source: SweepSource, name: str, details: Any) -> Problem:
         fields = of_section.model_fields if path[1:-1] else Profile.model_fields
         message = unknown(path[-1], fields, "unknown key")
     else:
-        message = refused_by_pydantic(details, of.PATTERNS)
+        message = refused_by_pydantic(details, {})
     return source.problem(path, message)

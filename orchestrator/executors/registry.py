@@ -82,7 +82,7 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
         "jobs of a SLURM cluster",
         keeps_jobs=True,
         sends_away=True,
-        queue_view=f"{_CODE}.slurm.queue_view:look",
+        queue_view=f"{_CODE}.slurm.queue:look",
         honours=(*_ANYWHERE, *_OF_SLURM, "max_submitted", "poll_s", "notice_s", "preempt"),
         honours_by_rung=_OF_SLURM,
     ),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import Task
-from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.progress import SweepObserver, duration
 from scalevec.results.run_directory import RunDirectory

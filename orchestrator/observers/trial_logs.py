@@ -87,14 +87,15 @@ def log_named(name: str, sweep: str, folder: Path) -> TrialLog:
     return log
 
 
-class _Tail:
+class MetricsTail:
     """The new rows of a trial's metrics; it may be cut back, or replaced, when an attempt goes on."""
 
-    def __init__(self, path: Path, last_step: int) -> None:
+    def __init__(self, path: Path, last_step: int = -1) -> None:
         self.path, self.last_step = path, last_step
         self._inode = self._offset = 0
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of later steps than the last one."""
         try:
             with open_to_read(self.path) as file:
                 content = self._unread(file)
@@ -127,7 +128,7 @@ class TrialLogs(SweepObserver):
         self.problem = ""
         self._kept = folder / LOGGED
         self._news: SimpleQueue[tuple[Task, str]] = SimpleQueue()
-        self._tails: dict[str, tuple[LoggedTrial, _Tail]] = {}
+        self._tails: dict[str, tuple[LoggedTrial, MetricsTail]] = {}
         self._is_told, self._closing = False, threading.Event()
         try:
             self._steps: dict[str, int] = read_json_if_any(self._kept, dict) or {}
@@ -195,7 +196,7 @@ class TrialLogs(SweepObserver):
                     continue
                 fields = {"arm": task.arm, "rung": task.rung} | dict(flat(semantic_fields(task.trial)))
                 trial = LoggedTrial(task.trial_id, task.label, self.sweep, fields)
-                self._tails[task.trial_id] = trial, _Tail(path, self._steps.get(task.trial_id, -1))
+                self._tails[task.trial_id] = trial, MetricsTail(path, self._steps.get(task.trial_id, -1))
                 self.log.begin(trial)
 
     def _result(self, task: Task) -> dict[str, float]:

@@ -44,7 +44,7 @@ def distinct(tasks: Iterable[Task]) -> list[Task]:
     return list({task.trial_id: task for task in tasks}.values())
 
 
-def turn(task: Task) -> tuple[float, int, float]:
+def launch_order(task: Task) -> tuple[float, int, float]:
     """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair.
 
     Of a seed the longest still goes first: it trains the trunk that others branch off.

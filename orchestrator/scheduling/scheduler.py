@@ -32,9 +32,9 @@ from scalevec.orchestrator.scheduling.outcome import (
     as_event,
     distinct,
     interruption_text,
-    turn,
+    launch_order,
 )
-from scalevec.orchestrator.scheduling.sending import Patience, send
+from scalevec.orchestrator.scheduling.sending import Backoff, send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
 from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
@@ -42,7 +42,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
 from scalevec.sweeps.trainers.any_trial import semantic_fields
 
-POLL_S, FOREIGN_POLL_S = 0.2, 1.0
+POLL_S, ELSEWHERE_POLL_S = 0.2, 1.0
 CANCEL_POLL_S = 3.0
 QUEUE_CANCEL_POLL_S = 30.0
 """Where ``cancel`` itself reaches the jobs: this one finds those that were sent in that very moment."""
@@ -67,15 +67,15 @@ class Scheduler:
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
         self.jobs = WatchedJobs(runs_dir, executor)
-        self.patience, self._outcome = Patience(progress.message), Outcome()
+        self.backoff, self._outcome = Backoff(progress.message), Outcome()
         self._settled: set[str] = set()
-        self._foreign: list[Task] = []
+        self._owned_elsewhere: list[Task] = []
         """Trials that a worker of another scheduler owns."""
         self._waiting: deque[Task] = deque()
         self._reasons_told: set[str] = set()
         self.readiness = Readiness(self.jobs)
         self._stop_requests = self._stops_passed_on = 0
-        self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
+        self._looked_elsewhere = self._looked_for_cancellations = time.monotonic()
 
     def request_stop(self) -> None:
         """Start nothing more and let workers checkpoint; twice: end them. For signal handlers too."""
@@ -94,7 +94,7 @@ class Scheduler:
         missing = self.trunks.begin(tasks, missing)
         self.progress.begin(missing, self.executor.name)
         adopted = {task.trial_id for task in self._adopt(missing)}
-        self._waiting = deque(sorted((t for t in missing if t.trial_id not in adopted), key=turn))
+        self._waiting = deque(sorted((t for t in missing if t.trial_id not in adopted), key=launch_order))
         try:
             self._work()
         except BaseException:
@@ -106,21 +106,21 @@ class Scheduler:
         return self._outcome
 
     def _work(self) -> None:
-        while self.jobs.running or (not self._stopping and (self._waiting or self._foreign)):
+        while self.jobs.running or (not self._stopping and (self._waiting or self._owned_elsewhere)):
             self._start()
             self._pass_on_stops()
             if self._stopping and self._keeps_jobs:
                 return
             for ended in self.executor.wait(POLL_S):
                 job = self.jobs.ended(ended.number)
-                with self._sparing_the_others(job.task):
+                with self._isolated(job.task):
                     self._settle(job, ended)
-            self._tell_of_the_executors_own()
-            self._look_at_foreign()
+            self._report_notices()
+            self._look_elsewhere()
             self._look_for_cancellations()
             self.progress.tick()
 
-    def _tell_of_the_executors_own(self) -> None:
+    def _report_notices(self) -> None:
         for number, note in self.executor.notices():
             job = self.jobs.running.get(number or "")
             self.progress.message(f"{job.task.label}: {note}" if job else note)
@@ -134,7 +134,7 @@ class Scheduler:
             self.executor.stop(hard=hard)
 
     @contextmanager
-    def _sparing_the_others(self, task: Task) -> Iterator[None]:
+    def _isolated(self, task: Task) -> Iterator[None]:
         """A trial whose records nobody can read counts as failed, and the sweep goes on without it."""
         try:
             yield
@@ -183,20 +183,20 @@ class Scheduler:
 
     def _start(self) -> None:
         """Give the executor what it can take, but nothing that another trial is about to spare it."""
-        if self._stopping or not self._waiting or self.patience.left_s:
+        if self._stopping or not self._waiting or self.backoff.left_s:
             return
         if not self.may_send():
             self._call_off_all()
             return
         batch, held = list[Task](), list[Task]()
-        self.trunks.look_around([*self.jobs.tasks(), *self._foreign])
+        self.trunks.look_around([*self.jobs.tasks(), *self._owned_elsewhere])
         free = self.executor.free_slots  # once: it may count thousands of running trials
         while self._waiting and len(batch) < free - self._slots_of_others():
             task = self._waiting.popleft()
             if self.trunks.waits(task):
                 held.append(task)
                 continue
-            with self._sparing_the_others(task):
+            with self._isolated(task):
                 if (ready := self._ready(task)) is not None:
                     batch.append(ready)
                     self.trunks.sent(ready)
@@ -211,7 +211,7 @@ class Scheduler:
 
     def _send_later(self, tasks: Sequence[Task], refusal: TryLaterError) -> None:
         self._waiting.extendleft(reversed(tasks))
-        self.patience.refused(str(refusal))
+        self.backoff.failed(str(refusal))
 
     def _ready(self, task: Task) -> Task | None:
         """Return the task as it is to be sent; None for one that is done, run or given up: it goes there."""
@@ -225,7 +225,7 @@ class Scheduler:
         elif (state := state_of(events, None)).state == "failed":
             self._give_up(task, str(state.cause))
         elif has_owner:
-            self._foreign.append(task)
+            self._owned_elsewhere.append(task)
             self.trunks.sent(task)
         elif was_called_off(events):
             self._call_off(task, events)
@@ -235,13 +235,13 @@ class Scheduler:
 
     def _submit(self, tasks: Sequence[Task]) -> None:
         sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad, self._private_dir)
-        for sent in sending.sent:
-            self.jobs.sent(sent.number, sent.task, sent.token)
-            self.progress.started(sent.task)
+        self.jobs.watch(sending.sent)
+        for job in sending.sent.values():
+            self.progress.started(job.task)
         if sending.refusal:
             self._send_later(sending.left, sending.refusal)
         else:
-            self.patience.succeeded()
+            self.backoff.reset()
 
     def _has_owner(self, directory: RunDirectory) -> bool:
         """Whether a live worker owns the trial; a claim that was seen dead is ended, so that one can."""
@@ -254,7 +254,7 @@ class Scheduler:
 
     def _slots_of_others(self) -> int:
         """Slots that other schedulers' workers take on this machine."""
-        return 0 if self._keeps_jobs else len(self._foreign)
+        return 0 if self._keeps_jobs else len(self._owned_elsewhere)
 
     def _settle(self, job: WatchedJob, ended: Ended) -> None:
         """Decide what follows the end of one attempt."""
@@ -272,9 +272,10 @@ class Scheduler:
         if result is not None:
             self._finish(task, result)
         elif others := self.jobs.of(task):
-            self._leave_to(others, task)
+            # What becomes of the trial is for the other job to say.
+            self.progress.message(f"{task.label}: one of {len(others) + 1} jobs of this trial has ended")
         elif ended.exit_code == WorkerExit.NOT_OWNER:
-            self._foreign.append(task)
+            self._owned_elsewhere.append(task)
         elif ended.exit_code == WorkerExit.NO_SPACE:
             self._outcome.no_space = True
             self._stop_requests = self._stop_requests or 1
@@ -287,17 +288,13 @@ class Scheduler:
         else:
             self._after_fault(job, *self.readiness.judged(job, events, ended, has_begun=attempt > 0))
 
-    def _leave_to(self, others: Collection[str], task: Task) -> None:
-        """Another job of the trial waits or runs: what becomes of the trial is for that one to say."""
-        self.progress.message(f"{task.label}: one of {len(others) + 1} jobs of this trial has ended")
-
     def _follow(self, task: Task) -> None:
         """Another scheduler has counted the fault and sent the trial again: watch its job, or its claim."""
         self.progress.interrupted(task)
         with suppress(TryLaterError):
             if not self._stopping and self._adopt([task]):
                 return
-        self._foreign.append(task)
+        self._owned_elsewhere.append(task)
 
     def _call_off(self, task: Task, events: Events) -> None:
         if state_of(events, None).state != "cancelled":
@@ -354,20 +351,20 @@ class Scheduler:
     def _note_failure(self, task: Task, reason: str) -> None:
         self._outcome.failed[task.trial_id] = failure_text(task.label, reason, self._directory(task))
 
-    def _look_at_foreign(self) -> None:
+    def _look_elsewhere(self) -> None:
         """Results of trials that others own; those whose owner has died are run here."""
-        if not self._foreign or time.monotonic() - self._looked_at_foreign < FOREIGN_POLL_S:
+        if not self._owned_elsewhere or time.monotonic() - self._looked_elsewhere < ELSEWHERE_POLL_S:
             return
-        self._looked_at_foreign = time.monotonic()
-        foreign, self._foreign = self._foreign, []
-        for task in foreign:
+        self._looked_elsewhere = time.monotonic()
+        elsewhere, self._owned_elsewhere = self._owned_elsewhere, []
+        for task in elsewhere:
             directory = self._directory(task)
-            with self._sparing_the_others(task):
+            with self._isolated(task):
                 result = self._result(directory)
                 if result is not None:
                     self._finish(task, result)
                 elif self.observer.is_alive(directory):
-                    self._foreign.append(task)
+                    self._owned_elsewhere.append(task)
                 else:
                     self._waiting.appendleft(task)
 

@@ -12,6 +12,7 @@ from scalevec.orchestrator.errors import TryLaterError
 from scalevec.orchestrator.executors.base import Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.private import private_folder, who_may_change
+from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob
 from scalevec.orchestrator.worker.preflight import versions_to_send
 from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.run_directory import RunDirectory
@@ -19,19 +20,10 @@ from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A job that the executor took; ``token`` is what its worker writes into its claim."""
-
-    task: Task
-    token: str
-    number: str
-
-
-@dataclass(frozen=True)
 class Sending:
-    """What was taken, and what was not because of a refusal that passes."""
+    """What was taken, by its number, and what was not because of a refusal that passes."""
 
-    sent: list[Sent]
+    sent: dict[str, WatchedJob]
     left: list[Task]
     refusal: TryLaterError | None = None
 
@@ -68,7 +60,7 @@ def send(
     if not EXECUTORS[executor.name].keeps_jobs:  # one that does has kept each array before the next was sent
         for token, number in numbers.items():
             _directory(runs_dir, by_token[token]).write_job(executor.name, number, token)
-    sent = [Sent(by_token[token], token, number) for token, number in numbers.items()]
+    sent = {number: WatchedJob(by_token[token], token) for token, number in numbers.items()}
     return Sending(sent, [task for token, task in by_token.items() if token not in numbers], refusal)
 
 
@@ -96,7 +88,7 @@ FIRST_S, LONGEST_S = 5.0, 300.0
 
 
 @dataclass
-class Patience:
+class Backoff:
     """Longer after each refusal, from the start again after a success; each new reason is said once."""
 
     say: Callable[[str], None]
@@ -111,7 +103,7 @@ class Patience:
         """Seconds until the next try."""
         return max(0.0, self._until - time.monotonic())
 
-    def refused(self, reason: str) -> None:
+    def failed(self, reason: str) -> None:
         """Wait from now on, twice as long as after the refusal before."""
         self._wait_s = min(self.longest_s, 2 * self._wait_s or self.first_s)
         self._until = time.monotonic() + self._wait_s
@@ -119,7 +111,7 @@ class Patience:
             self.say(f"{reason}; tried again in {self._wait_s:.0f} s, then at longer intervals")
         self._reason = reason
 
-    def succeeded(self) -> None:
+    def reset(self) -> None:
         """Say that what was refused goes on."""
         if self._reason:
             self.say("accepted again; the sweep goes on")

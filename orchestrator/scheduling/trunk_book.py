@@ -61,9 +61,9 @@ class TrunkBook:
         if (self.runs_dir / "trunks").is_dir():
             for name in {trunk_id(task.trial) for task in tasks} - self._missing.keys() - {None}:
                 self._remove(str(name))
-        return [self._told(task) for task in missing]
+        return [self._with_branch_steps(task) for task in missing]
 
-    def _told(self, task: Task) -> Task:
+    def _with_branch_steps(self, task: Task) -> Task:
         branch = self._branches.get(task.trial_id)
         if branch is None:
             return task

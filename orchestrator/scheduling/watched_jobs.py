@@ -34,11 +34,8 @@ class WatchedJobs:
         self._looks: dict[str, tuple[int, bool]] = {}
         """By trial: the size of its events when they were read, and whether they call it off."""
 
-    def sent(self, number: str, task: Task, token: str) -> None:
-        """The executor has taken a job."""
-        self._watch({number: WatchedJob(task, token)})
-
-    def _watch(self, jobs: Mapping[str, WatchedJob]) -> None:
+    def watch(self, jobs: Mapping[str, WatchedJob]) -> None:
+        """The executor has these jobs."""
         for number, job in jobs.items():
             self.running[number] = job
             self._of_trial[job.task.trial_id].add(number)
@@ -54,7 +51,7 @@ class WatchedJobs:
         alive = self.executor.adopt(asked) if asked else set()
         gone = asked - alive
         self._gone |= gone
-        self._watch({number: by_number[number] for number in alive})
+        self.watch({number: by_number[number] for number in alive})
         if gone:  # to ask for a job may bring to light under which number it exists
             by_number |= {number: job for task in tasks for number, job in self._open(task).items()}
             if by_number.keys() - self.running.keys() - self._gone:

@@ -87,11 +87,6 @@ def from_the_same_code(command: Sequence[str]) -> tuple[str, ...]:
     return Snapshot(HOME.parent).command(command) if snapshot_name() else tuple(command)
 
 
-def code_name() -> str:
-    """The name of a snapshot of what this process runs from, whether or not it is one."""
-    return snapshot_name() or name_of((_live_contents() | _carried).items())
-
-
 def _live_files() -> Iterator[tuple[str, Path]]:
     """The files of a checkout or of an installed wheel, each with its path in a wheel."""
     package = Path(str(INSTALLED.__file__)).parent

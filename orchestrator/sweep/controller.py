@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
-from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.results.opening import make_folder

@@ -1,7 +1,5 @@
 """The executor of Ray keeps the contract on a real cluster of two nodes, and what only it promises."""
 
-import signal
-
 import psutil
 import pytest
 
@@ -124,14 +122,6 @@ def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(bench):
     executor.cancel(numbers)
     assert collect(executor, 1)[numbers[0]].cause == "cancelled"
     assert not (waiting.directory / "pid").exists()
-
-
-def test_a_killed_process_is_a_signal(bench):
-    executor, job = bench.executor(1), bench.job("deaf")
-    (number,) = executor.submit([job])
-    bench.wait_until_it_runs(job, executor)
-    bench.process(job).kill()
-    assert collect(executor, 1)[number].exit_code == -signal.SIGKILL
 
 
 def test_the_process_ends_with_its_worker_of_ray(bench):

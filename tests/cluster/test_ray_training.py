@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from cluster.ray_daemons import environment_in
-from cluster.trunk_sweep import outcomes, states_left
 from hold import hold, release
 from support import SCALEVEC, finished, take_our_names, two_arms
 
@@ -138,18 +137,6 @@ def test_a_cluster_computes_what_this_machine_computes_and_says_nothing_of_itsel
     assert attempts(on_the_cluster) == [1] * len(on_this_machine)
     assert "(raylet)" not in done.stdout + done.stderr
     assert ".cc:" not in done.stderr
-
-
-@pytest.mark.nightly
-def test_budgets_branch_off_their_trunk_on_a_cluster_as_on_this_machine(
-    on_the_cluster, trunk_sweep, trunks_on_this_machine
-):
-    (on_the_cluster / "small.yaml").write_text(trunk_sweep)
-    done = run(on_the_cluster, "--profile", "cluster")
-    assert done.returncode == 0, done.stderr
-    assert outcomes(on_the_cluster) == trunks_on_this_machine
-    assert attempts(on_the_cluster) == [1] * len(trunks_on_this_machine)
-    assert not states_left(on_the_cluster)
 
 
 def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machine, ray_cluster):

@@ -6,7 +6,7 @@ from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.slurm import limits as slurm_limits
+from scalevec.orchestrator.executors.slurm import partitions
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 
 
@@ -66,4 +66,4 @@ def test_without_accounting_a_job_that_vanished_is_noticed(forgetful, slurm_with
 
 
 def test_the_cluster_says_how_large_an_array_may_be(slurm_commands):
-    assert slurm_limits.largest_array(slurm_queue.configuration()) == 101
+    assert partitions.largest_array(slurm_queue.configuration()) == 101

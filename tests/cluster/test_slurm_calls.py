@@ -3,7 +3,6 @@
 
 import os
 import shutil
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from cluster.slurm_daemons import until
 from cluster.test_slurm_training import start, sweep  # noqa: F401 (fixtures)
-from support import SCALEVEC, two_arms
+from support import two_arms
 
 pytestmark = pytest.mark.slow
 
@@ -63,16 +62,3 @@ def test_a_sweep_is_sent_with_a_call_for_each_array_and_few_more_and_a_poll_is_o
     later = calls() - sent
     assert set(later) <= {"squeue"}
     assert later.total() <= 1 + (time.monotonic() - began) / POLL_S
-
-
-def test_cancelling_a_sweep_that_still_waits_leaves_nothing_in_the_queue(start, slurm, tmp_path):
-    (tmp_path / "profiles.yaml").write_text(WAITING)
-    process = start("waiting")
-    until(lambda: arrays(tmp_path) == 1, "its trials are sent")
-    process.kill()
-    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
-    command = [str(SCALEVEC), "cancel", "small"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "2 trials cancelled" in done.stdout
-    assert not slurm.run("squeue", "-h").strip()

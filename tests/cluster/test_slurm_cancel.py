@@ -1,4 +1,3 @@
-# ruff: noqa: F811 (fixtures of another module)
 """``cancel`` on a real SLURM, whatever state each job is in; and of one of two sweeps that share trials."""
 
 import os
@@ -10,7 +9,7 @@ import pytest
 from cluster.slurm_daemons import SlurmCluster, until
 from cluster.test_slurm_jobs import killed, ours, scalevec, states, trials  # noqa: F401 (fixture)
 from cluster.test_slurm_training import end_of, start, sweep, workers_of  # noqa: F401 (fixtures)
-from hold import can_hold, hold, release
+from hold import can_hold, hold
 from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory
 from support import SCALEVEC, two_arms
@@ -144,27 +143,3 @@ def test_cancel_ends_a_job_whose_machine_is_being_prepared(forgetful, called, tm
     assert cancel.returncode == 0, errors
     assert sorted(states(tmp_path)) == ["cancelled"] * 2 + ["completed"] * 2
     until(lambda: not ours(forgetful), "the queue is empty", lambda: forgetful.run("squeue"))
-
-
-@pytest.mark.nightly
-def test_of_two_sweeps_that_overlap_one_is_cancelled_and_the_other_has_all_its_trials(
-    start, slurm, tmp_path, text_files, scalevec
-):
-    """Each has a seed of its own, and one that both have."""
-    (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 3, seeds=(0, 1)))
-    hold(tmp_path)
-    first = start("plain")
-    until(lambda: len(workers_of(tmp_path)) == 4, "the first sweep trains", slurm.logs)
-    (tmp_path / "small.yaml").write_text(two_arms("other", text_files, 3, seeds=(1, 2)))
-    second = start("plain")
-    until(lambda: len(workers_of(tmp_path)) == 6, "the second trains too", slurm.logs)
-    done = scalevec("cancel", "small", "--profile", "plain")
-    assert done.returncode == 0, done.stderr
-    assert "2 trials left alone: sweep other, which is being run, has them too" in done.stdout
-    release(tmp_path)
-    end_of(second)
-    first.communicate()
-    assert scalevec("status", "small").stdout.startswith("small: comparison, 2 of 4 trials done, 2 cancelled")
-    assert scalevec("status", "other").stdout.startswith("other: 4 of 4 trials done")
-    assert {len(trial.jobs()) for trial in trials(tmp_path)} == {1}
-    assert not ours(slurm)

@@ -2,11 +2,9 @@
 
 import re
 import signal
-import time
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -17,8 +15,6 @@ from contracts.executor_contract import collect
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
-from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm import slurm_executor
 from scalevec.results.run_directory import RunDirectory
 
 COUNTING = """
@@ -53,10 +49,6 @@ def attempts(job) -> int:
 
 def slurm_job(number: str) -> str:
     return number.partition("/")[0]
-
-
-def wait_for_attempt(bench, job, executor, attempt: int) -> None:
-    until(lambda: (executor.wait(0.0), attempts(job) >= attempt)[1], f"attempt {attempt}")
 
 
 def node_of(job) -> str:
@@ -135,39 +127,6 @@ def test_cancelling_a_trial_leaves_the_one_that_runs_beside_it(make_bench):
     assert collect(executor, 1)[numbers[1]].exit_code == 0
 
 
-def test_scontrol_requeue_runs_the_trial_again_under_its_number(make_bench, slurm):
-    bench = make_bench()
-    executor, job = bench.executor(1), bench.job(PATIENT)
-    (number,) = executor.submit([job])
-    bench.wait_until_it_runs(job, executor)
-    slurm.run("scontrol", "requeue", slurm_job(number))
-    wait_for_attempt(bench, job, executor, 2)
-    (job.directory / "go").touch()
-    assert collect(executor, 1)[number].exit_code == 0
-    assert attempts(job) == 2
-
-
-def test_a_job_that_is_preempted_goes_on_afterwards(make_bench, slurm):
-    bench = make_bench(partition="low")
-    executor, job = bench.executor(1), bench.job(PATIENT)
-    (number,) = executor.submit([job])
-    bench.wait_until_it_runs(job, executor)
-    slurm.run("sbatch", "-p", "high", "-N", "4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
-    wait_for_attempt(bench, job, executor, 2)
-    (job.directory / "go").touch()
-    assert collect(executor, 1)[number].exit_code == 0
-
-
-def test_where_preemption_cancels_the_scheduler_hears_of_it(make_bench, slurm):
-    bench = make_bench(partition="spare", preempt="cancel")
-    executor, job = bench.executor(1), bench.job(PATIENT)
-    (number,) = executor.submit([job])
-    bench.wait_until_it_runs(job, executor)
-    slurm.run("sbatch", "-p", "high", "-N", "4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
-    assert collect(executor, 1)[number].cause == "preempted"
-    assert attempts(job) == 1
-
-
 def test_scancel_by_hand_is_noticed(make_bench, slurm):
     bench = make_bench()
     executor, job = bench.executor(1), bench.job("listens")
@@ -185,7 +144,7 @@ def test_the_kill_of_a_step_is_noticed(make_bench):
     bench.wait_until_it_runs(jobs[0], executor)
     worker = psutil.Process(int((jobs[0].directory / "pid").read_text()))
     step = worker.parent()
-    assert "scalevec.orchestrator.executors.slurm.job" in step.cmdline()
+    assert "scalevec.orchestrator.executors.slurm.job_script" in step.cmdline()
     step.kill()
     ends = collect(executor, 2)
     assert ends[numbers[0]].exit_code != 0
@@ -234,18 +193,6 @@ def test_a_node_that_fails_is_named_with_its_trial(make_bench, slurm):
     with failing_node(slurm, number) as node:
         end = collect(executor, 1)[number]
     assert (end.cause, end.node) == ("node_failure", node)
-
-
-def test_a_trial_outlives_its_node(make_bench, slurm):
-    bench = make_bench()
-    executor, job = bench.executor(1), bench.job(PATIENT)
-    (number,) = executor.submit([job])
-    bench.wait_until_it_runs(job, executor)
-    with failing_node(slurm, number) as node:
-        wait_for_attempt(bench, job, executor, 2)
-        (job.directory / "go").touch()
-        end = collect(executor, 1)[number]
-    assert (end.exit_code, end.node != node) == (0, True)
 
 
 def test_nodes_to_be_avoided_are_avoided(make_bench):
@@ -301,46 +248,6 @@ def test_a_folder_with_signs_of_a_shell_in_its_name_is_only_a_name(make_bench, t
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_a_folder_that_slurm_would_rewrite_is_refused(make_bench, tmp_path):
-    bench = make_bench(private_dir=str(tmp_path / "at%j"))
-    with pytest.raises(InvalidInputError, match="at%j"):
-        bench.executor(1).submit([bench.job("completes")])
-
-
-def test_all_jobs_are_asked_for_in_one_question(make_bench, monkeypatch):
-    bench = make_bench()
-    executor = bench.executor(1)
-    jobs = [bench.job(PATIENT, rung=f"rung{index % 2}") for index in range(6)]
-    executor.submit(jobs)
-    asked = []
-    call = slurm_queue.call
-    monkeypatch.setattr(slurm_queue, "call", lambda *command: (asked.append(command[0]), call(*command))[1])
-    stopped_at = time.monotonic()
-    with monkeypatch.context() as context:
-        clock = SimpleNamespace(monotonic=lambda: stopped_at, sleep=time.sleep)
-        context.setattr(slurm_executor, "time", clock)
-        executor.wait(0.0)
-        assert asked == ["squeue"]
-        executor.wait(0.0)
-        assert asked == ["squeue"]  # the next is not due yet
-    for job in jobs:
-        (job.directory / "go").touch()
-    collect(executor, 6)
-
-
-def test_a_queue_that_does_not_answer_ends_nothing(make_bench, monkeypatch):
-    bench = make_bench()
-    executor, job = bench.executor(1), bench.job(PATIENT)
-    (number,) = executor.submit([job])
-    bench.wait_until_it_runs(job, executor)
-    with monkeypatch.context() as context:
-        context.setenv("SLURM_CONF", "/nonexistent")
-        context.setattr(slurm_queue, "PATIENCE_S", 1)
-        assert executor.wait(1.0) == []
-    (job.directory / "go").touch()
-    assert collect(executor, 1)[number].exit_code == 0
-
-
 def test_a_number_that_the_cluster_gave_to_another_job_is_not_adopted(make_bench, slurm):
     bench = make_bench()
     executor, job = bench.executor(1), bench.job("completes")
@@ -354,28 +261,6 @@ def test_a_number_that_the_cluster_gave_to_another_job_is_not_adopted(make_bench
         record.unlink()
     assert bench.executor(1).adopt([f"{other}/0@{folder.name}"]) == set()
     slurm.run("scancel", other)
-
-
-def test_inside_another_job_the_variables_of_that_job_do_not_count(make_bench, monkeypatch):
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", "17")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "99")
-    bench = make_bench()
-    executor, job = bench.executor(1), bench.job("completes")
-    (number,) = executor.submit([job])
-    assert collect(executor, 1)[number].exit_code == 0
-
-
-@pytest.mark.nightly
-def test_a_time_limit_that_strikes_twice_is_survived(make_bench):
-    """Limits are whole minutes, and the signal may come up to one minute early: not before the job is up.
-
-    So a job has 35 s to begin, and 25 s to end.
-    """
-    bench = make_bench(time=2, notice_s=25)
-    executor, job = bench.executor(1), bench.job(TWICE_STOPPED)
-    (number,) = executor.submit([job])
-    end = collect(executor, 1)[number]
-    assert (end.exit_code, end.cause, attempts(job), bench.heard(job)) == (0, None, 3, True)
 
 
 def test_where_the_scheduler_resubmits_it_hears_of_the_time_limit(make_bench):

@@ -112,33 +112,6 @@ def test_a_requeued_job_is_adopted_by_the_next_scheduler(
     assert not ours(slurm)
 
 
-def test_status_shows_the_job_of_a_trial_that_was_requeued_and_why_it_waits(
-    held_in_the_queue, tmp_path, scalevec
-):
-    numbers = held_in_the_queue()
-    assert states(tmp_path) == ["pending"] * 2
-    shown = scalevec("status", "small").stdout
-    assert "2 in the queue: pending (job requeued in held state), jobs " in shown
-    assert all(number in shown for number in numbers)
-
-
-def test_cancel_where_slurm_does_not_answer_is_under_way_until_it_is_repeated(
-    start_held, slurm, tmp_path, scalevec, unreachable
-):
-    killed(start_held("plain"))
-    failed = scalevec("cancel", "small", "--profile", "plain", broken=unreachable)
-    assert failed.returncode == 3, failed.stderr
-    assert "SLURM does not answer" in failed.stderr
-    assert "2 trials cancelling" in failed.stdout
-    assert states(tmp_path) == ["cancelling"] * 2
-    assert len(jobs(slurm)) == 2
-    done = scalevec("cancel", "small", "--profile", "plain")
-    assert done.returncode == 0, done.stderr
-    assert states(tmp_path) == ["cancelled"] * 2
-    until(lambda: not ours(slurm), "the queue is empty", lambda: slurm.run("squeue"))
-    assert not workers_of(tmp_path)
-
-
 def test_a_run_takes_back_a_cancel_that_is_under_way(
     start, start_held, slurm, tmp_path, scalevec, unreachable, undisturbed
 ):

@@ -1,7 +1,6 @@
-"""Limits that a real SLURM enforces, of a user and of a group: a sweep goes on below them."""
+"""A limit that a real SLURM enforces: a sweep goes on below it."""
 
 import os
-import pwd
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from support import SCALEVEC, two_arms
 
 pytestmark = pytest.mark.slow
 
-ANOTHER_USER = "daemon"
 PROFILES = "lab: {poll_s: 0.2, memory_gb: 1, time: 60, account: lab}\n"
 
 
@@ -34,14 +32,14 @@ def enforcing() -> Iterator[SlurmCluster]:
         Path(name).chmod(0o755)
         cluster = SlurmCluster(Path(name), port=19000, settings="AccountingStorageEnforce=limits")
         for started in running(cluster):
-            for who in ("account lab", "user root account=lab", f"user {ANOTHER_USER} account=lab"):
+            for who in ("account lab", "user root account=lab"):
                 cluster.run("sacctmgr", "--immediate", "add", *who.split())
             yield started
 
 
 @pytest.fixture
 def limited(enforcing, monkeypatch, tmp_path):
-    """Sets a limit of the account, or of this user in it; afterwards there is none, and no job."""
+    """Sets a limit of this user; afterwards there is none, and no job."""
     monkeypatch.setenv("SLURM_CONF", enforcing.environment["SLURM_CONF"])
     (tmp_path / "profiles.yaml").write_text(PROFILES)
 
@@ -52,21 +50,20 @@ def limited(enforcing, monkeypatch, tmp_path):
         return enforcing
 
     yield limit
-    for what in (("account", "lab", "set", "GrpSubmitJobs=-1"), ("user", "root", "set", "MaxSubmitJobs=-1")):
-        enforcing.run("sacctmgr", "--immediate", "modify", *what)
+    enforcing.run("sacctmgr", "--immediate", "modify", "user", "root", "set", "MaxSubmitJobs=-1")
     enforcing.run("scancel", "--account=lab")
     until(lambda: not enforcing.run("squeue", "-h").strip(), "the queue is empty")
 
 
-def held(slurm: SlurmCluster, count: int, user: str = "root") -> str:
-    """Jobs of ``user`` that wait in the queue as long as they are left alone."""
-    account = pwd.getpwnam(user)
+def held(slurm: SlurmCluster, count: int) -> str:
+    """Jobs that wait in the queue as long as they are left alone."""
     words = ["sbatch", "--parsable", "--account=lab", "--hold", f"--array=1-{count}", "--chdir=/"]
     done = subprocess.run(
         [*words, "--output=/dev/null", "--wrap", "true"],
-        env=os.environ | slurm.environment, user=account.pw_uid, group=account.pw_gid, extra_groups=[],
-        capture_output=True, text=True, cwd="/",
-    )  # fmt: skip
+        env=os.environ | slurm.environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -99,16 +96,3 @@ def test_a_sweep_larger_than_the_limit_of_its_user_goes_on_beside_jobs_of_that_u
     process = start(tmp_path, text_files, range(4))
     assert ended(process, tmp_path) == ["completed"] * 8
     assert slurm.run("squeue", "-h", "-r", "-o", "%F").split() == [others] * 3
-
-
-@pytest.mark.nightly
-def test_a_limit_of_a_group_that_another_user_has_used_up_is_waited_out(limited, tmp_path, text_files):
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    slurm = limited("account", "lab", "set", "GrpSubmitJobs=4")
-    others = held(slurm, 4, ANOTHER_USER)
-    process = start(tmp_path, text_files, range(2))
-    until(lambda: "takes no more jobs" in log_of(tmp_path), "it is refused", lambda: log_of(tmp_path))
-    slurm.run("scancel", f"{others}_[2-4]")
-    assert ended(process, tmp_path) == ["completed"] * 4
-    assert slurm.run("squeue", "-h", "-r", "-o", "%u").split() == [ANOTHER_USER]

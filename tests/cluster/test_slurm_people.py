@@ -4,9 +4,8 @@ import pytest
 
 from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
-from contracts.executor_contract import collect
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.slurm.queue_view import look
+from scalevec.orchestrator.executors.slurm.queue import look
 
 
 @pytest.fixture
@@ -29,14 +28,6 @@ def test_a_queue_shows_sweep_rung_and_comment(make_bench, slurm):
     shown = slurm.run("squeue", "-h", "-o", "%j|%k", "-j", number.partition("/")[0]).strip()
     assert shown == f"contract.large.{number.partition('@')[2]}|two words"
     executor.stop()
-
-
-def test_a_line_of_setup_that_fails_is_told_in_its_own_words(make_bench):
-    executor = (bench := make_bench(setup=["no_such_command --here"])).executor(1)
-    (number,) = executor.submit([bench.job("completes")])
-    end = collect(executor, 1)[number]
-    assert "no_such_command: command not found" in end.message
-    assert "this line of setup failed: no_such_command --here" in end.message
 
 
 def test_a_job_that_is_held_after_a_requeue_is_let_go_by_the_command_that_is_named(make_bench, slurm):

@@ -127,18 +127,6 @@ def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_process_n
     assert ClaimObserver(clock=clock).is_alive(run_directory)
 
 
-def test_the_silence_of_an_owner_elsewhere_is_what_this_observer_has_waited(run_directory, clock):
-    observer = ClaimObserver(clock=clock)
-    assert observer.silent_s(run_directory) is None
-    claim = acquire(run_directory, {})
-    make_foreign(run_directory)
-    assert observer.silent_s(run_directory) is None
-    clock.seconds = 40
-    assert observer.silent_s(run_directory) == 40
-    claim.beat()
-    assert observer.silent_s(run_directory) == 0
-
-
 @pytest.mark.parametrize("year", ["1970", "2099"])
 def test_clocks_that_disagree_neither_prolong_nor_shorten_a_claim(run_directory, clock, year):
     acquire(run_directory, {})

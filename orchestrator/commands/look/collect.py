@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, Runs
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.commands.look.sweep_state import entries_of, names_of, sweep_statuses
 from scalevec.orchestrator.progress import counted, states_text
 from scalevec.orchestrator.sources.sources import with_index

@@ -2,7 +2,6 @@
 
 import hmac
 import json
-import os
 import secrets
 import threading
 import time
@@ -21,10 +20,9 @@ from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import counts_text, failure_text
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.errors import Exit, InvalidInputError, explain
+from scalevec.orchestrator.observers.trial_logs import MetricsTail
 from scalevec.orchestrator.progress import duration, note, notes_kept
 from scalevec.results.claims import ClaimObserver
-from scalevec.results.files import MOST_BYTES_OF_LINES
-from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 
@@ -104,8 +102,9 @@ class WatchedSweep:
         }
 
     def _curve(self, trial: Mapping[str, Any]) -> Record:
-        curve = self._curves.setdefault(trial["trial_id"], Curve())
-        curve.read_on(RunDirectory.of(self.runs_dir, trial["trial_id"]).metrics_path)
+        metrics = RunDirectory.of(self.runs_dir, trial["trial_id"]).metrics_path
+        curve = self._curves.setdefault(trial["trial_id"], Curve(MetricsTail(metrics)))
+        curve.read_on()
         return {"trial_id": trial["trial_id"], "label": trial["label"], "points": curve.points}
 
 
@@ -113,24 +112,13 @@ class WatchedSweep:
 class Curve:
     """The losses of a trial by step, some hundred of them: of its metrics only what is new is read."""
 
+    tail: MetricsTail
     points: list[tuple[int, float]] = field(default_factory=list)
-    _at: int = 0
-    """Up to where the file has been read."""
 
-    def read_on(self, path: Path) -> None:
-        """Take what has been appended; a file that was cut back to go on from a checkpoint is read again."""
-        try:
-            with open_to_read(path, MOST_BYTES_OF_LINES) as stream:
-                if stream.seek(0, os.SEEK_END) < self._at:
-                    self.points, self._at = [], 0
-                stream.seek(self._at)
-                whole = stream.read().rpartition(b"\n")[0]
-        except FileNotFoundError:
-            return
-        self._at += len(whole) + bool(whole)
-        for line in whole.splitlines():
-            with suppress(ValueError, TypeError, KeyError):  # a torn line; the trial's worker sees to it
-                row = json.loads(line)
+    def read_on(self) -> None:
+        """Take what has been appended."""
+        with suppress(ValueError, TypeError, KeyError):  # a torn line; the trial's worker sees to it
+            for row in self.tail.rows():
                 self.points.append((int(row["step"]), float(row["loss"])))
         while len(self.points) > 2 * POINTS:
             del self.points[1:-1:2]

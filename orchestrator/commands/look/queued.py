@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
-from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.errors import MissingRequirementError, read_or_warn
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS

@@ -22,8 +22,6 @@ SHARE = 8
 ID = 8
 """Digits of a trial's id: enough for ``explain`` and ``logs``."""
 _MARKS = {"running": "r", "failed": "f", "diverged": "d", "cancelled": "c", "unreadable": "u"}
-SILENT_S = 60.0
-"""A scheduler gives a sign of life every half minute: a younger one is no news."""
 _BAR = 20
 
 
@@ -206,10 +204,7 @@ def _warnings(status: Record) -> Iterator[str]:
 def _owner_text(status: Record) -> str:
     if status["queue"]["controller"]:
         return controller_text(status["queue"]["controller"], status["queue"]["unknown"])
-    if not status["owned"]:
-        return "nobody"
-    silent_s = status["seconds_since_sign_of_life"] or 0.0
-    return "a scheduler" + (f", last sign of life {duration(silent_s)} ago" if silent_s > SILENT_S else "")
+    return "a scheduler" if status["owned"] else "nobody"
 
 
 def _table(status: Record, width: int) -> Iterator[RenderableType]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
 from scalevec.orchestrator.errors import read_or_warn
-from scalevec.orchestrator.scheduling.ownership import is_owned, owner_directory
+from scalevec.orchestrator.scheduling.ownership import is_owned
 from scalevec.orchestrator.sources.sources import UNREADABLE, members_or_none, tuning_choices, with_index
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.claims import ClaimObserver
@@ -157,8 +157,6 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
 
 def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserver) -> Record:
     sweep, runs_dir = scan.folder.name, scan.runs_dir
-    owner = owner_directory(runs_dir, sweep)
-    silent_s = read_or_warn(partial(observer.silent_s, owner), None, "who runs the sweep is unknown")
     is_alive = is_owned(runs_dir, sweep, observer)
     running = [_running(scan, entry, observer) for entry in scan.in_states("running")]
     begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
@@ -183,7 +181,6 @@ def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserve
         "queue": queue,
         "problems": {name: problem for name, problem in problems.items() if name in scan.members},
         "owned": is_alive,
-        "seconds_since_sign_of_life": silent_s if is_alive else None,
     }
 
 

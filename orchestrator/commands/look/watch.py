@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.cli.output import json_line
+from scalevec.orchestrator.cli.output import command, json_line
 from scalevec.orchestrator.commands.look.screen import (
     chosen_lines,
     counts_text,
@@ -29,8 +28,6 @@ Record = dict[str, Any]
 Reading = tuple[list[Record], list[str]]
 """The states of sweeps, and what reading them had to say."""
 WATCH_S = 2.0
-_OF_THE_MOMENT = ("seconds_since_sign_of_life",)
-"""What changes from reading to reading though nothing has happened."""
 
 
 def state_of_run(sweep: str, runs_dir: Path) -> Callable[[int, int], Text]:
@@ -95,8 +92,8 @@ def _print_changes(
 
 def _json_lines(status: Record) -> Iterator[tuple[str, str]]:
     """The sweep as one object."""
-    lasting = {name: value for name, value in status.items() if name not in _OF_THE_MOMENT}
-    yield json_line(lasting), json_line(status)
+    line = json_line(status)
+    yield line, line
 
 
 def _events(status: Record) -> Iterator[tuple[str, str]]:

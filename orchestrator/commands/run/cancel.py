@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, ProfileName, Runs, Sweep, Trusted
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states

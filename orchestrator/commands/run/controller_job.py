@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import Placement
+from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.commands.run.run import run_sweep
 from scalevec.orchestrator.errors import NO_SPACE, Exit, TryLaterError, explain, report
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.scheduling.sending import Patience
+from scalevec.orchestrator.scheduling.sending import Backoff
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import NO_TRUST, Trust
@@ -32,20 +32,20 @@ def run_patiently(
 
     A sweep that was cancelled is left alone: only a person's command brings it back.
     """
-    patience = Patience(note)
+    backoff = Backoff(note)
     folder = SweepFolder.of(runs_dir, sweep_folder(source, runs_dir).name)
     while True:
         if folder.is_called_off():
             note(f"sweep {folder.name} was cancelled; nothing is sent. To run it again: {again}")
             return Exit.SOME_FAILED
         try:
-            run = run_sweep(source, runs_dir, placement, again=again, by_hand=False, trust=trust)
+            run = run_sweep(source, runs_dir, placement, again=again, interactive=False, trust=trust)
             return run.write()
         except (TryLaterError, OSError) as problem:
             if isinstance(problem, OSError) and problem.errno not in PASSING:
                 raise
-            patience.refused(explain(problem)[0])
-        time.sleep(patience.left_s)
+            backoff.failed(explain(problem)[0])
+        time.sleep(backoff.left_s)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, Jobs, Output, Placement, Runs
+from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.commands.analyse.compare import compare
 from scalevec.orchestrator.commands.analyse.report import report
 from scalevec.orchestrator.commands.run.run import run_sweep

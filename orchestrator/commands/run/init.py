@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import Output
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import counted, duration, note
 from scalevec.results.files import write_once

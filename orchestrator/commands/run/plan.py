@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
-from scalevec.orchestrator.cli.output import Result, terminal_width
+from scalevec.orchestrator.cli.output import Result, command, terminal_width
 from scalevec.orchestrator.commands.run.machines import executor_of, rates_of, runs_dir_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR

@@ -1,8 +1,7 @@
 """``scalevec retry``: failed trials get a clean slate."""
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sources.sources import exit_after, recorded_states
 from scalevec.results.trial_state import RETRY

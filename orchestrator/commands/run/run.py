@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import (
     RUNS,
     AsJson,
@@ -24,7 +23,7 @@ from scalevec.orchestrator.cli.options import (
     TrialsWhere,
     Trusted,
 )
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.commands.run.machines import (
     opened_executor,
     prepared_run,
@@ -93,13 +92,13 @@ def run_sweep(
     again: str,
     retune: bool = False,
     where: str | None = None,
-    by_hand: bool = True,
+    interactive: bool = True,
     trust: Trust = NO_TRUST,
     logs: Sequence[str] = (),
 ) -> Result:
     """Run what is missing; ``again`` is the command that goes on where this one is stopped.
 
-    ``by_hand``: a person gave the command now, so what was cancelled before counts no more.
+    ``interactive``: a person gave the command now, so what was cancelled before counts no more.
     """
     from scalevec.orchestrator.commands.look.watch import state_of_run
     from scalevec.orchestrator.progress import progress_for
@@ -115,13 +114,13 @@ def run_sweep(
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with (
-            observed(progress, site, logs, by_hand=by_hand),
+            observed(progress, site, logs, interactive=interactive),
             opened_executor(name, site) as executor,
             owned(site.runs_dir, sweep.name),
         ):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
             run.writers_agreed_to = writers_agreed_to(source, writers_of_checkpoints(run), trust)
-            if by_hand:
+            if interactive:
                 run.ask_again()
             _run_stages(run, executor)
     except StageIncompleteError as incomplete:
@@ -223,7 +222,7 @@ def _done(run: "SweepRun", source: str) -> Result:
 
 
 @contextmanager
-def observed(progress: Progress, site: "Site", logs: Sequence[str], *, by_hand: bool) -> Iterator[None]:
+def observed(progress: Progress, site: "Site", logs: Sequence[str], *, interactive: bool) -> Iterator[None]:
     """Let the ``logs`` by their names, and the profile's notices, follow what runs within.
 
     Raises ``InvalidInputError`` for a log of another name, ``MissingRequirementError`` without its library.
@@ -240,7 +239,7 @@ def observed(progress: Progress, site: "Site", logs: Sequence[str], *, by_hand: 
         raise
     except Exception as error:
         # A controller tries again by itself.
-        words = "" if isinstance(error, TryLaterError) and not by_hand else explain(error)[0]
+        words = "" if isinstance(error, TryLaterError) and not interactive else explain(error)[0]
         raise
     finally:
         for observer in progress.observers:

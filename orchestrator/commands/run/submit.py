@@ -1,6 +1,5 @@
 """``scalevec submit``: a small job in the cluster that runs the sweep's stages."""
 
-from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import (
     RUNS,
     Executor,
@@ -10,7 +9,7 @@ from scalevec.orchestrator.cli.options import (
     Sweep,
     Trusted,
 )
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
 from scalevec.orchestrator.commands.run.run import writers_of_checkpoints
 from scalevec.orchestrator.errors import InvalidInputError

@@ -2,22 +2,23 @@
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.forked_workers import (
     Forked,
     ForkServers,
+    Fresh,
     arguments_to_fork,
+    start,
+    tell,
     worker_environment,
 )
 from scalevec.orchestrator.executors.local.gpus import OF_CUDA, OF_ROCM, VisibleGpus, visible_gpus
@@ -26,30 +27,6 @@ from scalevec.results.claims import process_identity, process_lives
 from scalevec.results.opening import open_log
 
 POLL_S = 0.05
-
-
-class Fresh:
-    """A child of this process, in a session of its own."""
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
-        self._child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
-        self.identity: Mapping[str, Any] = process_identity(self._child.pid)
-
-    @property
-    def exit_code(self) -> int | None:
-        """Negative for a signal."""
-        return self._child.returncode
-
-    def ended(self) -> bool:
-        """Whether it is over."""
-        return self._child.poll() is not None
 
 
 class Adopted:
@@ -64,20 +41,15 @@ class Adopted:
         """Whether it is over."""
         return not process_lives(self.identity)
 
+    def reap(self) -> None:
+        """Its parent does."""
+
 
 Watched = Fresh | Adopted | Forked
 """A process; ``identity`` tells it from a later one of the same number, as ``results.claims`` describes it.
 
 ``exit_code`` is negative for a signal, and None while it runs and where nobody learns it.
 """
-
-
-def send(process: Watched, number: signal.Signals) -> None:
-    """Signal ``process`` if it still runs."""
-    if not process.ended():
-        # Gone in this very moment, and its number perhaps somebody else's.
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process.identity["pid"], number)
 
 
 @dataclass(frozen=True)
@@ -90,7 +62,7 @@ class _WatchedProcess:
     """Of an adopted one it is not known: it counts as if it had each of its GPUs alone."""
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """At most ``site.slots`` worker processes at a time, each in a session of its own.
 
     The session keeps a Ctrl-C at the terminal from reaching the workers: the scheduler passes it on as
@@ -98,7 +70,6 @@ class LocalExecutor:
     """
 
     name = "local"
-    cluster = ""
 
     def __init__(self, site: Site) -> None:
         self.slots = site.slots
@@ -120,8 +91,10 @@ class LocalExecutor:
 
         Raises ``InvalidInputError`` where a job asks for more GPUs or machines than there are here.
         """
-        refuse_several_machines(jobs, "executor local has this machine alone")
         for job in jobs:
+            if job.request.nodes > 1:
+                asked = f"{job.rung or job.label}: nodes is {job.request.nodes}"
+                raise InvalidInputError(f"{asked}; executor local has this machine alone")
             if job.request.gpus and job.request.gpus > len(self._gpus.names):
                 asked = f"{job.rung or job.label}: asks for {job.request.gpus:g} GPUs"
                 raise InvalidInputError(f"{asked}; torch sees {len(self._gpus.names)} here")
@@ -133,9 +106,9 @@ class LocalExecutor:
             process: Watched | None = None
             if arguments is not None:
                 process = self._forks.fork(arguments, job.request.cpus, log)
-            process = process or Fresh(
-                taken(self._site.private).command(job.command), self._variables(job.request.cpus, gpus), log
-            )
+            if process is None:
+                command = taken(self._site.private).command(job.command)
+                process = Fresh(start(command, log, self._variables(job.request.cpus, gpus)))
         number = _number(process.identity)
         self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))
         return number
@@ -173,22 +146,24 @@ class LocalExecutor:
             if ended or time.monotonic() >= deadline:
                 break
             time.sleep(POLL_S)
-        return [Ended(number, self._running.pop(number).process.exit_code) for number in ended]
+        return [self._end(number) for number in ended]
 
-    def notices(self) -> list[tuple[str | None, str]]:
-        """None: what is interrupted here has ended."""
-        return []
+    def _end(self, number: str) -> Ended:
+        process = self._running.pop(number).process
+        exit_code = process.exit_code
+        process.reap()
+        return Ended(number, exit_code)
 
     def cancel(self, numbers: Collection[str]) -> None:
         """SIGTERM: the workers checkpoint and end."""
         for number in numbers:
             if number in self._running:
-                send(self._running[number].process, signal.SIGTERM)
+                tell(self._running[number].process.identity, signal.SIGTERM)
 
     def stop(self, *, hard: bool = False) -> None:
         """SIGTERM (the workers checkpoint and end) or SIGKILL to every process."""
         for running in self._running.values():
-            send(running.process, signal.SIGKILL if hard else signal.SIGTERM)
+            tell(running.process.identity, signal.SIGKILL if hard else signal.SIGTERM)
 
     def close(self) -> None:
         """End the servers; what they forked goes on."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, on_machine
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
 from scalevec.orchestrator.executors.ray.ray_nodes import (
     GIGABYTE,
@@ -47,7 +47,7 @@ class _Sent:
     """The tasks on further machines."""
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """One Ray task a trial. Ray starts no trial again: that is for the scheduler's policy to decide.
 
     A task lives no longer than its driver, and the trial's process no longer than its task: when the
@@ -56,7 +56,6 @@ class RayExecutor:
     """
 
     name = "ray"
-    cluster = ""
 
     def __init__(self, site: Site) -> None:
         """Raises ``MissingRequirementError`` where Ray is not installed."""
@@ -192,10 +191,6 @@ class RayExecutor:
             gone = node_id and is_there and self._connection.ask(partial(is_gone, node_id))
             cause = "node_failure" if gone else "killed"
             return Ended(number, None, cause, node, _first_line(error))
-
-    def notices(self) -> list[tuple[str | None, str]]:
-        """None: what is interrupted here has ended."""
-        return []
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these tasks to write a checkpoint; those that wait in Ray are dropped."""

@@ -11,7 +11,7 @@ from typing import Any
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.costs.estimates import Cost
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.simulate.planted_law import DEVICE, result_fields, truth
 from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
 from scalevec.orchestrator.worker.provenance import environment
@@ -39,7 +39,7 @@ class SimulatedAttempt:
         return self.claim.run_directory
 
 
-class SimulateExecutor:
+class SimulateExecutor(Executor):
     """At most ``site.slots`` attempts at a time; each call of ``wait`` ends the one that began first.
 
     Claims, events and results are those of a worker. Nothing goes wrong on the way, and no checkpoint is
@@ -47,7 +47,6 @@ class SimulateExecutor:
     """
 
     name = "simulate"
-    cluster = ""
 
     def __init__(self, site: Site) -> None:
         from scalevec.sweeps.sections.simulate import Simulate  # pydantic is imported only where it is used
@@ -105,10 +104,6 @@ class SimulateExecutor:
             self._over.append(self._end(next(iter(self._running))))
         over, self._over = self._over, []
         return over
-
-    def notices(self) -> list[tuple[str | None, str]]:
-        """None: what is interrupted here has ended."""
-        return []
 
     def cancel(self, numbers: Collection[str]) -> None:
         """End these attempts now."""

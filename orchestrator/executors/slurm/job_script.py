@@ -1,15 +1,21 @@
-"""What runs inside a SLURM job: its trials, one after the other or side by side, each as a process."""
+"""What runs inside a SLURM job: its trials, one after the other or side by side, each as a process.
 
+A job starts ``python -P -m scalevec.orchestrator.executors.slurm.job_script FOLDER``. FOLDER, of the private
+folder, holds what its jobs are to run (:mod:`payload`).
+"""
+
+import argparse
 import os
 import signal
-import socket
+import subprocess
+import sys
 import time
+import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import (
@@ -20,17 +26,24 @@ from scalevec.orchestrator.attempts.retry_policy import (
     was_called_off,
 )
 from scalevec.orchestrator.errors import NO_SPACE
-from scalevec.orchestrator.executors.forked_workers import ForkServers
-from scalevec.orchestrator.executors.slurm.payload import Entry, MachinesMeeting, task_number
-from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
+from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, Fresh, start_bound, tell
+from scalevec.orchestrator.executors.slurm.payload import (
+    LOG,
+    Entry,
+    JobRecord,
+    MachinesMeeting,
+    is_final,
+    job_number,
+    node_name,
+    read_payload,
+    restarts,
+    task_number,
+)
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim
 from scalevec.results.files import (
     CorruptRecordError,
-    names_in,
-    read_json,
     utc_now,
-    write_json,
 )
 from scalevec.results.opening import open_log
 from scalevec.results.run_directory import RunDirectory
@@ -40,81 +53,17 @@ POLL_S = 0.1
 LOOK_S = 5.0
 """Seconds between two looks whether the running trial was cancelled."""
 STOPPED = 75
+LOST = -signal.SIGKILL
+"""The exit code of a process whose server was killed, and it with it."""
 LAST_WORD_S = 10.0
 """How long a task that failed lets the first one say why: SLURM ends them all when one ends badly."""
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """What a job records of its trial number ``index``, and whether that is cancelled.
-
-    It lies in the folder of the submission. A record that is not ``final`` says how far an attempt came; it
-    counts only once the job is gone.
-    """
-
-    folder: Path
-    job: str
-    index: int
-
-    @property
-    def file_name(self) -> str:
-        """The name of its files."""
-        return f"{self.job}.{self.index}.json"
-
-    def read(self) -> dict[str, Any] | None:
-        """Return the record, None before the trial was started."""
-        try:
-            record = read_json(self.folder / "ended" / self.file_name, dict)
-        except (FileNotFoundError, CorruptRecordError):
-            return None
-        return record
-
-    def write(self, exit_code: int | None, cause: str | None, **more: Any) -> None:
-        """Note how an attempt ended (or, not final, that it began).
-
-        A job that lives on where a lost node was has no say once SLURM started it again elsewhere.
-        """
-        path = self.folder / "ended" / self.file_name
-        path.parent.mkdir(exist_ok=True)
-        earlier = self.read()
-        if earlier is not None and earlier["start"] > restarts():
-            return
-        record = {
-            "final": True,
-            "exit_code": exit_code,
-            "cause": cause,
-            "node": node_name(),
-            "start": restarts(),
-            "time": utc_now(),
-        }
-        write_json(path, record | more)
-
-    def cancel(self) -> None:
-        """Ask that the trial be ended, or not begun."""
-        path = self.folder / "cancelled" / self.file_name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-
-    def is_cancelled(self) -> bool:
-        """Whether somebody asked for it."""
-        return (self.folder / "cancelled" / self.file_name).exists()
-
-
-def is_final(record: dict[str, Any] | None) -> bool:
-    """Whether a record says that the trial's turn is over."""
-    return record is not None and bool(record["final"])
-
-
-def records_in(folder: Path) -> set[str]:
-    """Return the names of the records of a submission: one look for all of its trials."""
-    return set(names_in(folder / "ended"))
 
 
 @dataclass
 class _Attempt:
     """A trial's process; ``kills`` is what the system had killed for memory when it began."""
 
-    process: TrialProcess
+    process: Fresh | Forked
     record: JobRecord
     kills: int
     cancelled: bool = False
@@ -127,7 +76,7 @@ class _Attempt:
             self.looked = time.monotonic()
             self.cancelled = self.record.is_cancelled()
             if self.cancelled:
-                self.process.tell(signal.SIGTERM)
+                tell(self.process.identity, signal.SIGTERM)
 
 
 @dataclass
@@ -195,7 +144,7 @@ class Bundle:
 
     def _pass_on(self, number: int) -> None:
         for attempt in self._attempts.values():
-            attempt.process.tell(number)
+            tell(attempt.process.identity, number)
 
     def _record(self, index: int) -> JobRecord:
         return JobRecord(self.folder, job_number(), index)
@@ -236,10 +185,14 @@ class Bundle:
             return
         log = Path(entry.directory) / "log.txt"
         command = self._meeting(index).command(entry.command)
-        process = start_trial(command, log, entry.cpus, entry.arguments, self._servers)
+        process: Fresh | Forked | None = None
+        if self._servers is not None and entry.arguments is not None:
+            with open_log(log) as stream:
+                process = self._servers.fork(entry.arguments, entry.cpus, stream)
+        process = process or Fresh(start_bound(command, log, entry.cpus))
         self._attempts[index] = _Attempt(process, record, kills)
         if self._stop:  # the signal came before there was anybody to pass it on to
-            process.tell(signal.SIGTERM)
+            tell(process.identity, signal.SIGTERM)
 
     def _meeting(self, index: int) -> MachinesMeeting:
         path = self.private / "meetings" / f"{job_number()}.{index}.{restarts()}.json"
@@ -249,10 +202,10 @@ class Bundle:
         """What the tasks on the other machines do: run their part of the trial; the first has the records."""
         signal.signal(signal.SIGTERM, self._on_stop)
         command, log = self._meeting(0).command(entry.command), Path(entry.directory) / "log.txt"
-        process = start_trial(command, log, entry.cpus, None, None)
+        process = Fresh(start_bound(command, log, entry.cpus))
         self._attempts[0] = _Attempt(process, self._record(0), 0)
         if self._stop:
-            process.tell(signal.SIGTERM)
+            tell(process.identity, signal.SIGTERM)
         while not process.ended():
             time.sleep(POLL_S)
         if process.exit_code:
@@ -271,6 +224,7 @@ class Bundle:
     def _end(self, index: int) -> int:
         attempt = self._attempts[index]
         code = attempt.process.exit_code
+        code = LOST if code is None else code
         attempt.process.reap()
         with suppress(OSError):  # a full disk: then the job's own exit code says how it ended
             self._record_end(index, attempt, code)
@@ -343,22 +297,6 @@ def _say(entry: Entry, text: str) -> None:
         log.write(f"[slurm] {utc_now()} {text}\n".encode())
 
 
-def job_number() -> str:
-    """The job that this process is part of, as SLURM writes it: ``12_3`` for a task of an array."""
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
-
-
-def node_name() -> str:
-    """The node as SLURM names it."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-def restarts() -> int:
-    """How often SLURM started this job again."""
-    return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-
-
 def out_of_memory_kills() -> int:
     """How many processes of this control group were killed for memory; 0 where the system does not say."""
     try:
@@ -368,3 +306,40 @@ def out_of_memory_kills() -> int:
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
     except (OSError, StopIteration, ValueError):
         return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point of each task of a job."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args(arguments).folder
+    os.utime(folder)  # it is in use: private.drop_unused
+    payload, position = read_payload(folder), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
+    bundle = Bundle(Path(payload.records), folder, payload.jobs[position], payload.requeue, payload.at_a_time)
+    signal.signal(signal.SIGUSR2, lambda _number, _frame: _near_the_limit(bundle))
+    try:
+        bundle()
+    except Exception:
+        with (
+            suppress(OSError, CorruptRecordError),
+            open_log(bundle.folder / LOG.format(job=job_number())) as log,
+        ):
+            log.write(traceback.format_exc().encode(errors="replace"))
+        raise
+    return 0
+
+
+def _near_the_limit(bundle: Bundle) -> None:
+    """Checkpoint, and ask SLURM to start this job again; the first task does so for all."""
+    if not task_number():
+        again = bundle.checkpoint() and _is_requeued()
+        sys.exit(STOPPED if again else 1)
+
+
+def _is_requeued() -> bool:
+    """Ask SLURM to start this job again; whether it will."""
+    return subprocess.run(("scontrol", "requeue", job_number()), check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

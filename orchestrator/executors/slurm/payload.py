@@ -1,17 +1,21 @@
-"""What the jobs of one submission run: JSON in the private folder, written before anything is sent.
+"""What the jobs of one submission run, and what they record of it.
 
-Each job finds its trials by its place in the array: it does not matter under which number SLURM has it.
+What they run is JSON in the private folder, written before anything is sent. Each job finds its trials by its
+place in the array: it does not matter under which number SLURM has it.
 """
 
 import os
+import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import on_machine
-from scalevec.results.files import read_json, write_json
+from scalevec.results.files import CorruptRecordError, names_in, read_json, utc_now, write_json
 
 PAYLOAD = "payload.json"
+LOG = "{job}.txt"
+"""In the folder of records: what SLURM itself logs is in the private folder, where others cannot read it."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,85 @@ class MachinesMeeting:
         if self.nodes > 1 and not self.path.exists():
             self.path.parent.mkdir(exist_ok=True)
             write_json(self.path, {"called_off": True})
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What a job records of its trial number ``index``, and whether that is cancelled.
+
+    It lies in the folder of the submission. A record that is not ``final`` says how far an attempt came; it
+    counts only once the job is gone.
+    """
+
+    folder: Path
+    job: str
+    index: int
+
+    @property
+    def file_name(self) -> str:
+        """The name of its files."""
+        return f"{self.job}.{self.index}.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the record, None before the trial was started."""
+        try:
+            record = read_json(self.folder / "ended" / self.file_name, dict)
+        except (FileNotFoundError, CorruptRecordError):
+            return None
+        return record
+
+    def write(self, exit_code: int | None, cause: str | None, **more: Any) -> None:
+        """Note how an attempt ended (or, not final, that it began).
+
+        A job that lives on where a lost node was has no say once SLURM started it again elsewhere.
+        """
+        path = self.folder / "ended" / self.file_name
+        path.parent.mkdir(exist_ok=True)
+        earlier = self.read()
+        if earlier is not None and earlier["start"] > restarts():
+            return
+        record = {
+            "final": True,
+            "exit_code": exit_code,
+            "cause": cause,
+            "node": node_name(),
+            "start": restarts(),
+            "time": utc_now(),
+        }
+        write_json(path, record | more)
+
+    def cancel(self) -> None:
+        """Ask that the trial be ended, or not begun."""
+        path = self.folder / "cancelled" / self.file_name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    def is_cancelled(self) -> bool:
+        """Whether somebody asked for it."""
+        return (self.folder / "cancelled" / self.file_name).exists()
+
+
+def is_final(record: dict[str, Any] | None) -> bool:
+    """Whether a record says that the trial's turn is over."""
+    return record is not None and bool(record["final"])
+
+
+def records_in(folder: Path) -> set[str]:
+    """Return the names of the records of a submission: one look for all of its trials."""
+    return set(names_in(folder / "ended"))
+
+
+def job_number() -> str:
+    """The job that this process is part of, as SLURM writes it: ``12_3`` for a task of an array."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+
+
+def node_name() -> str:
+    """The node as SLURM names it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def restarts() -> int:
+    """How often SLURM started this job again."""
+    return int(os.environ.get("SLURM_RESTART_COUNT", "0"))

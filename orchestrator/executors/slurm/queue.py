@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
+from scalevec.orchestrator.executors.base import QueuedJob
 
 PATIENCE_S = 60
 """Seconds that a command of SLURM may take."""
@@ -29,6 +30,10 @@ CAUSES = {
     "CANCELLED": "cancelled",
     "REVOKED": "cancelled",
 }
+_TOKEN = r"(?P<token>[0-9]{8}T[0-9]{6}-[0-9a-f]{8})"
+UNANSWERED = re.compile(rf"\?\d+/\d+@{_TOKEN}")
+ANSWERED = re.compile(rf"\d+(_\d+)?/\d+@{_TOKEN}")
+"""The numbers that the executor gives: before SLURM has answered a submission, and after."""
 UNREACHABLE = re.compile(
     r"Unable to contact|timed out|Connection refused|Zero Bytes|Communication|configuration source"
 )
@@ -169,6 +174,32 @@ def queued(jobs: Collection[str]) -> dict[str, JobRow] | None:
         return {} if "Invalid job id" in str(problem) else None
     rows = map(_queue_row, table(text, len(_SQUEUE_FIELDS)))
     return {row.job: row for row in rows}
+
+
+def look(numbers: Collection[str]) -> dict[str, QueuedJob]:
+    """Return those of the executor's job numbers that the queue knows; one question for all.
+
+    Raises ``MissingRequirementError`` where SLURM does not answer, or is not there.
+    """
+    # squeue refuses the whole question for one number that is none.
+    jobs = {number: number.partition("/")[0] for number in numbers if ANSWERED.fullmatch(number)}
+    unanswered = [number for number in numbers if UNANSWERED.fullmatch(number)]
+    rows = queued(set(jobs.values())) if jobs else {}
+    if rows is None:
+        raise MissingRequirementError("SLURM does not answer")
+    sent = {number: QueuedJob(number.partition("/")[0], "sent without an answer") for number in unanswered}
+    return sent | {
+        number: QueuedJob(job, row.state, row.reason * (row.state == "PENDING"), row.node, _remedy(row))
+        for number, job in jobs.items()
+        if (row := rows.get(job)) is not None
+        and row.is_active
+        and row.name.endswith(number.partition("@")[2])
+    }
+
+
+def _remedy(row: JobRow) -> str:
+    """Of a job that is held: before its start, or back in the queue by ``scontrol requeuehold``."""
+    return f"scontrol release {row.job}" if "held" in row.reason.lower() else ""
 
 
 def number_of(name: str) -> str | None:

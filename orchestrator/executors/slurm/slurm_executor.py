@@ -8,16 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
-from scalevec.orchestrator.executors.slurm.job import LOG
-from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
-from scalevec.orchestrator.executors.slurm.limits import QueueRoom, largest_array, most_submitted
+from scalevec.orchestrator.executors.slurm.partitions import QueueRoom, largest_array, most_submitted
+from scalevec.orchestrator.executors.slurm.payload import LOG, is_final, records_in
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.submission import (
     SUBMISSIONS,
@@ -38,7 +36,7 @@ QUICK_S = 2.0
 _TAIL_BYTES = 4000
 
 
-class SlurmExecutor:
+class SlurmExecutor(Executor):
     """Hands trials to SLURM and asks for all of them at once, every ``poll_s`` seconds.
 
     What became of a trial is said by its run directory and by the job's own records in
@@ -186,7 +184,7 @@ class SlurmExecutor:
             return []
         forgotten = {trial.job for trial in self._trials.values() if self._row_of(rows, trial) is None}
         past = slurm_queue.accounted(forgotten) if forgotten else {}
-        noted = {folder: records_in(folder) for folder in self._folders()}
+        noted = {folder: records_in(folder) for folder in {trial.folder for trial in self._trials.values()}}
         self._end_again(rows)
         ended, over = [], []
         for trial in list(self._trials.values()):
@@ -236,9 +234,6 @@ class SlurmExecutor:
         noted, self._interruptions = self._interruptions, []
         silence, self._silence.news = self._silence.news, []
         return [*noted, *((None, words) for words in silence)]
-
-    def _folders(self) -> set[Path]:
-        return {trial.folder for trial in self._trials.values()}
 
     def _end_of(self, trial: QueuedTrial, row: JobRow | None, *, has_record: bool) -> Ended | None:
         """How the trial ended, None where it has not, or where its last word may still be on its way."""
@@ -312,9 +307,6 @@ class SlurmExecutor:
             self._next_look = 0.0
         else:
             self.cancel(set(self._trials))
-
-    def close(self) -> None:
-        """Nothing is held; the jobs go on."""
 
 
 def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:

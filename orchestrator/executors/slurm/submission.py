@@ -23,14 +23,13 @@ from scalevec.orchestrator.executors.forked_workers import arguments_to_fork
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
-from scalevec.orchestrator.executors.slurm.job_script import JobRecord, is_final
-from scalevec.orchestrator.executors.slurm.payload import Entry, Payload
+from scalevec.orchestrator.executors.slurm.payload import Entry, JobRecord, Payload, is_final
 from scalevec.orchestrator.private import drop_unused, make_private, shell_check
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 from scalevec.results.opening import make_folder
 
 T = TypeVar("T")
-JOB = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.job")
+JOB = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.job_script")
 
 LOOKS_AFTER_S = (1.0, 4.0, 10.0)
 """Seconds before each look for a job whose sbatch gave no answer. Later looks are those of ``adopt``."""

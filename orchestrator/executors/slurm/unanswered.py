@@ -19,9 +19,6 @@ from scalevec.results.run_directory import RunDirectory
 SENDING = "sending.json"
 PLACES = "places.json"
 EXECUTOR = "slurm"
-_TOKEN = r"(?P<token>[0-9]{8}T[0-9]{6}-[0-9a-f]{8})"
-UNANSWERED = re.compile(rf"\?\d+/\d+@{_TOKEN}")
-ANSWERED = re.compile(rf"\d+(_\d+)?/\d+@{_TOKEN}")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _JOB = re.compile(r"\d+(_\d+)?")
 _PLACE = re.compile(r"trials/[0-9a-f]{2}/[0-9a-f]{64}|sweeps/[A-Za-z0-9][A-Za-z0-9._-]*/controller")
@@ -32,7 +29,7 @@ Directories = list[list[Path]]
 
 def folders_of(runs_dir: Path, numbers: Collection[str], *, answered: bool) -> Iterator[Path]:
     """Yield the folder of records of each submission that one of ``numbers`` names, once."""
-    pattern = ANSWERED if answered else UNANSWERED
+    pattern = slurm_queue.ANSWERED if answered else slurm_queue.UNANSWERED
     tokens = {match["token"] for number in numbers if (match := pattern.fullmatch(number))}
     for token in sorted(tokens):
         yield from (runs_dir / "sweeps").glob(f"*/slurm/{token}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.orchestrator.attempts.retry_policy import Retry, decide, micro_batch_left
+from scalevec.orchestrator.attempts.retry_policy import decide, micro_batch_left
 
 SEQUENCES = 8
 
@@ -15,25 +15,35 @@ def fault(cause, **details):
     return {"state": "pending", "cause": cause, **details}
 
 
-def test_an_interruption_is_tried_again():
-    assert decide([running(), fault("killed")], SEQUENCES) == Retry(True)
+KILLED = [running(), fault("killed")]
+ADVANCED = [running(), fault("preempted", step=59), running(59), fault("killed"), fault("killed")]
 
 
-def test_three_interruptions_without_progress_are_the_end():
-    events = [running(), fault("killed")] * 3
+@pytest.mark.parametrize(
+    ("events", "again", "cause"),
+    [
+        pytest.param(KILLED, True, None, id="an interruption"),
+        pytest.param(KILLED * 3, False, "killed", id="three without progress"),
+        pytest.param(
+            [event for step in range(50) for event in (running(step), fault("preempted"))],
+            True, None, id="any number while checkpoints advance",
+        ),
+        pytest.param(ADVANCED, True, None, id="one of three wrote a checkpoint"),
+        pytest.param([*ADVANCED, fault("killed")], False, "killed", id="three since a checkpoint"),
+        pytest.param([fault("error")] * 3, False, "error", id="a worker that never starts"),
+        pytest.param([running(), fault("error", traceback="x")], True, None, id="an error"),
+        pytest.param(
+            [running(), fault("error", exit_code=3), running(), fault("error", exit_code=4)],
+            True, None, id="two early deaths without a traceback",
+        ),
+        pytest.param(
+            [*KILLED * 3, {"state": "failed"}, fault("retry"), *KILLED], True, None, id="a person's retry"
+        ),
+    ],
+)  # fmt: skip
+def test_an_attempt_is_followed_by_another_as_long_as_there_is_hope(events, again, cause):
     decision = decide(events, SEQUENCES)
-    assert (decision.again, decision.cause) == (False, "killed")
-
-
-def test_interruptions_never_end_a_trial_whose_checkpoints_advance():
-    events = [event for step in range(50) for event in (running(step), fault("preempted"))]
-    assert decide(events, SEQUENCES).again
-
-
-def test_an_interruption_that_wrote_a_checkpoint_is_not_one_without_progress():
-    events = [running(), fault("preempted", step=59), running(59), fault("killed"), fault("killed")]
-    assert decide(events, SEQUENCES).again
-    assert not decide([*events, fault("killed")], SEQUENCES).again
+    assert (decision.again, decision.cause) == (again, cause)
 
 
 def test_a_new_checkpoint_is_progress_where_no_steps_are_known():
@@ -42,24 +52,11 @@ def test_a_new_checkpoint_is_progress_where_no_steps_are_known():
     assert not decide([*events, *events[-2:] * 3], SEQUENCES).again
 
 
-def test_a_worker_that_never_starts_is_given_up():
-    assert not decide([fault("error")] * 3, SEQUENCES).again
-
-
-def test_an_error_is_tried_once_more():
-    assert decide([running(), fault("error", traceback="x")], SEQUENCES).again
-
-
 def test_the_same_traceback_twice_is_the_end():
     events = [running(), fault("error", traceback="x", error="KeyError: 'y'")] * 2
     decision = decide(events, SEQUENCES)
     assert (decision.again, decision.cause) == (False, "error")
     assert "KeyError" in decision.reason
-
-
-def test_two_early_deaths_without_a_traceback_are_not_the_same_error():
-    events = [running(), fault("error", exit_code=3), running(), fault("error", exit_code=4)]
-    assert decide(events, SEQUENCES).again
 
 
 def test_out_of_memory_halves_the_micro_batch_down_to_one_sequence():
@@ -102,13 +99,3 @@ MEMORY = [running(), fault("out_of_memory")]
 )
 def test_whoever_sends_a_trial_again_knows_the_micro_batch_that_fits(events, asked, left):
     assert micro_batch_left(events, SEQUENCES, asked) == left
-
-
-def test_a_retry_by_a_person_wipes_the_slate():
-    events = [running(), fault("killed")] * 3 + [
-        {"state": "failed"},
-        fault("retry"),
-        running(),
-        fault("killed"),
-    ]
-    assert decide(events, SEQUENCES).again

@@ -2,7 +2,7 @@
 
 import yaml
 
-from recorded_sweep import complete, directory_of, member_of, record_sweep
+from recorded_sweep import directory_of
 from scalevec import sweeps
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.executors.ray import connection
@@ -92,12 +92,6 @@ def test_missing_extra(command, tmp_path, monkeypatch):
     done = command("run", "my.yaml", "--executor", "ray")
     assert (done.code, done.out) == (3, "")
     assert done.err.startswith("scalevec: executor 'ray' needs Ray, which is not installed: pip install ")
-
-
-def test_a_sweep_that_ran_is_found_by_its_name(command, tmp_path):
-    record_sweep(tmp_path / "runs", "small", [member_of("none", 0)])
-    complete(directory_of(tmp_path / "runs", "none", 0))
-    assert "1 of 1 trial done" in command("status", "small").out
 
 
 def test_json_has_null_for_a_number_that_is_infinite():

@@ -38,9 +38,3 @@ def test_a_damaged_result_has_accounts_that_can_be_said_or_none(odd: object) -> 
     for result in results:
         record = accounts(result)
         assert record is None or list(account_lines(record))
-
-
-def test_a_result_of_an_earlier_version_has_no_accounts() -> None:
-    earlier = {name: value for name, value in RESULT.items() if name != "timing"}
-    assert accounts(earlier) is None
-    assert list(account_lines(accounts(None))) == []

@@ -34,12 +34,9 @@ def test_it_counts_what_it_cancelled_and_what_of_that_had_been_sent(sent):
     result = cancel("small", sent)
     assert result.code is Exit.DONE
     assert str(result.text).startswith("4 trials cancelled, 3 of them had been sent\n")
-
-
-def test_as_json_it_counts_the_same_and_names_the_trials(sent):
-    record = cancel("small", sent).record
-    assert record["cancelled"] == sorted(member_of("none", seed)["trial_id"] for seed in (2, 3, 4, 5))
-    assert (record["sent"], record["jobs_left"]) == (3, [])
+    assert result.record["cancelled"] == sorted(member_of("none", seed)["trial_id"] for seed in (2, 3, 4, 5))
+    assert (result.record["sent"], result.record["jobs_left"]) == (3, [])
+    assert SweepFolder.of(sent, "small").is_called_off()  # and sends nothing more
 
 
 def test_what_has_ended_stays_as_it_is_and_a_second_time_nothing_is_left_to_cancel(sent):
@@ -124,21 +121,18 @@ def test_where_the_cluster_does_not_answer_the_trials_with_jobs_are_cancelling_u
 
 
 def test_the_jobs_of_a_trial_are_ended_whatever_its_state(sent, monkeypatch):
-    """The first is in the queue again, so that its trial is pending; the second was forgotten by a cancel."""
+    """The first is in the queue again, so that its trial is pending; the second was forgotten by a cancel.
+
+    The first has an earlier job too.
+    """
     directory_of(sent, "none", 3).append_event("pending", cause="preempted")
     directory_of(sent, "none", 4).append_event("cancelled", cause="cancelled")
-    machine = Machine("1", "2")
-    result = cancel_on(machine, sent, monkeypatch)
-    assert machine.cancelled == {"1", "2"}
-    assert result.record["jobs_left"] == []
-    assert all(not directory_of(sent, "none", seed).open_jobs() for seed in (3, 4))
-
-
-def test_all_jobs_of_a_trial_are_ended_not_the_newest_alone(sent, monkeypatch):
     directory_of(sent, "none", 3).write_job("elsewhere", "0", "earlier")
     machine = Machine("0", "1", "2")
-    cancel_on(machine, sent, monkeypatch)
+    result = cancel_on(machine, sent, monkeypatch)
     assert machine.cancelled == {"0", "1", "2"}
+    assert result.record["jobs_left"] == []
+    assert all(not directory_of(sent, "none", seed).open_jobs() for seed in (3, 4))
 
 
 def test_what_a_job_says_that_ends_afterwards_brings_no_trial_back(sent):
@@ -156,8 +150,3 @@ def test_a_trial_that_another_sweep_under_way_has_too_is_left_and_said(sent):
         result = cancel("small", sent)
     assert states(sent)[4] == "queued"
     assert "1 trial left alone: sweep other, which is being run, has it too" in result.text
-
-
-def test_from_then_on_the_sweep_sends_nothing(sent):
-    cancel("small", sent)
-    assert SweepFolder.of(sent, "small").is_called_off()

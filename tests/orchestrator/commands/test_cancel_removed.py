@@ -50,11 +50,6 @@ def test_an_edited_file_counts_before_it_is_run(runs):
     assert cancel_removed(runs, **ONE_ARM) == ["unified"] * 4
 
 
-def test_a_seed_that_was_taken_out_is_cancelled(runs):
-    sent(runs)
-    assert cancel_removed(runs, seeds=[0]) == ["baseline", "baseline", "unified", "unified"]
-
-
 def test_a_file_that_was_not_edited_cancels_nothing(runs):
     sent(runs)
     assert cancel_removed(runs) == []

@@ -163,21 +163,6 @@ def test_a_corpus_on_the_command_line_is_refused_with_its_field(folder):
         corpora.fingerprint(None, "{sorce: text}")
 
 
-def test_the_command_prepares_and_inspects(scalevec, tmp_path):
-    (tmp_path / "a.jsonl").write_text(
-        "\n".join(json.dumps({"text": f"line {number}"}) for number in range(50))
-    )
-    corpus = scalevec("corpus", "prepare", "--corpus", JSONL)
-    assert corpus.returncode == 0, corpus.stderr
-    assert "train: " in corpus.stderr
-    name = corpus.stdout.split()[1]
-    assert f"corpus {name}" in scalevec("corpus", "inspect", name[:10]).stdout
-    refused = scalevec("corpus", "prepare", "--corpus", "{source: jsonl, files: [a.jsonl], field: body}")
-    assert refused.returncode == 2
-    assert "a.jsonl:1: no field 'body'; its fields: text" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
 @pytest.fixture
 def without_network(tmp_path, monkeypatch):
     """What is started later takes the Hub for out of reach, and finds nothing in its cache."""

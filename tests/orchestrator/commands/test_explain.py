@@ -10,7 +10,6 @@ from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import explain as explaining
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.worker.provenance import environment
-from scalevec.results.files import write_json
 from scalevec.results.sweep_folder import SweepFolder
 
 CHOICE = {
@@ -140,11 +139,6 @@ def test_code_and_versions_that_changed_since_are_shown(trial, runs_dir):
     text = told(trial, runs_dir)
     assert "attempt 1 on elsewhere (cpu): commit 000000000000 with uncommitted changes" in text
     assert "torch 1.0 then" in text
-
-
-def test_an_environment_of_an_older_record_is_shown_as_far_as_it_goes(trial, runs_dir):
-    write_json(trial.environment_path, [{"host": "somewhere"}])
-    assert "attempt None on somewhere (None): no commit recorded" in told(trial, runs_dir)
 
 
 def test_the_newest_job_is_shown(trial, runs_dir):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.output import command
 
 
 def test_a_folder_where_the_command_looks_anyway_is_not_named(monkeypatch):

@@ -7,7 +7,7 @@ from scalevec.orchestrator.commands.look import queued
 from scalevec.orchestrator.commands.look import status as looking
 from scalevec.orchestrator.commands.look.screen import may_change, screen
 from scalevec.orchestrator.errors import MissingRequirementError
-from scalevec.orchestrator.executors.slurm import queue_view
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.sweep.controller import directory_of as controller_of
 from scalevec.results.claims import acquire, end_claim
@@ -51,7 +51,7 @@ def queue(monkeypatch):
         "7_3": JobRow("7_3", "another job by now", "PENDING", None, None, "Resources"),
     }
     asked = []
-    monkeypatch.setattr(queue_view, "queued", lambda jobs: asked.append(jobs) or rows)
+    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: asked.append(jobs) or rows)
     return asked
 
 
@@ -80,39 +80,22 @@ def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, 
     assert len(queue) == 1
 
 
-def test_the_reason_of_the_queue_is_why_a_trial_waits(runs_dir, queue):
-    (status,) = looking.sweep_statuses("small", runs_dir)
-    reasons = {each["reason"]: (each["trials"], each["jobs"]) for each in status["waiting"]}
-    assert reasons["in the queue: pending (Priority)"] == (1, ["7_2"])
-
-
-def test_the_time_left_follows_from_how_long_finished_trials_took(runs_dir, queue):
-    (status,) = looking.sweep_statuses("small", runs_dir)
-    assert status["seconds_left"] == pytest.approx((0.5 + 1 + 1) * 100)
-
-
 def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_dir, monkeypatch):
     def silent(_jobs):
         raise MissingRequirementError("no squeue on the PATH")
 
-    monkeypatch.setattr(queue_view, "queued", silent)
+    monkeypatch.setattr(slurm_queue, "queued", silent)
     text = facts(looking.status("small", runs_dir).text)
     assert "2 for the queue to answer: no squeue on the PATH, jobs 7_2, 7_3" in text
     assert "controller, job 6_0: no squeue on the PATH; it says" in text
     assert "step 5/10 job 7_1" in text
 
 
-def test_a_queue_is_asked_once_in_a_period(runs_dir, queue):
-    for _ in range(3):
-        looking.sweep_statuses("small", runs_dir)
-    assert len(queue) == 1
-
-
 HELD = JobRow("7_1", f"small.a.{TOKEN}", "PENDING", None, None, "job requeued in held state")
 
 
 def test_a_trial_whose_job_is_held_after_a_requeue_is_told_how_it_goes_on(runs_dir, monkeypatch):
-    monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_1": HELD})
+    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_1": HELD})
     end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
     status = looking.status("small", runs_dir)
     gone = "its worker is gone, its job 7_1 pending (job requeued in held state)"
@@ -123,13 +106,13 @@ def test_a_trial_whose_job_is_held_after_a_requeue_is_told_how_it_goes_on(runs_d
 @pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "launch_failed_requeued_held"])
 def test_a_job_that_waits_for_a_person_names_the_command(runs_dir, monkeypatch, reason):
     held = JobRow("7_2", f"small.a.{TOKEN}", "PENDING", None, None, reason)
-    monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_2": held})
+    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_2": held})
     words = f"1 in the queue: pending ({reason}), job 7_2; to let it go on: scontrol release 7_2"
     assert words in facts(looking.status("small", runs_dir).text)
 
 
 def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
-    monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_1": HELD})
+    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_1": HELD})
     end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
     SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
     controller_of(runs_dir, "small").jobs_path.unlink()
@@ -185,7 +168,7 @@ def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_i
     queue,
 ):
     numbers = [f"7_1/0@{TOKEN}", f"?0/0@{TOKEN}", f"7,--help/0@{TOKEN}", "x"]
-    shown = queue_view.look(numbers)
+    shown = slurm_queue.look(numbers)
     assert queue == [{"7_1"}]
     assert {number: job.state for number, job in shown.items()} == {
         numbers[0]: "RUNNING",

@@ -44,7 +44,6 @@ def status_of(*cells, **changes) -> dict:
         "queue": {"jobs": {}, "removed": [], "controller": None, "unknown": None},
         "problems": {},
         "owned": True,
-        "seconds_since_sign_of_life": 4.2,
         **changes,
     }
 
@@ -115,7 +114,6 @@ def test_the_answer_comes_first_then_who_runs_it_and_what_it_costs():
         sweep_seconds_left=4000.0,
         failed=[failure(7)],
         waiting=[waiting("for a free slot", 2)],
-        seconds_since_sign_of_life=124.0,
     )
     lines = [line.rstrip() for line in lines_of(status, 100, 24)]
     assert lines[:7] == [
@@ -123,7 +121,7 @@ def test_the_answer_comes_first_then_who_runs_it_and_what_it_costs():
         "left     comparison about 10 min 0 s, sweep about 1 h 6 min",
         "failed   70000000  none tiny-25k seed 7: RuntimeError: boom (the same error twice)",
         "waiting  2 for a free slot",
-        "run by   a scheduler, last sign of life 2 min 4 s ago",
+        "run by   a scheduler",
         "work     [#####---------------] 25% of 1 h 0 min planned; so far 1.5 x that",
         "         1.23 GPU hours spent, about 3.7 left",
     ]

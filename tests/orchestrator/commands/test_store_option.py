@@ -1,7 +1,5 @@
 """--store and SCALEVEC_STORE: where the index is, and one message where it cannot be used."""
 
-import json
-
 import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
@@ -108,18 +106,3 @@ def test_runs_that_may_not_be_written_are_a_lack_of_the_machine(as_nobody, sweep
     runs_dir.mkdir(mode=0o755)
     assert_lacks_permission(as_nobody.scalevec("run", sweep_of_nobody), "runs")
     assert not list(runs_dir.iterdir())
-
-
-def test_a_run_directory_that_may_not_be_written_is_a_lack_of_the_machine(as_nobody, sweep_of_nobody):
-    runs_dir = as_nobody.home / "runs"
-    prepared = as_nobody.scalevec("corpus", "prepare", sweep_of_nobody, "--runs", runs_dir)
-    assert prepared.returncode == 0, prepared.stderr
-    planned = as_nobody.scalevec("plan", sweep_of_nobody, "--runs", runs_dir, "--json")
-    assert planned.returncode == 0, planned.stderr
-    tuning = [row["trial_id"] for row in json.loads(planned.stdout) if row["stage"] == "tuning"]
-    for name in tuning:
-        directory = runs_dir / "trials" / name[:2] / name
-        directory.mkdir(parents=True)
-    done = as_nobody.scalevec("run", sweep_of_nobody, "--runs", runs_dir)
-    assert_lacks_permission(done, runs_dir / "trials")
-    assert not list((runs_dir / "trials").glob("*/*/*"))

@@ -16,7 +16,6 @@ from hold import can_hold, hold, release
 from plugin_package import SWEEP, write_plugin
 from scalevec.results.claims import end_claim
 from scalevec.results.run_directory import RunDirectory
-from scalevec.results.sweep_folder import SweepFolder
 from support import filled_once, finished, two_arms
 
 pytestmark = pytest.mark.slow
@@ -166,20 +165,6 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
     assert_whole(disturbed, undisturbed)
 
 
-@pytest.mark.nightly  # the first test has an adopted worker too
-def test_a_worker_that_outlives_its_scheduler_is_adopted(disturbed, undisturbed, scalevec, start_held):
-    scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
-    scheduler.kill()
-    scheduler.wait()
-    assert len(workers_of(disturbed)) == 2
-    release(disturbed)
-    done = scalevec("run", "long.yaml")
-    assert done.returncode == 0, done.stderr
-    assert_whole(disturbed, undisturbed)
-    assert attempts(disturbed) == [1, 1]
-
-
 def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
     disturbed, undisturbed, scalevec, start_held
 ):
@@ -219,25 +204,6 @@ def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
     assert_whole(disturbed, undisturbed)
 
 
-def test_cancel_removed_ends_what_the_file_no_longer_holds(disturbed, long_sweep, scalevec, start_held):
-    scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
-    scheduler.kill()
-    scheduler.wait()
-    kept = [line for line in long_sweep.splitlines() if "unified" not in line]
-    (disturbed / "long.yaml").write_text("\n".join(kept) + "\n")
-    scheduler = start_held()
-    folder = SweepFolder.of(disturbed / "runs", "long")
-    wait_until(lambda: len(folder.members() or []) == 1)
-    done = scalevec("cancel", "long.yaml", "--removed")
-    assert done.returncode == 0, done.stderr
-    release(disturbed)
-    assert "1 trial cancelled" in done.stdout
-    _, messages = scheduler.communicate(timeout=PATIENCE_S)
-    assert scheduler.returncode == 0, messages
-    assert workers_of(disturbed) == []
-
-
 def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
     disturbed, undisturbed, scalevec, start_held
 ):
@@ -273,16 +239,3 @@ def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_held):
     scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 130
     assert workers_of(disturbed) == []
-
-
-@pytest.mark.nightly  # test_two_schedulers.py has them compete for more trials, without a training
-def test_two_schedulers_on_one_sweep_train_each_trial_once(disturbed, undisturbed, start_scalevec):
-    both = [start_scalevec("run", "long.yaml"), start_scalevec("run", "long.yaml")]
-    for scheduler in both:
-        _, messages = scheduler.communicate(timeout=PATIENCE_S)
-        assert scheduler.returncode == 0, messages
-    assert_whole(disturbed, undisturbed)
-    completions = [
-        path.read_text().count('"completed"') for path in disturbed.glob("runs/trials/*/*/events.jsonl")
-    ]
-    assert completions == [1, 1]

@@ -140,7 +140,7 @@ def directory(tmp_path, task) -> RunDirectory:
 
 @pytest.fixture
 def cluster(monkeypatch) -> Cluster:
-    monkeypatch.setattr(scheduling, "FOREIGN_POLL_S", 0.0)
+    monkeypatch.setattr(scheduling, "ELSEWHERE_POLL_S", 0.0)
     monkeypatch.setitem(EXECUTORS, Queue.name, RegisteredExecutor("", "", keeps_jobs=True, sends_away=True))
     return Cluster()
 

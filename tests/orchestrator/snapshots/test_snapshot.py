@@ -14,7 +14,7 @@ import pytest
 from scalevec.orchestrator.attempts.jobs import WORKER, WorkerExit
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.snapshots import snapshot as module
-from scalevec.orchestrator.snapshots.snapshot import Snapshot, code_name, taken
+from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 from scalevec.orchestrator.snapshots.start import MACHINE_LACKS, NOT_AS_SENT, PARTS
 from scalevec.orchestrator.worker.provenance import INSTALLED, code_state
 from support import CHECKOUT, two_arms
@@ -135,7 +135,6 @@ def test_a_package_of_ours_that_a_hook_brings_in_first_starts_nothing(snapshot, 
 def test_equal_code_is_kept_once(snapshot, tmp_path, monkeypatch):
     begin_anew(monkeypatch)
     assert taken(tmp_path) == snapshot
-    assert code_name() == snapshot.root.name
     assert [path.name for path in snapshot.root.parent.iterdir()] == [snapshot.root.name]
 
 
@@ -182,14 +181,13 @@ def test_an_edit_changes_nothing_that_was_sent_and_all_that_is_sent_by_a_later_r
 def test_a_process_from_a_snapshot_hands_it_on_and_keeps_to_the_folder_that_holds_it(snapshot, tmp_path):
     code = (
         "from scalevec.orchestrator.private import private_folder\n"
-        "from scalevec.orchestrator.snapshots.snapshot import code_name, taken\n"
+        "from scalevec.orchestrator.snapshots.snapshot import taken\n"
         "from scalevec.orchestrator.worker.provenance import code_state\n"
         "folder = private_folder(sys.argv[1])\n"
-        "print(folder, taken(folder).root, code_name(), code_state())"
+        "print(folder, taken(folder).root, code_state())"
     )
     printed = within(snapshot, code, tmp_path / "another")
-    name = snapshot.root.name
-    assert printed == f"{tmp_path} {snapshot.root} {name} {code_state()}\n"
+    assert printed == f"{tmp_path} {snapshot.root} {code_state()}\n"
 
 
 def test_what_a_process_from_a_snapshot_starts_comes_from_it_too(snapshot):

@@ -29,10 +29,10 @@ def sweep(tmp_path) -> SweepFolder:
 @pytest.fixture
 def runs(monkeypatch):
     """What each call of ``run`` meets with, in turn; the waits between them are counted, not slept."""
-    met, waits, by_hand = [], [], []
+    met, waits, interactive = [], [], []
 
     def run_sweep(*_, **options):
-        by_hand.append(options["by_hand"])
+        interactive.append(options["interactive"])
         problem = met.pop(0)
         if isinstance(problem, Exception):
             raise problem
@@ -40,7 +40,7 @@ def runs(monkeypatch):
 
     monkeypatch.setattr(controller_job, "run_sweep", run_sweep)
     monkeypatch.setattr(controller_job, "time", SimpleNamespace(sleep=waits.append))
-    return SimpleNamespace(met=met, waits=waits, by_hand=by_hand)
+    return SimpleNamespace(met=met, waits=waits, interactive=interactive)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_what_passes_is_waited_out_with_longer_waits_and_said_once(sweep, runs, 
 def test_it_asks_for_nothing_that_was_cancelled(sweep, runs, tmp_path):
     runs.met.append(Exit.DONE)
     controller_job.run_patiently("small", tmp_path, Placement("slurm"), "again")
-    assert runs.by_hand == [False]
+    assert runs.interactive == [False]
     sweep.call_off()
     assert controller_job.run_patiently("small", tmp_path, Placement("slurm"), "again") is Exit.SOME_FAILED
-    assert runs.by_hand == [False]
+    assert runs.interactive == [False]
 
 
 def test_what_does_not_pass_ends_it_and_its_end_is_kept(sweep, runs, tmp_path, capsys):

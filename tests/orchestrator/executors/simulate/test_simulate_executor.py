@@ -57,14 +57,6 @@ def test_a_trial_that_was_stopped_begins_again(executor, job):
     assert RunDirectory(job.directory).result()["status"] == "completed"
 
 
-def test_a_cancelled_job_ends_and_frees_its_slot(executor, job):
-    (number,) = executor.submit([job])
-    assert executor.free_slots == 1
-    executor.cancel([number])
-    assert [ended.number for ended in executor.wait(0.0)] == [number]
-    assert executor.free_slots == 2
-
-
 def test_a_trial_that_somebody_else_runs_is_left_alone(executor, job):
     acquire(RunDirectory(job.directory), {})
     (number,) = executor.submit([job])
@@ -94,11 +86,6 @@ def test_a_successor_keeps_an_attempt_from_writing_the_result(executor, job):
     (ended,) = executor.wait(0.0)
     assert ended.exit_code == WorkerExit.NOT_OWNER
     assert RunDirectory(job.directory).result() is None
-
-
-def test_jobs_of_another_process_are_not_adopted(executor, job):
-    (number,) = executor.submit([job])
-    assert executor.adopt([number, "another-0"]) == {number}
 
 
 # Simulated and real results are kept apart

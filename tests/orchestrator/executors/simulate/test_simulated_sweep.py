@@ -19,7 +19,6 @@ TEN_PERCENT = {
     "error": 0.01,
     "out_of_memory": 0.01,
     "node_failure": 0.02,
-    "slow_node": 0.01,
 }
 
 
@@ -193,25 +192,6 @@ def test_a_divergence_is_a_result(simulate):
     assert directory.result()["status"] == "diverged"
     assert directory.result()["loss"] is None
     assert ends(directory) == ["diverged"]
-
-
-def test_a_slow_node_takes_longer_and_changes_nothing_else(simulate):
-    quick, slow = (simulate(runs, **one_trial(slow_node=share)) for runs, share in (("q", 0), ("s", 1)))
-    (quick_result,), (other,) = quick.results().values(), slow.results().values()
-    assert other["wall_s"] == pytest.approx(4 * quick_result["wall_s"])
-    assert other["loss"] == quick_result["loss"]
-
-
-def test_time_is_virtual(simulate):
-    sweep = simulate(slots=1)
-    events = {directory.trial_id: directory.events() for directory in sweep.directories()}
-    began = {
-        name: next(e["virtual_s"] for e in of_trial if "virtual_s" in e) for name, of_trial in events.items()
-    }
-    last = max(began, key=lambda name: began[name])
-    before = [result["wall_s"] for name, result in sweep.results().items() if name != last]
-    assert began[last] == pytest.approx(sum(before))
-    assert began[last] > 60
 
 
 def test_nodes_that_fail_everything_are_found_and_avoided(simulate):

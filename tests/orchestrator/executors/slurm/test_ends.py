@@ -73,10 +73,14 @@ def executor_on(tmp_path: Path, monkeypatch):
     return build
 
 
-def test_a_job_that_the_queue_shows_has_not_ended(executor_on):
-    executor, queue = executor_on(row("RUNNING"))
-    while queue.looks <= LOOKS_WITHOUT_RECORD:
+def look_at(executor: SlurmExecutor, queue: Queue, looks: int) -> None:
+    """So often; nothing has ended."""
+    while queue.looks < looks:
         assert executor.wait(0.1) == []
+
+
+def test_a_job_that_the_queue_shows_has_not_ended(executor_on):
+    look_at(*executor_on(row("RUNNING")), LOOKS_WITHOUT_RECORD + 1)
 
 
 def test_a_job_that_the_queue_has_forgotten_has_ended_at_the_second_look(executor_on):
@@ -88,19 +92,22 @@ def test_a_job_that_the_queue_has_forgotten_has_ended_at_the_second_look(executo
 
 
 def test_a_job_that_the_queue_shows_again_was_only_out_of_sight(executor_on):
-    executor, queue = executor_on(None, row("RUNNING"), None, row("PENDING"), row("RUNNING"))
-    while queue.looks <= 5:
-        assert executor.wait(0.1) == []
+    look_at(*executor_on(None, row("RUNNING"), None, row("PENDING"), row("RUNNING")), 6)
 
 
 def test_while_slurm_does_not_answer_nothing_has_ended_and_a_person_is_told(executor_on, monkeypatch):
     monkeypatch.setattr(slurm_executor, "TOLD_AFTER_S", 0.0)
     executor, queue = executor_on(*[NO_ANSWER] * 3, row("RUNNING"))
-    while queue.looks < 5:
-        assert executor.wait(0.1) == []
+    look_at(executor, queue, 5)
     (job, words), (_, again) = executor.notices()
     assert (job, words.partition(";")[0]) == (None, "SLURM has not answered for 1 min")
     assert again == "SLURM answers again, after 1 min"
+    assert executor.notices() == []
+
+
+def test_a_short_silence_is_no_news(executor_on):
+    executor, queue = executor_on(NO_ANSWER, row("RUNNING"))
+    look_at(executor, queue, 3)
     assert executor.notices() == []
 
 

@@ -12,9 +12,9 @@ from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, 
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.executors.slurm import job, job_script
-from scalevec.orchestrator.executors.slurm.job_script import Bundle, JobRecord
-from scalevec.orchestrator.executors.slurm.payload import Entry, Payload
+from scalevec.orchestrator.executors.slurm import job_script, payload
+from scalevec.orchestrator.executors.slurm.job_script import Bundle
+from scalevec.orchestrator.executors.slurm.payload import Entry, JobRecord, Payload
 from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
 
@@ -76,7 +76,7 @@ def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
 def test_a_job_whose_disk_fills_begins_no_other_trial_and_says_so_by_its_exit_code(
     in_a_job, directory, folder, monkeypatch
 ):
-    write, written = job_script.write_json, []
+    write, written = payload.write_json, []
 
     def filling(path, record):
         if written:
@@ -84,7 +84,7 @@ def test_a_job_whose_disk_fills_begins_no_other_trial_and_says_so_by_its_exit_co
         written.append(record)
         write(path, record)
 
-    monkeypatch.setattr(job_script, "write_json", filling)
+    monkeypatch.setattr(payload, "write_json", filling)
     with pytest.raises(SystemExit) as ended:
         Bundle(folder, folder, (entry(directory), entry(directory)))()
     assert ended.value.code == WorkerExit.NO_SPACE
@@ -121,7 +121,7 @@ def test_a_job_of_an_array_runs_the_trials_at_its_place(in_a_job, directory, fol
     Payload(str(folder), ((other,), (entry(directory),))).write(folder)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
-    assert job.main([str(folder)]) == 0
+    assert job_script.main([str(folder)]) == 0
     assert directory.log_path.read_text().splitlines()[1:-1] == ["ran"]
     assert JobRecord(folder, "7_1", 0).read()["exit_code"] == 0
 
@@ -129,7 +129,7 @@ def test_a_job_of_an_array_runs_the_trials_at_its_place(in_a_job, directory, fol
 def test_a_job_that_fails_by_itself_says_why_where_others_can_read_it(in_a_job, directory, folder):
     Payload(str(folder), ((Entry("a" * 64, ("no such program",), str(folder / "gone"), ""),),)).write(folder)
     with pytest.raises(FileNotFoundError):
-        job.main([str(folder)])
+        job_script.main([str(folder)])
     assert "No such file or directory" in (folder / "7.txt").read_text()
 
 
@@ -148,30 +148,21 @@ def test_a_job_that_is_started_again_passes_by_what_is_over(in_a_job, directory,
     assert ran(directory) == 1
 
 
-def test_a_trial_that_has_a_result_is_not_run(in_a_job, directory, folder):
-    directory.write_result({"status": "completed"})
+@pytest.mark.parametrize("how", ["result", "by job", "cancelling", "cancelled"])
+def test_a_trial_that_is_done_or_cancelled_is_not_run(in_a_job, directory, folder, how):
+    record = JobRecord(folder, "7", 0)
+    if how == "result":
+        directory.write_result({"status": "completed"})
+    elif how == "by job":
+        record.cancel()
+    else:  # by somebody who did not know of this job
+        directory.append_event("queued", executor="slurm")
+        directory.append_event(how, cause="cancelled")
     Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 0
-    assert JobRecord(folder, "7", 0).read()["exit_code"] == 0
-
-
-def test_a_trial_that_was_cancelled_is_not_run(in_a_job, directory, folder):
-    JobRecord(folder, "7", 0).cancel()
-    Bundle(folder, folder, (entry(directory),))()
-    assert ran(directory) == 0
-    assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
-
-
-@pytest.mark.parametrize("state", ["cancelling", "cancelled"])
-def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(
-    in_a_job, directory, folder, state
-):
-    directory.append_event("queued", executor="slurm")
-    directory.append_event(state, cause="cancelled")
-    Bundle(folder, folder, (entry(directory),))()
-    assert ran(directory) == 0
-    assert directory.state().state == "cancelled"
-    assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
+    cause, exit_code = (None, 0) if how == "result" else ("cancelled", None)
+    assert (record.read()["cause"], record.read()["exit_code"]) == (cause, exit_code)
+    assert how != "cancelling" or directory.state().state == "cancelled"
 
 
 def test_a_trial_that_was_asked_for_again_is_run(in_a_job, directory, folder):

@@ -3,8 +3,8 @@
 import pytest
 
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.slurm import limits
-from scalevec.orchestrator.executors.slurm.limits import QueueRoom, most_submitted
+from scalevec.orchestrator.executors.slurm import partitions
+from scalevec.orchestrator.executors.slurm.partitions import QueueRoom, most_submitted
 
 
 @pytest.mark.parametrize(("settings", "most"), [({}, 5000), ({"MaxJobCount": "100"}, 50)])
@@ -20,7 +20,7 @@ def test_the_profile_has_the_last_word():
 def clock(monkeypatch):
     """The seconds that it is, which a test sets."""
     now = [1000.0]
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(partitions.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -46,8 +46,8 @@ def test_a_quarter_more_is_tried_after_a_while_up_to_what_the_cluster_allows(clo
     room.refused(80, in_queue=0)
     assert room.free(40) == 0
     for more in (10, 10):
-        clock[0] += limits.PROBE_S
+        clock[0] += partitions.PROBE_S
         assert room.free(40) == more
-    clock[0] += limits.PROBE_S / 2
+    clock[0] += partitions.PROBE_S / 2
     room.refused(10, in_queue=40)
     assert room.free(45) == 0
