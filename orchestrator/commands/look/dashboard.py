@@ -119,7 +119,8 @@ class Curve:
         """Take what has been appended."""
         with suppress(ValueError, TypeError, KeyError):  # a torn line; the trial's worker sees to it
             for row in self.tail.rows():
-                self.points.append((int(row["step"]), float(row["loss"])))
+                if (loss := row.get("loss")) is not None:
+                    self.points.append((int(row["step"]), float(loss)))
         while len(self.points) > 2 * POINTS:
             del self.points[1:-1:2]
 
