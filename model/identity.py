@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.fields import fields_of, from_dict, is_left_out, to_dict
-from scalevec.model.optimization import SCHEDULES, learning_rate
+from scalevec.model.optimization import SCHEDULES
+from scalevec.model.schedules import learning_rate
 from scalevec.model.strategies import ScaleVectorStrategy
 
 T = TypeVar("T")

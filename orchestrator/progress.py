@@ -114,7 +114,9 @@ class Progress:
         elif hard:
             self.message("ending the running trials")
         else:
-            self.message("stopping: running trials write a checkpoint (Ctrl-C again to end them at once)")
+            self.message(
+                "stopping: running trials end, with a checkpoint if they can (Ctrl-C again: at once)"
+            )
 
 
 class LiveProgress(Progress):

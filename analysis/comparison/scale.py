@@ -110,7 +110,7 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
     every = [size for size in paired.sizes if not size.one_run]
     lower, higher = (paired.differing(every, sign) for sign in (-1, 1))
     if not (lower or higher or evidence.is_significant) or paired.pairs.same_trials:
-        return ScaleLine("none", "says nothing: no difference at any size")
+        return ScaleLine("none", "says nothing: no difference resolved at any size")
     if len(every) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")
     if lower and higher:

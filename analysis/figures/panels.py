@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import (
@@ -111,10 +112,9 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> Figure:
         lowest = [axis for axis in of_column if axis.axison][-1]
         lowest.tick_params(labelbottom=True)
         across = lowest.get_xlabel() or drawing.labels[0]
-        text = wrapped(across, width / n_columns - 0.2, letter)
-        lowest.set_xlabel(
-            text, loc="right" if _is_wider_than_panel(text, lowest, width / n_columns) else "center"
-        )
+        label = wrapped(across, width / n_columns - 0.2, letter)
+        is_wider = _is_wider_than_panel(label, lowest, width / n_columns)
+        lowest.set_xlabel(label, loc="right" if is_wider else "center")
     if axes.size > 1 and not drawing.ratios:
         figure.supylabel(wrapped(drawing.labels[1], height - 0.4, letter), fontsize="medium")
     _legend_below(figure, drawing.legend)
@@ -154,22 +154,18 @@ def name_lines(axis: Axes, names: Sequence[str]) -> None:
     axis.tick_params(axis="y", length=0)
 
 
-def _is_wider_than_panel(text: str, axis: "Axes", inches: float) -> bool:
-    """Return whether a label is wider than a panel in a column of ``inches``, beside long names of lines."""
-    from matplotlib.ticker import FixedLocator
-
+def _is_wider_than_panel(label: str, axis: Axes, inches: float) -> bool:
+    """Return whether ``label`` is wider than what the names of lines leave of a column of ``inches``."""
     if not isinstance(axis.yaxis.get_major_locator(), FixedLocator):
         return False
-    names = (
-        LETTER
-        * font_points("ytick.labelsize")
-        * _longest(*(tick.get_text() for tick in axis.get_yticklabels()))
-    )
-    return LETTER * font_points("axes.labelsize") * _longest(text) > inches - names
+    names = [tick.get_text() for tick in axis.get_yticklabels()]
+    return _inches([label], "axes.labelsize") > inches - _inches(names, "ytick.labelsize")
 
 
-def _longest(*texts: str) -> int:
-    return max((len(line) for text in texts for line in text.split("\n")), default=0)
+def _inches(texts: Iterable[str], font: Literal["axes.labelsize", "ytick.labelsize"]) -> float:
+    """Return about how wide the longest line of ``texts`` is."""
+    letters = max((len(line) for text in texts for line in text.split("\n")), default=0)
+    return letters * LETTER * font_points(font) / 72
 
 
 def _handles(arms: Mapping[str, ArmStyle]) -> tuple[list[Any], list[str]]:

@@ -21,7 +21,7 @@ from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.data.corpus import Corpus, TrainingBatches
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import branch_step, stream_of
-from scalevec.model.optimization import learning_rate
+from scalevec.model.schedules import learning_rate
 from scalevec.model.theory.measure import MeasuredRun, Measurements, vector_statistics
 from scalevec.model.train import checkpoint_steps, newest_step
 from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from keyword import iskeyword
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
@@ -20,7 +21,7 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.cli import completion
 from scalevec.orchestrator.cli.options import AsJson, Join, Maps
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.errors import Exit, MissingRequirementError
+from scalevec.orchestrator.errors import Exit, InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.sources.foreign import TableReading
 from scalevec.results.extras import install_command, missing_package
 
@@ -164,6 +165,7 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
             values["given"] = _given({name: values.pop(name) for name in of_analysis})
         if "reading" in signature.parameters:
             values["reading"] = TableReading(values.pop("maps") or (), values.pop("join"))
+        _require_other_output(values)
         as_json = values["as_json"] if takes_json else values.pop("as_json", False)
         result = function(**values)
         raise typer.Exit(int(result.write(as_json=as_json) if isinstance(result, Result) else result))
@@ -179,6 +181,24 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     command.__annotations__ = {}
     command.__doc__ = function.__doc__
     return command
+
+
+def _require_other_output(values: Mapping[str, Any]) -> None:
+    """Raise :class:`InvalidInputError` where a command would write over a file that it was given to read."""
+    output = values.get("output")
+    if not isinstance(output, Path) or not output.is_file():
+        return
+    for name, value in values.items():
+        for given in value if isinstance(value, list | tuple) else [value]:
+            if name != "output" and isinstance(given, str | Path) and _is_same_file(Path(given), output):
+                raise InvalidInputError(f"--output {output}: that is the file to read; name another one")
+
+
+def _is_same_file(path: Path, output: Path) -> bool:
+    try:
+        return path.samefile(output)
+    except OSError:
+        return False
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

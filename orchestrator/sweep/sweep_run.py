@@ -101,6 +101,7 @@ class SweepRun:
         self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
         self._ids: dict[AnyTrial, str] = {}
         self._left_out: set[str] = set()
+        self._n_asked = 0
         self._recomputed: dict[str, str] = {}
         self.arithmetic = CompiledCells(self)
         self._require_whole_parts()
@@ -187,6 +188,8 @@ class SweepRun:
         self.write_members(members := self.members())
         self.progress.stage = COMPARISON
         self._complete(scheduler, [member for member in members if member.stage == COMPARISON])
+        if self._left_out and not self._n_asked:
+            raise InvalidInputError(f"--where {self.where!r} matches no trial of the sweep")
         if self._left_out:
             raise StageIncompleteError(Outcome(left_out=len(self._left_out)))
 
@@ -203,6 +206,7 @@ class SweepRun:
 
     def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
         asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
+        self._n_asked += len(asked)
         tell_unreached(self.directory(member.trial) for member in asked.values())
         outcome = scheduler.run([self.task(member) for member in asked.values()])
         others = (member.trial for member in members if self.id_of(member.trial) not in asked)

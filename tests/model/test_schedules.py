@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.optimization import SCHEDULES, learning_rate
+from scalevec.model.optimization import SCHEDULES
+from scalevec.model.schedules import learning_rate
 from scalevec.model.strategies import PRESETS
 from support import BATCH_TOKENS, SEQUENCE, STEPS
 

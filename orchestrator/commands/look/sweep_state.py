@@ -226,7 +226,8 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
     is_planned = bool(entries) and all(entry.get("planned_s") for entry in entries.values())
     work = {trial_id: _work(entry, is_planned=is_planned) for trial_id, entry in entries.items()}
     planned_s, compared_s, measured_s = sum(work.values()), sum(work[id_] for id_ in took), sum(took.values())
-    pace = measured_s / compared_s if compared_s else 1.0
+    # Without a plan the work is no time until a trial has finished.
+    pace = measured_s / compared_s if compared_s else float(is_planned)
     is_known = at_a_time > 0 and all(work.values()) and (is_planned or compared_s > 0)
     open_ones = [*scan.in_states(*OPEN_STATES), *scan.to_come]
     left = {

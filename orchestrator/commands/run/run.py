@@ -196,7 +196,7 @@ def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, aga
         note(f"To cancel: {command('cancel', source, runs_dir)}")
         return Result(record, "", Exit.INTERRUPTED)
     if outcome.stopped:
-        note(f"stopped; nothing is lost. To go on: {again}")
+        note(f"stopped; finished trials and checkpoints are kept. To go on: {again}")
         return Result(record, "", Exit.INTERRUPTED)
     if outcome.left_out and not outcome.failed and not outcome.cancelled:
         note(f"done; {counted(outcome.left_out, 'trial')} skipped by --where")

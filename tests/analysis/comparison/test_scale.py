@@ -65,7 +65,7 @@ def test_a_change_that_the_noise_hides_is_not_resolved():
 
 
 def test_without_a_difference_there_is_no_word_on_scale():
-    assert only(laws(1.0, gain=1.0)).with_scale.text == "says nothing: no difference at any size"
+    assert only(laws(1.0, gain=1.0)).with_scale.text == "says nothing: no difference resolved at any size"
 
 
 def test_two_rungs_have_the_trend_in_nats_alone():

@@ -22,7 +22,7 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.identity import branch_step, trial_id, trunk_id
-from scalevec.model.optimization import learning_rate
+from scalevec.model.schedules import learning_rate
 from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train import checkpoint_path, starting_state
 from scalevec.model.train.checkpoint import Checkpoint, read_checkpoint

@@ -94,3 +94,15 @@ def test_a_sweeps_own_table_keeps_its_meanings(rows, tmp_path, scalevec):
     shown = scalevec("compare", "t.csv", "--verbose", "--bootstrap", "20").stdout
     assert "nats/token" in shown
     assert "N: non-embedding matrix parameters without scale vectors" in shown
+
+
+@pytest.mark.parametrize(
+    "words", ["compare t.csv -o t.csv", "report t.csv -o ./t.csv", "import t.csv -o t.csv"]
+)
+def test_a_file_that_is_read_is_not_written_over(rows, tmp_path, scalevec, words):
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    before = (tmp_path / "t.csv").read_bytes()
+    done = scalevec(*words.split())
+    assert done.returncode == 2
+    assert "that is the file to read; name another one" in done.stderr
+    assert (tmp_path / "t.csv").read_bytes() == before

@@ -60,6 +60,14 @@ def test_where_nobody_runs_the_sweep_nobody_can_say(runs_dir):
     assert (state(runs_dir)["seconds_left"], state(runs_dir)["sweep_seconds_left"]) == (None, None)
 
 
+def test_without_a_plan_a_running_trial_costs_nothing_that_could_be_told(runs_dir, owner):
+    record(runs_dir, {"n_params": 10**6, "n_tokens": 10**8, "cores": 1, "gpus": 0})
+    claim = start(runs_dir, 0, 5)
+    status = state(runs_dir)
+    claim.release()
+    assert status["cost"] == {"unit": "core hours", "spent": 0.0, "left": None}
+
+
 def test_the_plan_is_corrected_by_what_finished_trials_took_and_by_what_runs(runs_dir, owner):
     record(runs_dir, *planned(10.0, 20.0, 30.0, 40.0))
     finish(runs_dir, 0, 20.0)

@@ -7,6 +7,7 @@ import pytest
 from tests.simulations import simulated
 
 from scalevec.orchestrator.commands.analyse.compare import compare
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -122,3 +123,8 @@ def test_of_stages_that_were_stopped_tuning_is_kept_as_far_as_it_came_and_seeds_
     other_seeds = {name for name, seed in compared.items() if seed != compared[first]}
     assert other_seeds
     assert restored == {*tuning[1:], *other_seeds}
+
+
+def test_an_expression_that_matches_no_trial_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="matches no trial of the sweep"):
+        simulated(tmp_path, where="rung == 'zz'", **TUNED)
