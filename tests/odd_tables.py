@@ -16,7 +16,7 @@ from scalevec.analysis.data.tidy import NUMBERS
 from scalevec.analysis.registry import LAWS, TABLES
 from scalevec.orchestrator.cli.main import main
 
-LONGEST_S = 10.0
+LONGEST_S = 30.0
 MOST_BYTES = 2**30
 ODD_VALUES: tuple[object, ...] = (
     *(None, float("nan"), float("inf"), -1.0, 0.0, 1e-300, 1e300, 0.5, 2**63 + 1, -(2**70), True),

@@ -4,18 +4,21 @@ import json
 import shutil
 
 import pytest
-from tests.simulations import simulated
+from tests.simulations import Silent, simulated
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec import sweeps
 from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import missing, screen
 from scalevec.orchestrator.commands.look.status import status as show_status
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling import ownership
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.claims import ClaimObserver, acquire
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
 
 NAME = "simulated"
 RUNGS = {"ladder": [{"name": f"w{width}", "width": width, "layers": 2} for width in (64, 96, 128, 192)]}
@@ -72,8 +75,10 @@ def test_to_watch_is_no_look_no_arm_is_compared_with_another(tmp_path):
 
 
 def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage(tmp_path):
-    run = simulated(tmp_path, where="arm == 'none of them'", **TUNED).run
-    tuning = SweepRun(run.sweep, tmp_path, run.progress, nominal_corpus(run.sweep))
+    with pytest.raises(InvalidInputError):  # nothing is trained
+        simulated(tmp_path, where="arm == 'none of them'", **TUNED)
+    sweep = sweeps.load(SweepFolder.of(tmp_path, NAME).sweep_path)
+    tuning = SweepRun(sweep, tmp_path, Silent(), nominal_corpus(sweep))
     tuning.write_members(tuning.members())
     (status,) = sweep_statuses(NAME, tmp_path)
     assert (status["trials"], status["to_come"], missing(status), status["stage"]) == (4, 8, 12, "tuning")

@@ -244,6 +244,13 @@ def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
 
 
 @pytest.mark.usefixtures("light")
+def is_server(child):
+    """Whether a process is one that lives; it may end while it is asked."""
+    with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+        return "scalevec.orchestrator.worker.fork_server" in child.cmdline()
+    return False
+
+
 class TestLocalExecutor:
     @pytest.fixture
     def executor(self, tmp_path):
@@ -261,8 +268,7 @@ class TestLocalExecutor:
     def servers(self):
         """Those of the executor of this test that live."""
         children = set(psutil.Process().children()) - self.others
-        living = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-        return [child for child in living if "scalevec.orchestrator.worker.fork_server" in child.cmdline()]
+        return [child for child in children if is_server(child)]
 
     def ends(self, executor, count):
         return {number: end.exit_code for number, end in collect(executor, count).items()}
