@@ -93,7 +93,8 @@ def aligned(rows: Sequence[Sequence[str]], n_left: int) -> list[str]:
 
 def chosen_rows(where: str | None, left_out: int) -> list[str]:
     """The expression that chose rows and what it left out, as one line; none where nothing was chosen."""
-    return [] if where is None else [f"rows: where {where} ({left_out} left out)"]
+    number = f" ({left_out} left out)" if left_out else ""
+    return [] if where is None else [f"rows: where {where}{number}"]
 
 
 def is_loss(y: str) -> bool:

@@ -81,7 +81,6 @@ class SweepFolder:
     """A file for each list of predictions, named by its hash."""
     dropped_path = FileIn("dropped.json")
     """The trials that the sweep file left out after they had been started."""
-    arithmetic_path = FileIn("arithmetic.json")
     """Which rungs and settings are trained with compiled blocks."""
     report_path = FileIn("report.html")
     """The report."""
@@ -210,15 +209,6 @@ class SweepFolder:
         """The trials that the sweep file left out after they had been started."""
         kinds = {"trial_id": str, "arm": str, "rung": str, "state": str}
         return self._entries(self.dropped_path, kinds) or []
-
-    def arithmetic(self) -> list[dict[str, Any]]:
-        """Which rungs and settings are trained with compiled blocks; empty before the first run."""
-        kinds = {"rung": str, "setting": str, "compiled": bool, "reason": str}
-        return self._entries(self.arithmetic_path, kinds) or []
-
-    def write_arithmetic(self, choices: list[dict[str, Any]]) -> None:
-        """Keep the whole list of these choices."""
-        self._write(self.arithmetic_path, choices)
 
     def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]] | None:
         """The objects in ``path``, each of which has a value of its kind under each name of ``kinds``.

@@ -42,7 +42,7 @@ CLUSTER = ("squeue", "sacct", "scontrol", "scancel", "sinfo", "sbatch")
 NAME = SWEEP["name"]
 OF_SWEEP = (
     *("members.json", "tuning.json", "resolved.json", "sweep.yaml", "origin.json", "verdicts.json"),
-    *("dropped.json", "to_come.json", "arithmetic.json", "cancelled.json"),
+    *("dropped.json", "to_come.json", "cancelled.json"),
     "report.html",
 )
 OF_TRIAL = ("trial.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json", "log.txt")

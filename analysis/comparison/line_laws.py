@@ -177,6 +177,24 @@ class TwoLaws(ABC):
         interval, note = self.interval_of_ratio(estimate, note)
         return Multiplier(name, at, factor, interval, is_beyond, note)
 
+    def change(self, low: float, high: float) -> dict[str, Any] | None:
+        """The factor by which the multiplier changes with each decade of C, between ``low`` and ``high``."""
+        if not high > low:
+            return None
+
+        def log_factor(laws: Parameters) -> FloatArray:
+            with np.errstate(invalid="ignore", over="ignore"):
+                ends = [self.log_multiplier(laws, at) for at in (high, low)]
+                return np.asarray((ends[0] - ends[1]) / float(np.log10(high / low)))
+
+        estimate, note = self.estimated(log_factor)
+        if not abs(estimate.value) <= np.log(LARGEST_FACTOR):
+            return None
+        interval, note = self.interval_of_ratio(estimate, note)
+        error = estimate.standard_error if interval else None
+        shown = {"estimate": float(np.exp(estimate.value)), "interval": interval, "note": note}
+        return {**shown, "log_error": error, "df": estimate.df if interval else 0}
+
     def described(self, names: Sequence[str] = SIDES, x: str = "C") -> list[dict[str, Any]]:
         """Both laws as plain JSON values; ``objective`` is a sum over points.
 
@@ -333,35 +351,6 @@ class ArmLaws(TwoLaws):
                 quotient = pooled.variance / by_rung.variance
                 return [Component(spread, by_rung.df), Component(spread * quotient, pooled.df)]
         return [Component(spread, self.df)]
-
-    def needed(self, laws: Parameters, at: float) -> FloatArray:
-        """Solved for C where the law is E + A / C^alpha."""
-        if self.law.name not in ("power", "power-floor", "power-floor-shared") or self.law.fixed:
-            return super().needed(laws, at)
-        reference, arm = ({name: values[:, 0] for name, values in side.items()} for side in laws)
-        loss = arm["A"] * at ** -arm["alpha"] + arm.get("E", 0.0)
-        above = loss - reference.get("E", np.zeros(1))
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            needed = np.exp((np.log(reference["A"]) - np.log(above)) / reference["alpha"])
-        return np.where((above > 0) & (reference["alpha"] > 0), needed, np.inf)
-
-    def change(self, low: float, high: float) -> dict[str, Any] | None:
-        """The factor by which the multiplier changes with each decade of C, between ``low`` and ``high``."""
-        if not high > low:
-            return None
-
-        def log_factor(laws: Parameters) -> FloatArray:
-            with np.errstate(invalid="ignore", over="ignore"):
-                ends = [self.log_multiplier(laws, at) for at in (high, low)]
-                return np.asarray((ends[0] - ends[1]) / float(np.log10(high / low)))
-
-        estimate, note = self.estimated(log_factor)
-        if not abs(estimate.value) <= np.log(LARGEST_FACTOR):
-            return None
-        interval, note = self.interval_of_ratio(estimate, note)
-        error = estimate.standard_error if interval else None
-        shown = {"estimate": float(np.exp(estimate.value)), "interval": interval, "note": note}
-        return {**shown, "log_error": error, "df": estimate.df if interval else 0}
 
 
 def _by_side(values: Sequence[FloatArray]) -> FloatArray:

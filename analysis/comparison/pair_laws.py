@@ -15,10 +15,12 @@ import pandas as pd
 
 from scalevec.analysis.comparison.differences import PairedArm, trend_per_decade
 from scalevec.analysis.comparison.fairness import SIDES
+from scalevec.analysis.comparison.laws_on_line import LawsOnLine, laws_of
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
 from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, varying
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits.fit import fitted_arms
 from scalevec.analysis.fits.hold_out import held_rows, lack_of_fit
 from scalevec.analysis.formatting import joined, signed, span
 from scalevec.analysis.laws import law_named
@@ -56,7 +58,10 @@ def line_problem(pairs: Pairs, law: str) -> str:
     sizes, budgets = (by_compute[name].to_numpy(float) for name in ("n_params_reference", "n_tokens"))
     rises = all(np.all(values * BATCHES >= np.maximum.accumulate(values)) for values in (sizes, budgets))
     if not rises or (_vary_within(budgets, sizes) and _vary_within(sizes, budgets)):
-        return "no multiplier across several budgets of one size: choose one with where"
+        return (
+            "no multiplier across several budgets of one size: choose one with where, or a law in N and D "
+            "(--law chinchilla)"
+        )
     return ""
 
 
@@ -113,6 +118,8 @@ def of_laws(paired: PairedArm) -> dict[str, Any]:
         against = f"a loss of {' and '.join(paired.names[side] for side in bound)} is only a bound"
     elif pairs.absences[PairKind.ARM_DIVERGED] or pairs.absences[PairKind.REFERENCE_DIVERGED]:
         against = "a side of some pairs diverged"
+    if set(law_named(options.law).variables) == {"N", "D"}:
+        return _in_n_and_d(paired, options, against)
     shown, change = laws_of_pairs(paired, options, against), None
     multipliers: tuple[Multiplier, ...] = ()
     if shown.laws and not shown.reason:
@@ -124,6 +131,39 @@ def of_laws(paired: PairedArm) -> dict[str, Any]:
         "laws": tuple(shown.laws.described()) if shown.laws else (),
         "compute_multipliers": multipliers,
         "trend": {**trend_per_decade(paired), "multiplier_per_decade": change},
+    }
+
+
+def _in_n_and_d(paired: PairedArm, options: AnalysisOptions, against: str) -> dict[str, Any]:
+    """The same by a law in N and D: at the largest C on the line of the median tokens per parameter."""
+    complete, names = paired.pairs.complete, paired.names
+    plain = dataclasses.replace(options, y="loss", where=None, n_convention="as-given", cluster="cluster")
+    rows = complete[["rung", "seed", "n_tokens"]]
+    rows = rows.assign(n_params=complete["size_reference"], cluster=paired.pairs.clusters)
+    table = pd.concat([rows.assign(arm=name, loss=complete[f"loss_{side}"]) for side, name in names.items()])
+    trend = {**trend_per_decade(paired), "multiplier_per_decade": None}
+    fields: dict[str, Any] = {"withheld": against, "hold_out": {}, "laws": (), "compute_multipliers": ()}
+    fields["trend"] = trend
+    try:
+        if several := varying(complete, paired.pairs.settings):
+            raise DataError(f"several values of {joined(several)}: choose one with where")
+        fitted = fitted_arms(table, plain)
+        ratio = float((rows["n_tokens"] / rows["n_params"]).median())
+        laws = laws_of([of_arm.data for of_arm in fitted])
+        on_line = LawsOnLine(laws[paired.reference], laws[paired.arm], ratio)
+    except DataError as error:
+        return fields | {"withheld": against or f"no multiplier: {error}"}
+    refuted = [f"{of_arm.data.arm}: {of_arm.refuted}" for of_arm in fitted if of_arm.refuted]
+    described = tuple(on_line.described(SIDES, "N, D"))
+    fields |= {"withheld": against or "; ".join(refuted), "laws": described}
+    if fields["withheld"]:
+        return fields
+    low, high = on_line.range()
+    at_largest = on_line.multiplier("largest", high)
+    note = "; ".join(filter(None, [f"at {ratio:.3g} tokens per parameter", at_largest.note]))
+    return fields | {
+        "compute_multipliers": (dataclasses.replace(at_largest, note=note),),
+        "trend": trend | {"multiplier_per_decade": on_line.change(low, high)},
     }
 
 
@@ -139,7 +179,7 @@ def laws_of_pairs(paired: PairedArm, options: AnalysisOptions, against: str = ""
     try:
         laws = _laws_without(pairs, np.zeros(len(pairs.complete), bool), options)
     except DataError as error:
-        return ShownLaws(None, f"no multiplier: {error}", held)
+        return ShownLaws(None, against or f"no multiplier: {error}", held)
     ratio = pairs.complete["n_tokens"] / pairs.complete["n_params_reference"]
     low, high = ratio.min(), ratio.max()
     line = f"along {low:.3g} to {high:.3g} tokens per parameter" if high > BATCHES * low else ""

@@ -110,7 +110,10 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
     every = [size for size in paired.sizes if not size.one_run]
     lower, higher = (paired.differing(every, sign) for sign in (-1, 1))
     if not (lower or higher or evidence.is_significant) or paired.pairs.same_trials:
-        return ScaleLine("none", "says nothing: no difference resolved at any size")
+        # A change is a difference too, but says of no size on which side of zero it is.
+        seen = change is not None and p_holm is not None and p_holm < evidence.alpha
+        beside = f"; but it changes: {change.shown}" if seen and change else ""
+        return ScaleLine("none", f"says nothing: no difference resolved at any size{beside}")
     if len(every) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")
     if lower and higher:
@@ -118,10 +121,13 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
         if lower[0].flops >= higher[0].flops:
             ends = [f"higher at {higher[0].name}", f"lower at {lower[-1].name}"]
         return ScaleLine("reverses", f"reverses: {', '.join(ends)}", "nats")
-    aside = f"; multiplier withheld: {withheld}" if withheld else ""
+    aside = f"; multiplier withheld: {withheld.removeprefix('no multiplier: ')}" if withheld else ""
     if change is None or p_holm is None:
         return ScaleLine("withheld" if withheld else "not_resolved", f"not resolved{aside}")
     gain = "gain" if (evidence.difference.mean or 0.0) < 0 else "deficit"
+    # Constant nats are no constant multiplier: the words say which of them it is.
+    if change.measure == "nats":
+        gain = f"{gain} in {unit_of(y, paired.options.unit) or y}"
     if p_holm < evidence.alpha:
         code = "grows" if change.value > 0 else "shrinks"
         return ScaleLine(code, f"{gain} {code}: {change.shown}{aside}", change.measure)

@@ -27,6 +27,8 @@ from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
+VISIBLE = 0.1
+"""The share of the variance between seeds from which on rounding is said."""
 _ABSENT = {
     PairKind.ARM_DIVERGED: "it diverged and {} did not",
     PairKind.REFERENCE_DIVERGED: "{} diverged and it did not",
@@ -264,7 +266,23 @@ def of_pairs(paired: PairedArm) -> list[str]:
         f"{', '.join(copied)}: the seed has no effect: repeated seeds are exact copies, which carry no noise "
         "and count as one seed"
     ] * bool(copied)
-    return [*warnings, *_run_unlike(pairs), *told, *filter(None, [equal_losses(reference, arm, pairs)])]
+    return [
+        *warnings,
+        *_run_unlike(pairs),
+        *told,
+        *filter(None, [_of_rounding(paired), equal_losses(reference, arm, pairs)]),
+    ]
+
+
+def _of_rounding(paired: PairedArm) -> str:
+    """That losses are rounded, where that makes an interval longer; else empty."""
+    rounding, noise = paired.sample.rounding, paired.pair_sd or 0.0
+    if rounding <= VISIBLE * noise**2:
+        return ""
+    return (
+        f"losses have {plural(round(-np.log10(6 * rounding) / 2), 'decimal')}, and their rounding counts as "
+        "noise beside that of seeds: give all digits"
+    )
 
 
 def _run_unlike(pairs: Pairs) -> list[str]:

@@ -273,13 +273,15 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
     twice = of_arm[key].duplicated()
     if twice.any():
         values = of_arm[twice].iloc[0]
-        shown = ", ".join(text for name in key for text in named(f"{name} {{}}", [values[name]]))
+        values = values.astype(object).where(values.notna(), "")
+        texts = {name: count(values[name]) if name == "n_tokens" else values[name] for name in key}
+        shown = ", ".join(text for name in key for text in named(f"{name} {{}}", [texts[name]]))
         cells = np.asarray(of_arm.groupby(key, sort=False, dropna=False).ngroup(), float)
         columns = [name for name in differing(of_arm, cells) if name not in key]
-        unlike = f"they differ in {shortened(columns)}" if columns else "is a column missing?"
+        unlike = f" (they differ in {shortened(columns)})" if columns else ""
         raise DataError(
-            f"arm {arm!r} has two rows with {shown}; a pair needs one ({unlike}): choose one with --where, "
-            "or name seeds in a column seed"
+            f"arm {arm!r} has two rows with {shown}; a pair needs one{unlike}: choose one with --where, or "
+            "say which column tells repeated runs apart: --map seed=COLUMN"
         )
     return of_arm
 

@@ -50,7 +50,9 @@ LIKELY_RATIOS = (0.1, 1e5)
 """Tokens per parameter."""
 FEWEST_FREE = 5
 WIDER = 3.0
-"""A row that makes the scatter so many times as wide decides the interval alone."""
+"""Few rows that make the scatter so many times as wide decide the interval alone."""
+MOST_ODD = 3
+"""Those of them that are named."""
 COPIES = "copies"
 """What a checked table says in ``attrs``: by arm, how many rows equalled another and were left out."""
 
@@ -267,11 +269,11 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         )
     if n_copies := _n_copies(table):
         warnings.append(f"{plural(n_copies, 'row')} equal to another in every column left out")
-    return warnings + odd_row(table)
+    return warnings + odd_rows(table)
 
 
-def odd_row(table: pd.DataFrame) -> list[str]:
-    """A warning that names the one row without which the scatter of the losses is far smaller.
+def odd_rows(table: pd.DataFrame) -> list[str]:
+    """A warning that names the few rows, at most one in eight, without which the scatter is far smaller.
 
     The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
     no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
@@ -283,25 +285,46 @@ def odd_row(table: pd.DataFrame) -> list[str]:
     arms = [rows["arm"].to_numpy() == arm for arm in rows["arm"].unique()]
     centred = [values - values.mean() for values in (size, tokens)]
     columns = np.column_stack([*arms, *centred, *(values**2 for values in centred)]).astype(float)
+    kept, noise = np.ones(len(rows), bool), (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
+    scatter, worst = _scatter(columns[kept], loss[kept])
+    before = scatter
+    for _ in range(max(1, len(rows) // 8)):
+        kept[np.flatnonzero(kept)[worst]] = False
+        scatter, worst = _scatter(columns[kept], loss[kept])
+        if np.isnan(scatter) or before <= noise:
+            return []
+        if scatter * WIDER**2 <= before:
+            return [_odd(rows[~kept])]
+    return []
+
+
+def _scatter(columns: FloatArray, values: FloatArray) -> tuple[float, int]:
+    """The variance of ``values`` [rows] about their least squares on ``columns``, and the row furthest out.
+
+    The variance is nan below :data:`FEWEST_FREE` degrees of freedom, one of which is the row's.
+    """
     basis, scales, _ = np.linalg.svd(columns, full_matrices=False)
     basis = basis[:, scales > 1e-9 * scales[0]]
-    free = len(rows) - basis.shape[1]
-    residual = loss - basis @ (basis.T @ loss)
+    free, residual = len(values) - basis.shape[1], values - basis @ (basis.T @ values)
     without = residual**2 / np.maximum(1 - np.sum(basis**2, axis=1), 1e-12)
-    position, total = int(without.argmax()), float(residual @ residual)
-    left = total - without[position]
-    noise = (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
-    if free < FEWEST_FREE or total <= noise or left * free * WIDER**2 > total * (free - 1):
-        return []
-    row = rows.iloc[position]
-    value = float(row["loss"])
-    names = [f"{name} {row[name]:g}" for name in ("n_params", "n_tokens")]
-    named = ", ".join([f"arm {row['arm']}", *names, *([f"seed {row['seed']}"] if "seed" in rows else [])])
-    return [
-        f"one row alone makes the scatter of the losses more than {WIDER:g} times as wide: loss "
-        f"{value:g} ({named}). A mistyped cell, or a run that failed? To see what holds without it: "
-        f"--where 'loss != {value!r}'"
-    ]
+    variance = float(residual @ residual) / free if free >= FEWEST_FREE - 1 else float("nan")
+    return variance, int(without.argmax())
+
+
+def _odd(rows: pd.DataFrame) -> str:
+    """The warning of these ``rows``, the first of which are named."""
+    named = []
+    for row in rows.head(MOST_ODD).to_dict("records"):
+        where = [f"arm {row['arm']}", *(f"{name} {row[name]:g}" for name in ("n_params", "n_tokens"))]
+        where += [f"seed {row['seed']}"] if "seed" in row else []
+        named.append(f"loss {row['loss']:g} ({', '.join(where)})")
+    more = f" and {len(rows) - MOST_ODD} more" if len(rows) > MOST_ODD else ""
+    subject = "one row alone makes" if len(rows) == 1 else f"{len(rows)} rows make"
+    asked = " and ".join(f"loss != {value!r}" for value in dict.fromkeys(map(float, rows["loss"])))
+    return (
+        f"{subject} the scatter of the losses more than {WIDER:g} times as wide: {', '.join(named)}{more}. A "
+        f"mistyped cell, or a run that failed? To see what holds without: --where '{asked}'"
+    )
 
 
 def simulation_warnings(table: pd.DataFrame) -> list[str]:

@@ -211,7 +211,9 @@ def with_default_law(options: AnalysisOptions, rows: pd.DataFrame) -> AnalysisOp
 
 def _has_shared_floor(arms: Sequence[tuple[FloatArray, FloatArray]]) -> bool:
     """Whether one floor for all ``arms``, each its x and y, fits better than none, by more than the noise."""
-    if min(len(np.unique(x)) for x, _ in arms) < FEWEST_SIZES - 1:
+    sizes = [len(np.unique(x)) for x, _ in arms]
+    # An arm of two sizes goes through its points whatever the floor, and leaves it to the others.
+    if max(sizes) < FEWEST_SIZES - 1 or min(sizes) < 2:
         return False
     squares, points = AnalysisOptions(loss="l2"), [({"x": x}, y) for x, y in arms]
     shared = joint_fit(points, law_named("power-floor-shared"), squares)

@@ -18,7 +18,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees
-from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
+from scalevec.analysis.options import C_CONVENTIONS, AnalysisOptions
 from scalevec.analysis.statistics.noise import COMPARED_AT, Component, pooled_noise
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
 
@@ -179,7 +179,7 @@ class PowerAnalysis:
         lines += [f"  {part.what}: detects {_words(part)}" for part in self.parts]
         lines.append(f"  {self.more.what}: detects {_words(self.more)}, for {times:.2g} times the FLOPs")
         if noise.slope:
-            convention = f"C: {C_CONVENTIONS['6nd']}, N: {N_CONVENTIONS['matrices']}"
+            convention = f"C: {C_CONVENTIONS['6nd']}"
             assumed = f"{noise.slope:.2g} nats/token per e-fold of compute assumed"
             lines.append(f"  multiplier: {assumed}; {convention}")
         sds = " to ".join(dict.fromkeys(f"{sd:.2g}" for sd in self.sds))

@@ -98,7 +98,10 @@ def next_trials(sizes: Sequence[ExtendableSize], trials: ComparedTrials, hours: 
         if arm.estimate and arm.estimate.has_noise and arm.estimate.between in _OF_PAIRS
     ]
     if not known:
-        raise DataError("no rung has two seeds, so the design has no noise figure; run a second seed first")
+        raise DataError(
+            "no size has two seeds with a result, so there is no noise figure yet: run what is planned, then "
+            "a second seed where there is one"
+        )
     intervals = [estimate.interval(arm.level) or (0.0, 0.0) for arm, estimate in known]
     now, level = float(np.mean(np.diff(intervals))) / 2, known[0][0].level
     splits = [estimate.split_error or 0.0 for _, estimate in known]

@@ -83,6 +83,8 @@ def verdict_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 def _verdict_row(comparison: Comparison) -> tuple[str, ...]:
     difference = comparison.loss_difference
     p = difference.p_value if difference.p_holm is None else difference.p_holm
+    # A bound is not tested, and a p of one beside its interval would read as a test.
+    p = None if comparison.at_sizes.code == "bounded" else p
     return (
         comparison.arm,
         _NONE if difference.mean is None else signed(difference.mean),

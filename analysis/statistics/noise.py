@@ -226,11 +226,17 @@ class _Rung:
 class RungNoise:
     """The noise of ``values`` [sides, points] between whole clusters, rung by rung.
 
-    ``df`` is the sum over rungs; 0 where there is no noise figure at all.
+    ``df`` is the sum over rungs; 0 where there is no noise figure at all. ``rounding`` is a variance of each
+    value beside it.
     """
 
     def __init__(
-        self, values: FloatArray, cells: npt.NDArray[Any], clusters: npt.NDArray[Any], rungs: npt.NDArray[Any]
+        self,
+        values: FloatArray,
+        cells: npt.NDArray[Any],
+        clusters: npt.NDArray[Any],
+        rungs: npt.NDArray[Any],
+        rounding: float = 0.0,
     ) -> None:
         self.shape = values.shape
         self.rungs: list[_Rung] = []
@@ -240,7 +246,7 @@ class RungNoise:
             groups = _groups(_codes(rungs), whole.block[whole.cluster])
             for group in np.unique(groups):
                 points = np.flatnonzero(groups == group)
-                self.rungs.append(_rung(values, cells, clusters, points, whole, smallest))
+                self.rungs.append(_rung(values, cells, clusters, points, whole, smallest, rounding))
         widest = max((rung.width for rung in self.rungs), default=0)
         # Rungs with fewer budgets than others have a noise figure of their own, which others cannot use.
         self._lenders = [rung for rung in self.rungs if rung.df and rung.width == widest]
@@ -303,6 +309,7 @@ def _rung(
     points: IntArray,
     whole: Blocks,
     smallest: float,
+    rounding: float,
 ) -> _Rung:
     blocks = blocks_of(cells[points], clusters[points])
     if blocks is None:
@@ -312,8 +319,11 @@ def _rung(
     sums = np.zeros((len(counts), table.shape[1]))
     np.add.at(sums, code, table)
     residuals = table - (sums / counts[:, None])[code]
-    # Copies of one result carry no noise.
-    df = len(table) - len(counts) if np.max(np.abs(residuals)) > smallest else 0
+    # Copies of one result carry no noise, but for what rounding may have taken from them.
+    df = len(table) - len(counts) if rounding or np.max(np.abs(residuals)) > smallest else 0
+    if rounding:
+        of_rounding = np.sqrt(df * rounding) * np.eye(residuals.shape[1])
+        residuals = np.concatenate([residuals, of_rounding])
     return _Rung(points, blocks, residuals, df)
 
 

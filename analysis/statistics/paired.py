@@ -104,9 +104,9 @@ def _over_seeds(sample: PairedSample, weights: FloatArray) -> Component:
     rest = sample.values - sample.means()[sample.index]
     share = 1 - 1 / sample.counts[sample.index]
     inflated = np.divide(weights, np.sqrt(share), out=np.zeros_like(weights), where=share > 0)
-    if np.max(np.abs(rest)) <= NO_NOISE * np.max(np.abs(sample.values)):
+    if np.max(np.abs(rest)) <= NO_NOISE * np.max(np.abs(sample.values)) and not sample.rounding:
         return Component(float("nan"), 0)
-    variance = float(np.sum(np.bincount(seed, inflated * rest) ** 2))
+    variance = float(np.sum(np.bincount(seed, inflated * rest) ** 2) + sample.rounding * weights @ weights)
     # Column s of the design is what seed s adds to the estimate, less what the cells' means take away.
     design = inflated[:, None] * (seed[:, None] == np.arange(seed.max() + 1))
     of_cell = np.zeros((len(sample.counts), design.shape[1]))
@@ -117,7 +117,7 @@ def _over_seeds(sample: PairedSample, weights: FloatArray) -> Component:
 
 
 def _contrast(sample: PairedSample, weights: FloatArray) -> Estimate:
-    noise = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs)
+    noise = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs, sample.rounding)
     between = "seeds of clusters" if sample.dependent else ""
     if noise.df == 0:
         return Estimate(float(weights @ sample.values), float("nan"), 0, between)

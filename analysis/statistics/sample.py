@@ -16,9 +16,11 @@ import numpy.typing as npt
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.values import losses_by_block
-from scalevec.analysis.statistics.noise import IntArray
+from scalevec.analysis.statistics.noise import IntArray, are_copies
 
 WHOLE_SEEDS = "whole seeds"
+MOST_DECIMALS = 5
+"""Losses that are given with no more have been rounded."""
 FEWEST_BLOCKS = 16
 """With fewer blocks of the test split there is no interval of its error."""
 
@@ -78,7 +80,8 @@ class PairedSample:
     """``values`` [pairs] of ``cells``, ``rungs`` and ``clusters`` (each [pairs], labels).
 
     Pairs of one cluster are not independent. ``split`` are the values by block of the test split, if known;
-    ``unit`` is :data:`WHOLE_SEEDS` where a cluster holds a seed's pairs of all rungs.
+    ``unit`` is :data:`WHOLE_SEEDS` where a cluster holds a seed's pairs of all rungs; ``rounding`` is the
+    variance of a value that the rounding of its losses has made.
     """
 
     values: FloatArray
@@ -87,6 +90,7 @@ class PairedSample:
     clusters: npt.NDArray[Any]
     split: SplitLosses | None = None
     unit: str = ""
+    rounding: float = 0.0
 
     @classmethod
     def of(
@@ -130,13 +134,14 @@ class PairedSample:
             [np.unique(each, return_inverse=True)[1].ravel() for each in (self.rungs, self.clusters)]
         )
         clusters = np.unique(labels, axis=1, return_inverse=True)[1].ravel()
-        return PairedSample(self.values, self.cells, self.rungs, clusters, self.split)
+        return replace(self, clusters=clusters, unit="")
 
     def kept(self, keep: BoolArray) -> "PairedSample":
         """The sample of the pairs where ``keep`` [pairs]."""
         split = self.split.kept(keep) if self.split else None
         values, cells, rungs = self.values[keep], self.cells[keep], self.rungs[keep]
-        return PairedSample(values, cells, rungs, self.clusters[keep], split, self.unit)
+        clusters = self.clusters[keep]
+        return replace(self, values=values, cells=cells, rungs=rungs, clusters=clusters, split=split)
 
 
 def sample_of(pairs: Pairs) -> PairedSample:
@@ -147,12 +152,28 @@ def sample_of(pairs: Pairs) -> PairedSample:
     """
     rungs = pairs.complete["rung"].astype(str).to_numpy(str)
     sample = PairedSample.of(pairs.differences, pairs.cells, pairs.clusters, rungs)
+    sample = replace(sample, rounding=_rounding(pairs))
     if rungs_share_seeds(pairs) and not pairs.seeds_differ:
         sample = over_whole_seeds(sample, pairs.complete["seed"].astype(str).to_numpy(str))
     blocks = losses_by_block(pairs.complete)
     if blocks is None or len(blocks[1]) < FEWEST_BLOCKS:
         return sample
     return replace(sample, split=SplitLosses(*blocks))
+
+
+def _rounding(pairs: Pairs) -> float:
+    """The variance that rounding leaves in a difference: a twelfth of the step squared, from either side.
+
+    Zero for losses with more than :data:`MOST_DECIMALS` decimals, and where a side repeats one loss in each
+    cell: copies of one result are no noise that rounding could hide.
+    """
+    sides = pairs.complete[["loss_reference", "loss_arm"]].to_numpy(float).T
+    if any(are_copies(side, pairs.cells) for side in sides):
+        return 0.0
+    for decimals in range(MOST_DECIMALS + 1):
+        if np.all(np.abs(sides - np.round(sides, decimals)) < 1e-9):
+            return float(10.0 ** (-2 * decimals) / 6)
+    return 0.0
 
 
 def over_whole_seeds(sample: PairedSample, seeds: npt.NDArray[np.generic]) -> PairedSample:

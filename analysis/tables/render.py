@@ -30,7 +30,9 @@ _SPECIAL = str.maketrans(
         "–": "--",
     }
 )  # fmt: skip
-_MARKDOWN_SPECIAL = str.maketrans({"\\": r"\\", "|": r"\|", "*": r"\*", "<": "&lt;"})
+_MARKDOWN_SPECIAL = str.maketrans({"\\": r"\\", "|": r"\|", "*": r"\*"})
+_TAG = re.compile("<(?=[A-Za-z/!?])")
+"""What Markdown would take for the beginning of a tag; in ``p < 0.001`` it is a sign."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Table:
 
 def _markdown(table: Table) -> str:
     def cell(text: str) -> str:
-        return " ".join(text.translate(_MARKDOWN_SPECIAL).split())
+        return " ".join(_TAG.sub("&lt;", text.translate(_MARKDOWN_SPECIAL)).split())
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from parts import Figures
 from ranks import Meeting, trained_together
+from stepping import SteppedRun, drawn_corpus
 from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
 
 from scalevec.model.config import RunOptions, Trial
@@ -23,7 +24,6 @@ from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.evaluation import evaluate
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import SilentRecorder, TrainingInterruptedError
-from scalevec.model.train.speed import SteppedRun, drawn_corpus
 
 ARMS = ("baseline", "unified")
 TOLERANCES = {"float32": (2e-5, 1e-3), "bfloat16": (5e-3, 2e-2)}

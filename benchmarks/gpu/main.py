@@ -17,8 +17,6 @@ from parts import FORK, Figures, Part, Record, run_part, write_json
 from step_times import overhead_parts, small_trials, speed_parts
 from workloads import CARD, TOY, Site
 
-from scalevec.model.train.devices import precisions_of
-
 VERSION = 2
 LIMIT_S = 520.0
 """Of all parts together: with the imports it stays under nine minutes."""
@@ -32,7 +30,6 @@ def machine(site: Site, figures: Figures) -> None:
     device = site.local()
     figures.keep("device", device.name)
     figures.keep("memory_bytes", device.memory_bytes)
-    figures.keep("precisions", precisions_of(device.device))
     if site.device == "cuda":
         figures.keep("capability", list(torch.cuda.get_device_capability()))
         figures.keep("cuda", torch.version.cuda)

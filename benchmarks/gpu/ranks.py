@@ -16,6 +16,7 @@ from unittest.mock import patch
 import torch
 import torch._inductor.config
 from parts import FORK
+from stepping import steps_timed
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.corpus import Corpus
@@ -24,7 +25,6 @@ from scalevec.model.train.ddp import ALONE, ProcessGroup
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import SilentRecorder
 from scalevec.model.train.sharded import ShardedProcessGroup
-from scalevec.model.train.speed import steps_timed
 
 LIMIT_S = 170.0
 """How long ranks wait for each other, and a part for the figures of its processes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from parts import Figures, Part
 from ranks import side_by_side
+from stepping import SteppedRun, drawn_corpus, options_that_fit
 from workloads import CORPUS_TOKENS, OVERHEAD_ARMS, DeviceMemory, Site, trial_of
 
 from scalevec.model.accounting import count_parameters, flops_per_token
@@ -16,8 +17,6 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.estimate import memory_of
 from scalevec.model.train.devices import is_out_of_memory, model_flops_utilization, release_unused
-from scalevec.model.train.speed import SteppedRun, drawn_corpus
-from scalevec.orchestrator.costs.benchmarks import options_that_fit
 
 FEWEST_ROUNDS = 3
 TOKENS_PER_PARAMETER = 20

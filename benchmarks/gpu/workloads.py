@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from stepping import VOCABULARY
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.devices import LocalDevice, devices_here, missing_compiler, release_unused
-from scalevec.model.train.speed import VOCABULARY
 from scalevec.sweeps.ladders import PRESETS as LADDER
 from scalevec.sweeps.ladders import Size, mixture, shape
 

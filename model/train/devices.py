@@ -142,11 +142,6 @@ def missing_compiler(device: str) -> str:
     return " and ".join(lacking)
 
 
-def compiles_by_itself(device: str) -> bool:
-    """Whether all trials on ``device`` (``cpu`` or ``cuda``) are compiled where nobody says otherwise."""
-    return device == "cuda" and not missing_compiler(device)
-
-
 @dataclass(frozen=True)
 class LocalDevice:
     """A device of this machine: as torch calls it, the name that its driver gives it, its bytes of memory."""
@@ -170,18 +165,6 @@ def devices_here() -> list[LocalDevice]:
         return [LocalDevice(f"cuda:{n}", card.name, card.total_memory) for n, card in enumerate(cards)]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return [LocalDevice("cpu", _processor(), memory)]
-
-
-def precisions_of(device: str) -> list[str]:
-    """The precisions in which ``device`` computes by itself."""
-    if device == "cpu":
-        has_it = re.search(r"\b(avx512_|amx_)?bf16\b", _of_processor()) is not None
-    else:
-        import torch
-
-        with torch.cuda.device(device):
-            has_it = torch.cuda.is_bf16_supported(including_emulation=False)
-    return ["float32", "bfloat16"] if has_it else ["float32"]
 
 
 def _processor() -> str:

@@ -26,7 +26,7 @@ from scalevec.orchestrator.sources.foreign import TableReading
 from scalevec.results.extras import install_command, missing_package
 
 PANELS = {
-    "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry", "next"),
+    "Run": ("demo", "init", "plan", "run", "submit", "cancel", "retry", "next"),
     "Look": ("status", "dashboard", "collect", "results", "explain", "logs", "doctor"),
     "Analyse": ("fit", "predict", "compare", "table", "figures", "theory", "report"),
     "Models": ("export", "generate", "evaluate"),
@@ -38,7 +38,7 @@ GROUPS = {
     "store": ("Rebuild the index over the run directories.", ("rebuild",)),
 }
 """Modules with several commands: a line of help, and the functions."""
-_TRAINING = ("demo", "benchmark", "run", "submit", "export", "generate", "evaluate", "prepare")
+_TRAINING = ("demo", "run", "submit", "export", "generate", "evaluate", "prepare")
 """Functions of commands that need the extra ``train``, and say so before they begin."""
 _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Result:
     def write(self, *, as_json: bool = False) -> Exit:
         """Write the result and return the exit code."""
         text = self.text if isinstance(self.text, str) else "" if as_json else self.text()
-        write_text(json_text(self.record) if as_json else text, self.output)
+        write_text(json_text(self.record) if as_json else text, self.output, wraps=not as_json)
         return self.code
 
 
@@ -75,14 +76,29 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_text(text: str, output: Path | None = None) -> None:
-    """Print ``text``, or write it to the file ``output`` and say so on standard error."""
+def write_text(text: str, output: Path | None = None, *, wraps: bool = False) -> None:
+    """Print ``text``, or write it to the file ``output`` and say so on standard error.
+
+    If it ``wraps``, lines that are longer than the terminal is wide are broken between words there.
+    """
     text = text.removesuffix("\n") + "\n" if text else ""
     if output is None:
+        if wraps and (width := terminal_width()):
+            text = "".join(f"{_within(line, width)}\n" for line in text.splitlines())
         print(printable(text), end="")
     else:
         write_atomic(output.parent.resolve() / output.name, text.encode())
         note(f"wrote {output}")
+
+
+def _within(line: str, width: int) -> str:
+    """``line`` on as many lines as ``width`` asks for, those after the first a little further in."""
+    if len(line) <= width:
+        return line
+    inner = " " * (len(line) - len(line.lstrip()) + 2)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=inner, replace_whitespace=False)
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.fill(line)
 
 
 def terminal_width() -> int | None:

@@ -16,10 +16,18 @@ from scalevec.model.strategies import (
 )
 from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
-from scalevec.orchestrator.costs.rates import ASSUMED, LAYER_STEP_S, MeasuredDevice, Rates
 from scalevec.sweeps.budgets import FLOPS_PER_PARAMETER_AND_TOKEN
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
+ASSUMED_FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 3e14}
+"""Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64. A GPU: an H100 reached
+3.4e14 to 5e14 with dense models of 0.12b to 1b in bf16, 2.2e14 with a mixture
+(benchmarks/reference/gpu.json)."""
+H100_SHARE = ASSUMED_FLOPS_PER_S["cuda"] / 9.89e14
+"""Of the dense bf16 peak that the vendor states."""
+LAYER_STEP_S = 2.5e-3
+"""A step on a GPU takes at least this for each layer: small models wait for kernels to be launched (6.2 ms
+with two layers, 10.6 ms with four, on an H100)."""
 FRESH_START_S = 5.0
 """A process that imports torch, as seen on a 2-core machine."""
 COMPILED_START_S = 14.0
@@ -52,13 +60,16 @@ checkpoints only where one was written)."""
 
 
 UNKNOWN_TIME = "nobody knows yet how long trials of this trainer take"
+ASSUMED, SEEN = "assumed", "by the finished trials of this sweep"
+"""Where times are known from."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimates for one trial, which runs at one of ``rates``; its memory is measured once it is asked for.
+    """Estimates for one trial; its memory is measured once it is asked for.
 
-    The evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone. A
+    ``seen_s`` are the seconds that finished trials of the sweep let expect, where there are any. The
+    evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone. A
     mixture holds the parameters of all its experts and computes those that a token passes. What ``options``
     measures along the way counts in bytes but not in seconds.
     """
@@ -66,7 +77,7 @@ class Cost:
     trial: Trial
     options: RunOptions
     evaluated_tokens: int = 0
-    rates: Rates = ASSUMED
+    seen_s: float | None = None
 
     @property
     def flops(self) -> int:
@@ -81,23 +92,23 @@ class Cost:
         return COMPILED_START_S if self.options.compiled else FRESH_START_S
 
     @property
-    def training_s(self) -> float:
-        """The seconds of training and evaluation, without those of the start."""
+    def assumed_s(self) -> float:
+        """The seconds of training and evaluation at the assumed rate, without those of the start."""
         trial, options = self.trial, self.options
-        flops_per_s, _ = self.rates.of(trial, options)
+        flops_per_s = ASSUMED_FLOPS_PER_S[options.device]
         computing = _computed(trial, options, self.evaluated_tokens) / flops_per_s / options.processes
         launching = trial.steps * trial.model.shape.layers * LAYER_STEP_S if options.device == "cuda" else 0.0
         return max(computing, launching)
 
     @property
     def planned_s(self) -> float | None:
-        """:attr:`training_s`, as a sweep keeps it."""
-        return float(f"{self.training_s:.4g}")
+        """:attr:`assumed_s`, as a sweep keeps it."""
+        return float(f"{self.assumed_s:.4g}")
 
     @property
     def seconds(self) -> float:
         """Those of the start, training and evaluation."""
-        return self.start_s + self.training_s
+        return self.start_s + (self.assumed_s if self.seen_s is None else self.seen_s)
 
     @cached_property
     def memory(self) -> Memory:
@@ -129,13 +140,13 @@ class Cost:
 
     def columns(self) -> dict[str, Any]:
         """The estimates as a row of a plan has them; a quota counts files and folders, so both are told."""
-        flops_per_s, rate = self.rates.of(self.trial, self.options)
+        seconds = self.seconds - self.start_s
         return {
             "flops": self.flops,
             "seconds": self.seconds,
             "start_s": self.start_s,
-            "flops_per_s": flops_per_s,
-            "rate": rate,
+            "flops_per_s": self.flops / seconds if seconds else 0.0,
+            "rate": ASSUMED if self.seen_s is None else SEEN,
             "memory_bytes": self.memory_bytes,
             "memory": vars(self.memory),
             "host_bytes": self.host_bytes,
@@ -238,28 +249,21 @@ class Room:
     """Whether the card is known, not assumed; what a process on the CPU takes is known less well."""
 
 
-def room_of(
-    request: ResourceRequest, card: str | None, measured: MeasuredDevice | None = None
-) -> Room | None:
+def room_of(request: ResourceRequest, card: str | None) -> Room | None:
     """Return the room for one process: on a GPU, or memory_gb. None where nobody says how much there is.
 
-    The GPU is of type ``card``, else the ``measured`` one of this machine, else an H100. A share of it has
-    that share of its memory.
+    The GPU is of type ``card``, else an H100. A share of it has that share of its memory.
     """
-    if request.gpus and measured is not None and card is None:
-        return _share_of(request, measured.memory_bytes, measured.name, is_certain=True)
     if request.gpus:
-        device = device_named(card) or DEVICES["h100"]
-        return _share_of(request, device.memory, device.name, is_certain=device_named(card) is not None)
+        known, share = device_named(card), min(request.gpus, 1.0)
+        device = known or DEVICES["h100"]
+        words = (
+            f"the {device.memory * share / 1e9:.3g} GB of {'its share of ' * (share < 1)}one {device.name}"
+        )
+        return Room(device.memory * share, words, is_certain=known is not None)
     if request.memory_gb is None:
         return None
     return Room(request.memory_gb * 1e9, f"memory_gb, {request.memory_gb:g}", is_certain=False)
-
-
-def _share_of(request: ResourceRequest, memory: int, name: str, *, is_certain: bool) -> Room:
-    share = min(request.gpus, 1.0)
-    words = f"the {memory * share / 1e9:.3g} GB of {'its share of ' * (share < 1)}one {name}"
-    return Room(memory * share, words, is_certain)
 
 
 def recompute_for(trials: Iterable[Trial], options: RunOptions, room: Room | None) -> str:

@@ -34,11 +34,6 @@ class RegisteredExecutor:
     honours_by_rung: tuple[str, ...] | None = None
     """Those of them that a profile may say by rung; None for all."""
 
-    @property
-    def runs_here(self) -> bool:
-        """Whether trials run on the very machine that asks."""
-        return not (self.simulates or self.keeps_jobs or self.sends_away)
-
     def build(self, site: "Site") -> "Executor":
         """Return the executor for ``site``; its module is imported now.
 

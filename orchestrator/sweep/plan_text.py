@@ -6,9 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.costs.compiled_cells import LACKING
-from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
-from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
+from scalevec.orchestrator.costs.estimates import ASSUMED, ASSUMED_FLOPS_PER_S, H100_SHARE, UNKNOWN_TIME
 from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import aligned, counted, duration
@@ -57,7 +55,8 @@ def plan_text(
     ordered = sorted(trials, key=_turn)
     groups = [[row] for row in ordered] if every_trial else _grouped(ordered)
     not_prepared = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
-    unknown = not_prepared if run.sweep.trainer is None else UNKNOWN_COLUMNS
+    unknown: tuple[str, ...] = not_prepared if run.sweep.trainer is None else UNKNOWN_COLUMNS
+    unknown += ("each",) if all(row["rate"] == UNKNOWN_TIME for row in trials) else ()
     lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs, in_queue=in_queue)]
     if len(run.sweep.arms) > 1:
         lines += detectable(run, trials, noise).split("\n")
@@ -228,7 +227,7 @@ def _starts_small(run: "SweepRun") -> Iterator[str]:
 
 
 def _gpu_hours(hours: float, left: Sequence[Row]) -> str:
-    if any(row["rate"] == "assumed" and row["gpus"] for row in left):
+    if any(row["rate"] == ASSUMED and row["gpus"] for row in left):
         rate = f"{ASSUMED_FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
         return f"{hours:,.3g} H100-hours left at {rate}"
     return f"{hours:,.3g} GPU-hours left"
@@ -238,15 +237,11 @@ def _rates(left: Sequence[Row]) -> Iterator[str]:
     """Yield where the times come from; of assumed rates of GPUs another line speaks."""
     for words in dict.fromkeys(row["rate"] for row in left):
         rows = [row for row in left if row["rate"] == words]
-        rates = sorted({f"{row['flops_per_s']:.2g}" for row in rows}, key=float)
-        span = " to ".join(dict.fromkeys((rates[0], rates[-1])))
-        if words.startswith(MEASURED):
-            yield f"times are reckoned at {span} FLOPs per second, {words} (scalevec benchmark)"
-        elif words != "assumed":
+        if words != ASSUMED:
             yield f"times: {words}"
         elif any(row["device"] == "cpu" for row in rows):
             rate = f"{ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second"
-            yield f"times are reckoned at {rate}, assumed (scalevec benchmark measures this machine)"
+            yield f"times are reckoned at {rate}, assumed until trials of this sweep have finished"
 
 
 def _kept(run: "SweepRun") -> str:
@@ -332,14 +327,10 @@ def _recomputing(left: Sequence[Row]) -> Iterator[str]:
 
 
 def _compiled(run: "SweepRun") -> Iterator[str]:
-    """Yield which rungs are trained with compiled blocks, and which would be if there were a compiler."""
-    reasons: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for choice in run.arithmetic.choices():
-        if choice.compiled or choice.reason.startswith(LACKING):
-            how = "compiled" if choice.compiled else "not compiled"
-            reasons[how, choice.reason][choice.rung] = None
-    for (how, reason), rungs in reasons.items():
-        yield f"blocks {how} ({reason}): {', '.join(rungs)}"
+    """Yield which rungs are trained with compiled blocks."""
+    rungs = dict.fromkeys(cell.rung for cell in run.cells)
+    if compiled := [rung for rung in rungs if run.options(rung).compiled]:
+        yield f"blocks are compiled: {', '.join(compiled)}"
 
 
 def _with_rungs(rows: Sequence[Row]) -> str:

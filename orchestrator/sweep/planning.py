@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +94,9 @@ def _row(member: Member, name: str | None, state: str) -> Row:
 
 
 def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
-    rung, compiled = cell.rung, run.arithmetic.is_compiled(cell)
-    request, room = run.request(rung), run.room(rung)
-    options = replace(run.options(rung), compiled=compiled)
-    needed = cost_of(run, trial, rung, options)
+    rung = cell.rung
+    request, room, options = run.request(rung), run.room(rung), run.options(rung)
+    needed = cost_of(run, trial, rung)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **size_columns(trial),
@@ -110,7 +108,7 @@ def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
         "processes": request.world_size,
         "memory_gb": request.memory_gb,
         "recompute": options.recompute,
-        "arithmetic": "compiled" if compiled else "eager",
+        "arithmetic": "compiled" if options.compiled else "eager",
         "no_room": what_fits(ours(trial), options, room) if is_larger and room is not None else None,
         "room_is_certain": room is not None and room.is_certain,
         **needed.columns(),

@@ -5,14 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
-from scalevec.orchestrator.costs.compiled_cells import CompiledCells
 from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of
-from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
@@ -69,7 +67,7 @@ class SweepRun:
 
     Constructing it reads ``tuning.json`` and writes nothing; a damaged one is refused, where it is only to be
     planned (``only_plan``) left out with a warning. ``profile`` is that of the site where it runs,
-    or would; ``where`` is an expression that says which trials are run; ``rates`` are those of its machines.
+    or would; ``where`` is an expression that says which trials are run.
     """
 
     def __init__(
@@ -83,9 +81,8 @@ class SweepRun:
         only_plan: bool = False,
         where: str | None = None,
         profile: Profile | None = None,
-        rates: Rates = ASSUMED,
     ) -> None:
-        self.where, self.profile, self.rates = where, profile or Profile(), rates
+        self.where, self.profile = where, profile or Profile()
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         self.corpus_facts = corpus_facts
@@ -103,7 +100,6 @@ class SweepRun:
         self._left_out: set[str] = set()
         self._n_asked = 0
         self._recomputed: dict[str, str] = {}
-        self.arithmetic = CompiledCells(self)
         self._require_whole_parts()
         self.tuner.require_sources()
         if sweep.compare.predict:
@@ -182,7 +178,6 @@ class SweepRun:
         Raises :class:`StageIncompleteError` where trials are missing.
         """
         self.write_file()
-        self.arithmetic.keep()
         if self.tuner.cells:
             self._run_tuning(scheduler)
         self.write_members(members := self.members())
@@ -294,8 +289,12 @@ class SweepRun:
     def options(self, rung: str) -> RunOptions:
         """Return how the trials of ``rung`` are run where they are sent to."""
         resources, request, measure = self.sweep.resources_for(rung), self.request(rung), self.sweep.measure
+        device: Literal["cpu", "cuda"] = "cuda" if request.gpus else "cpu"
+        # A GPU compiles unless it is told not to; on a CPU the compiler takes longer than it saves.
+        compiled = resources.compile == "always" or (resources.compile == "auto" and device == "cuda")
         options = RunOptions(
-            device="cuda" if request.gpus else "cpu",
+            device=device,
+            compiled=compiled and self.sweep.trainer is None,
             micro_batch=resources.micro_batch,
             processes=request.world_size,
             shard=request.shard,
@@ -314,27 +313,23 @@ class SweepRun:
             return "none"
         if rung not in self._recomputed:
             trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
-            # A GPU compiles unless it is told not to. Whether a CPU does depends on what this returns.
-            compiles = options.device == "cuda" and self.sweep.resources_for(rung).compile != "never"
-            as_run = replace(options, compiled=compiles)
-            self._recomputed[rung] = recompute_for(trials, as_run, self.room(rung))
+            self._recomputed[rung] = recompute_for(trials, options, self.room(rung))
         return self._recomputed[rung]
 
     def room(self, rung: str) -> Room | None:
         """Return the memory that a process of ``rung`` has; None where nobody says."""
         gpus = self.profile.for_rung(rung).gpus
         card = gpus.partition(":")[0] if isinstance(gpus, str) else None
-        return room_of(self.request(rung), card, self.rates.smallest_gpu)
+        return room_of(self.request(rung), card)
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
-        options = replace(self.options(member.cell.rung), compiled=self.arithmetic.is_compiled(member.cell))
         name = self.id_of(member.trial)
         return Task(
             name,
             member.trial,
             self.label(member),
-            options,
+            self.options(member.cell.rung),
             cost_of(self, member.trial, member.cell.rung).seconds,
             self._descriptive(member),
             member.cell.arm,
@@ -351,8 +346,8 @@ class SweepRun:
         return replace(protocol, writers_agreed_to=self.writers_agreed_to)
 
     @cached_property
-    def pace(self) -> float | None:
-        """Seconds for a parameter and a token, of this sweep's finished trials; None without any."""
+    def pace(self) -> dict[int, float]:
+        """Seconds for a parameter and a token, of this sweep's finished trials, by N."""
         return pace_of(self.folder, self.runs_dir)
 
     def label(self, member: Member) -> str:

@@ -1,15 +1,17 @@
 """What a sweep knows of a trial before it runs, whoever trains it: size, cost, and what its record says."""
 
+import math
 import statistics
+from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
-from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
-from scalevec.orchestrator.costs.estimates import Cost, ForeignCost
+from scalevec.orchestrator.costs.estimates import SEEN, Cost, ForeignCost
 from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -20,23 +22,32 @@ from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
+MOST_TIMED = 9
+"""Finished trials of a size that are asked how long they took."""
 _commit = cache(commit_of)
 
 
-def cost_of(
-    run: "SweepRun", trial: AnyTrial, rung: str, options: RunOptions | None = None
-) -> Cost | ForeignCost:
-    """Estimate what ``trial`` takes, run by ``options`` (those of its rung).
+def cost_of(run: "SweepRun", trial: AnyTrial, rung: str) -> Cost | ForeignCost:
+    """Estimate what ``trial`` of ``rung`` takes, after the finished trials.
 
-    The seconds of a foreign trainer's are those that are asked for, else as its finished trials took.
+    The seconds of a foreign trainer's are those that are asked for, where somebody does.
     """
+    n_params = size_columns(trial)["n_params"]
+    seen = _seen_s(run.pace, n_params, trial.tokens)
     if not isinstance(trial, ForeignTrial):
         tokens = evaluated_tokens(trial, run.corpus_facts)
-        return Cost(trial, options or run.options(rung), tokens, run.rates)
+        return Cost(trial, run.options(rung), tokens, seen)
     if (asked := run.request(rung).time_s) is not None:
         return ForeignCost(trial, asked, "as resources.time says")
-    seen = None if run.pace is None else run.pace * trial.n_params * trial.tokens
-    return ForeignCost(trial, seen, "by the finished trials of this sweep")
+    return ForeignCost(trial, seen, SEEN)
+
+
+def _seen_s(pace: Mapping[int, float], n_params: int, tokens: int) -> float | None:
+    """The seconds of a trial by the pace of the nearest size; None without any."""
+    if not pace:
+        return None
+    nearest = min(pace, key=lambda size: abs(math.log(size / n_params)))
+    return pace[nearest] * n_params * tokens
 
 
 def devices(request: ResourceRequest) -> dict[str, float]:
@@ -44,15 +55,18 @@ def devices(request: ResourceRequest) -> dict[str, float]:
     return {"gpus": request.gpus * request.nodes, "cores": request.cpus_of_node * request.nodes}
 
 
-def pace_of(folder: SweepFolder, runs_dir: Path) -> float | None:
-    """The median seconds for a parameter and a token of the finished trials of a sweep; None without any."""
-    paces: list[float] = []
+def pace_of(folder: SweepFolder, runs_dir: Path) -> dict[int, float]:
+    """The median seconds for a parameter and a token of the finished trials of a sweep, by N."""
+    paces: defaultdict[int, list[float]] = defaultdict(list)
     with suppress(CorruptRecordError):
         for member in folder.members() or []:
+            of_size = paces[member["n_params"]]
+            if len(of_size) == MOST_TIMED:
+                continue
             result = RunDirectory.of(runs_dir, member["trial_id"]).result() or {}
             if result.get("wall_s") and result.get("n_tokens"):
-                paces.append(result["wall_s"] / member["n_params"] / result["n_tokens"])
-    return statistics.median(paces) if paces else None
+                of_size.append(result["wall_s"] / member["n_params"] / result["n_tokens"])
+    return {size: statistics.median(of_size) for size, of_size in paces.items() if of_size}
 
 
 def size_columns(trial: AnyTrial) -> dict[str, int]:

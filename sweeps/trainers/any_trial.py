@@ -12,7 +12,7 @@ from typing import Any
 
 from scalevec.model import identity
 from scalevec.model.config import Trial
-from scalevec.model.fields import PlainValues, added_field, from_dict, to_dict
+from scalevec.model.fields import ConfigurationError, PlainValues, added_field, from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
 
 OF_AN_ATTEMPT = ("python", "seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
@@ -110,6 +110,11 @@ class ForeignTrial:
     seed: int
     stream: str
     planted: str = added_field("")
+
+    def __post_init__(self) -> None:
+        rate = self.values.get("learning_rate")
+        if isinstance(rate, int | float) and rate < 0:
+            raise ConfigurationError("learning_rate", rate, "a number that is not below zero")
 
     def semantic_fields(self) -> dict[str, Any]:
         """The fields that make the trial what it is, as plain JSON values."""

@@ -84,9 +84,14 @@ def reference_of(source: Source, reference: str | None) -> str:
     if chosen is None and (DEFAULT_REFERENCE in arms or len(arms) == 1):
         chosen = DEFAULT_REFERENCE if DEFAULT_REFERENCE in arms else arms[0]
     if chosen is None:
+        if not arms:
+            raise InvalidInputError(
+                f"{source.name} has no column arm: name the one that tells the arms apart, --map arm=COLUMN; "
+                "a table has one row for each run: losses of arms in columns of their own go below each other"
+            )
         raise InvalidInputError(
             f"--reference is needed: the arm of {source.name} that the others are compared with; "
-            f"arms: {', '.join(map(str, arms)) or 'none (there is no column arm)'}"
+            f"arms: {', '.join(map(str, arms))}"
         )
     return str(chosen)
 

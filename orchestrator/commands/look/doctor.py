@@ -113,21 +113,12 @@ def _compiler(_: Path) -> Iterator[Finding]:
 
 def _threads(_: Path) -> Iterator[Finding]:
     from scalevec.model.data.system import usable_cpus
-    from scalevec.orchestrator.costs.rates import BUSY, load_of_machine
 
-    load, cores, everyone = load_of_machine(), usable_cpus(), os.cpu_count()
+    cores, everyone = usable_cpus(), os.cpu_count()
+    load = os.getloadavg()[0] / (everyone or 1)
     of_all = "" if cores == everyone else f" of the machine's {everyone}"
-    busy = "its trials will take longer than planned" if load > BUSY else ""
+    busy = "its trials will take longer than planned" if load > 0.5 else ""
     yield _checked("threads", f"{cores}{of_all} cores, load {load:.2f} per core", busy, "warning")
-
-
-def _speed(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.costs.rates import ASSUMED, measured_here
-
-    warnings: list[str] = []
-    rates = measured_here(warnings.append)
-    remedy = "scalevec benchmark" if rates is ASSUMED else ""
-    yield _checked("speed", warnings[0] if warnings else f"times are {rates.words}", remedy)
 
 
 def _slurm(_: Path) -> Iterator[Finding]:
@@ -247,6 +238,6 @@ def _profiles(_: Path) -> Iterator[Finding]:
 
 
 _LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
-    *(_python, _torch, _compiler, _threads, _speed, _slurm, _disk, _writing, _store, _extras),
+    *(_python, _torch, _compiler, _threads, _slurm, _disk, _writing, _store, _extras),
     _profiles,
 )

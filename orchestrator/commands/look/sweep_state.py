@@ -326,7 +326,7 @@ def _reason(scan: SweepScan, entry: Record, job: Record, unknown: str | None, *,
         return "to end, cancelled"
     if job and job["state"]:
         return f"in the queue: {state_text(job)}"
-    if state == "queued":
+    if state == "queued" and (job or is_owned):
         missing = f"for the queue to answer: {unknown}" if unknown else "not in the queue any more"
         return missing if job else "for its worker to start"
     if not is_owned:

@@ -46,8 +46,8 @@ def init(
 ) -> Result:
     """Write a commented sweep file, sized for this machine.
 
-    Times are estimates: by what scalevec benchmark measured here, else assumed. A file that exists is never
-    overwritten; without -o it is my-sweep.yaml. With --profile it is profiles.yaml in your own folder, where
+    Times are estimates at an assumed rate. A file that exists is never overwritten; without -o it is
+    my-sweep.yaml. With --profile it is profiles.yaml in your own folder, where
     every sweep finds it.
     """
     if profile is not None:
@@ -55,7 +55,6 @@ def init(
             raise InvalidInputError("--profile writes a profile, --data a sweep file: give one of them")
         return _init_profile(profile, output)
     from scalevec.orchestrator.commands.run.sizing import Text, sized, text_in
-    from scalevec.orchestrator.costs.rates import measured_here
 
     path = output or Path("my-sweep.yaml")
     if data is not None and template == OWN:
@@ -64,7 +63,7 @@ def init(
     if data is not None:
         text = text_in(data, path.parent)
     name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")[:80] or "my-sweep"
-    sweep = sized(template, name, path.parent, minutes, text, measured_here(note))
+    sweep = sized(template, name, path.parent, minutes, text)
     _write(path, sweep, with_script=template == OWN)
     _warn(sweep, minutes, text)
     record = _record(path, sweep, minutes)
@@ -134,10 +133,9 @@ def _record(path: Path, sweep: "SizedSweep", minutes: float) -> dict[str, Any]:
 
 
 def _summary(record: Mapping[str, Any]) -> str:
-    measured = "; scalevec benchmark measures this machine" if record["rate"] == "assumed" else ""
     return (
         f"{counted(record['trials'], 'trial')}, about {duration(record['seconds'])} of "
         f"{duration(record['seconds_given'])} with "
-        f"{record['at_a_time']} at a time (times {record['rate']}{measured})\n"
+        f"{record['at_a_time']} at a time (times {record['rate']})\n"
         f"next: {', then '.join(record['next'])}"
     )

@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from scalevec.orchestrator.trust import NO_TRUST, Trust
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import ResourceRequest
-    from scalevec.orchestrator.costs.rates import Rates
     from scalevec.orchestrator.executors.base import Executor, Site
     from scalevec.orchestrator.executors.profiles import Profile
     from scalevec.orchestrator.progress import Progress
@@ -77,13 +76,6 @@ def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
     return runs_folder.simulated_runs_dir(runs_dir)
 
 
-def rates_of(name: str, say: Callable[[str], None]) -> "Rates":
-    """Return the rates at which the executor ``name`` trains: measured ones where that is this machine."""
-    from scalevec.orchestrator.costs.rates import ASSUMED, measured_here
-
-    return measured_here(say) if EXECUTORS[name].runs_here else ASSUMED
-
-
 def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> None:
     """Put the plugins of ``sweep`` into the code that workers run from, and nothing of another sweep.
 
@@ -135,15 +127,12 @@ def prepared_run(
 
     simulates = EXECUTORS[name].simulates
     facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
-    rates = rates_of(name, progress.message)
     run = SweepRun(
         *(sweep, site.runs_dir, progress, facts),
         retune=retune,
         where=where,
         profile=site.profile,
-        rates=rates,
     )
-    run.arithmetic.sent_away = EXECUTORS[name].sends_away or simulates
     trials = planned(run)
     of_queue = limit_warnings(queued_rungs(run, trials)) if EXECUTORS[name].keeps_jobs else []
     for warning in (*run.warnings(), *of_queue):

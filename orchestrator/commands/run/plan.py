@@ -8,7 +8,7 @@ import typer
 
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result, command, terminal_width
-from scalevec.orchestrator.commands.run.machines import executor_of, rates_of, runs_dir_of
+from scalevec.orchestrator.commands.run.machines import executor_of, runs_dir_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
 
@@ -101,7 +101,6 @@ def run_to_plan(
     source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool
 ) -> tuple["SweepRun", str]:
     """Return the run of the sweep, simulated where that is meant, and the name of its executor."""
-    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
     from scalevec.orchestrator.progress import Progress
@@ -122,8 +121,5 @@ def run_to_plan(
             prepare = command("corpus prepare", source, runs_dir)
             progress.message(f"to see epochs and trial ids: {prepare}")
     planned_in = runs_dir_of(runs_dir, simulated=simulated)
-    rates = rates_of(name, progress.message)
-    run = SweepRun(sweep, planned_in, progress, facts, profile=profile, rates=rates, only_plan=True)
-    run.arithmetic.sent_away = EXECUTORS[name].sends_away or simulated
-    run.arithmetic.gpus_elsewhere = not sign_of_gpus()
+    run = SweepRun(sweep, planned_in, progress, facts, profile=profile, only_plan=True)
     return run, name

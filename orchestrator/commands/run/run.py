@@ -214,10 +214,12 @@ def _done(run: "SweepRun", source: str) -> Result:
     ids = sorted({run.id_of(member.trial) for member in run.members()})
     states = states_of(run.runs_dir, ids).values()
     counts = Counter(state for state in states if state in RESULT_STATES)
-    report = command("report", source, run.runs_dir)
+    following = command("report", source, run.runs_dir)
+    if not counts["completed"]:
+        following = command("explain", ids[0][:12], run.runs_dir)
     return Result(
-        {"sweep": run.sweep.name, "done": True, "trials": len(ids), "states": counts, "next": report},
-        f"{run.sweep.name}: {counted(len(ids), 'trial')}, {states_text(counts)}. Next: {report}",
+        {"sweep": run.sweep.name, "done": True, "trials": len(ids), "states": counts, "next": following},
+        f"{run.sweep.name}: {counted(len(ids), 'trial')}, {states_text(counts)}. Next: {following}",
     )
 
 

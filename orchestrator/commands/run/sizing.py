@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from scalevec import sweeps
 from scalevec.model.data.system import usable_cpus
-from scalevec.orchestrator.costs.rates import Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.local.gpus import sign_of_gpus, visible_gpus
 from scalevec.orchestrator.progress import Progress
@@ -141,7 +140,7 @@ def text_in(folder: Path, beside: Path) -> Text:
     return Text(source, files, size / BYTES_PER_TOKEN)
 
 
-def sized(template: str, name: str, folder: Path, minutes: float, text: Text, rates: Rates) -> SizedSweep:
+def sized(template: str, name: str, folder: Path, minutes: float, text: Text) -> SizedSweep:
     """Return the ``template`` at the largest scale that fits; the smallest where none does.
 
     Args:
@@ -150,7 +149,6 @@ def sized(template: str, name: str, folder: Path, minutes: float, text: Text, ra
         folder: Where its file will be, beside which its text is looked up.
         minutes: How long it may take on this machine.
         text: What it trains on.
-        rates: How fast this machine trains.
     """
     content = (TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8")
     content = content.replace("$schema=../", f"$schema={TEMPLATES.parent}/", 1)
@@ -161,12 +159,12 @@ def sized(template: str, name: str, folder: Path, minutes: float, text: Text, ra
     lines = lines | {"name": name} | ({"corpus": text.corpus(on_gpus=bool(gpus))} if text.files else {})
     budgets = sweeps.loads(content, look_for_files=False).budgets
     smallest, *larger = (
-        _at(edited(content, lines | _lines_of(scale, budgets)), folder, at_a_time, rates) for scale in scales
+        _at(edited(content, lines | _lines_of(scale, budgets)), folder, at_a_time) for scale in scales
     )
     return next((it for it in reversed(larger) if it.fits(60 * minutes, text)), smallest)
 
 
-def _at(content: str, folder: Path, at_a_time: int, rates: Rates) -> SizedSweep:
+def _at(content: str, folder: Path, at_a_time: int) -> SizedSweep:
     # A rate that is tuned at one rung is carried unchanged, and larger models want smaller ones.
     ladder = sweeps.loads(
         re.sub(r"(?m)^  rungs: .*\n", "", content), folder=folder, look_for_files=False
@@ -174,7 +172,7 @@ def _at(content: str, folder: Path, at_a_time: int, rates: Rates) -> SizedSweep:
     content = edited(content, {"  rungs": f"[{', '.join(rung.name for rung in ladder[:TUNED_RUNGS])}]"})
     sweep = sweeps.loads(content, folder=folder, look_for_files=False)
     nowhere = TEMPLATES / "runs"  # where nothing has been run
-    run = SweepRun(sweep, nowhere, Progress(), unprepared_facts(sweep), only_plan=True, rates=rates)
+    run = SweepRun(sweep, nowhere, Progress(), unprepared_facts(sweep), only_plan=True)
     return SizedSweep(content, planned(run), at_a_time)
 
 

@@ -321,10 +321,10 @@ def repeated(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def mapping_lines(columns: Mapping[str, Mapping[str, str]], rows: pd.DataFrame) -> Iterator[str]:
-    """What was taken for what, by table, with the first value of each of our columns."""
-    for source, of_table in columns.items():
+    """What was taken for what, by table, with the first value of each of our columns in the first table."""
+    for number, (source, of_table) in enumerate(columns.items()):
         yield f"{source}:"
         for name, expression in of_table.items():
             first = rows.get(name, pd.Series(dtype=object)).dropna()
-            example = f"  (as in {first.iloc[0]})" if len(first) else ""
+            example = f"  (as in {first.iloc[0]})" if len(first) and not number else ""
             yield f"  {name:16} {expression}{example}"

@@ -93,3 +93,34 @@ def test_clustered_pairs_give_a_multiplier_from_whole_clusters():
     assert largest.interval[0] < 1.25 < largest.interval[1]
     few = table["n_params"].rank(method="dense").astype(int) // 3
     assert only(table.assign(shape=few), cluster="shape").compute_multipliers[0].interval is None
+
+
+def grid(multiplier: float, cross: float = 0.0, random_seed: int = 0) -> pd.DataFrame:
+    """Four sizes with four budgets each, and an arm that counts as ``multiplier`` times its compute."""
+    rng, rows = np.random.default_rng(random_seed), []
+    for n, d in ((n, d) for n in np.geomspace(2e7, 6e8, 4) for d in np.geomspace(4e8, 1.2e10, 4)):
+        for seed in range(3):
+            shared = rng.normal(0, 0.002)
+            for arm, times in (("baseline", 1.0), ("unified", np.sqrt(multiplier))):
+                loss = 1.69 + 406.4 / (times * n) ** 0.34 + 410.7 / (times * d) ** 0.28
+                loss += cross * (n * d / 1e17) ** -0.2 + shared + rng.normal(0, 0.001)
+                name = f"{arm} {n:.3g} {d:.3g} {seed}"
+                row = {"trial_id": name, "arm": arm, "seed": seed, "n_params": n, "n_tokens": d, "loss": loss}
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_budgets_on_no_line_have_a_multiplier_by_a_law_in_n_and_d_and_no_other():
+    comparison = only(grid(1.2), law="chinchilla")
+    (largest,) = comparison.compute_multipliers
+    assert largest.interval[0] < 1.2 < largest.interval[1]
+    assert largest.note == "at 20 tokens per parameter"
+    assert comparison.with_scale.code == "constant"
+    assert "or a law in N and D (--law chinchilla)" in only(grid(1.2), law="power").withheld
+
+
+def test_a_law_in_n_and_d_that_its_hold_out_refutes_gives_no_multiplier():
+    comparison = only(grid(1.2, cross=0.4), law="chinchilla")
+    assert comparison.compute_multipliers == ()
+    assert comparison.withheld.startswith("baseline: the law is refuted by its hold-out")
+    assert comparison.with_scale.text.startswith("gain in loss shrinks")

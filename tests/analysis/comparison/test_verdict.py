@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from comparisons import compared, only
+from scalevec.analysis.report.text import verdict_rows
 
 
 def streamed(table: pd.DataFrame) -> pd.DataFrame:
@@ -163,3 +164,29 @@ def test_a_trend_at_one_seed_and_many_rungs_has_the_spread_between_them(sweep):
     assert comparison.trend["interval"] == pytest.approx((line[0] - half, line[0] + half), rel=1e-4)
     assert comparison.trend["df"] == 10
     json.dumps(comparison.to_dict(), allow_nan=False)
+
+
+def test_rounded_losses_leave_no_size_out_and_their_rounding_counts_as_noise(equal):
+    exact = moved(equal, r25k=-0.06, r55k=-0.05, r83k=-0.05, r150k=-0.06)
+    rounded, full = only(exact.assign(loss=exact["loss"].round(2))), only(exact)
+    assert (rounded.verdict, rounded.scope.text) == ("better", full.scope.text)
+    assert rounded.loss_difference.standard_error > 2 * full.loss_difference.standard_error
+    assert any(
+        "losses have 2 decimals, and their rounding counts as noise" in text for text in rounded.warnings
+    )
+    assert not any("decimals" in text for text in full.warnings)
+
+
+def test_a_change_with_scale_is_said_where_no_size_shows_a_difference_and_is_no_word_on_a_gain(equal):
+    small, middle = -0.0011, 0.0003
+    crossing = only(moved(equal, r25k=small, r55k=-middle, r83k=middle, r150k=-small))
+    assert crossing.with_scale.code == "none"
+    start = "says nothing: no difference resolved at any size"
+    assert crossing.with_scale.text.startswith(start)
+
+
+def test_the_p_of_a_difference_to_a_bound_is_not_shown(equal):
+    tuned = np.where(equal["arm"] == "baseline", "fixed", "tuned")
+    bounded = only(moved(equal, r25k=-0.02, r55k=-0.02, r83k=-0.02, r150k=-0.02).assign(lr_status=tuned))
+    assert bounded.at_sizes.code == "bounded"
+    assert dict(zip(*verdict_rows([bounded]), strict=True))["p"] == "-"

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scalevec.analysis import compare
 from scalevec.analysis.data import read
 from scalevec.analysis.data.tidy import (
     checked,
@@ -281,3 +282,16 @@ def test_the_nullable_columns_of_a_sweep_are_read():
     rows, excluded = completed_rows(checked(table))
     assert rows["n_params"].tolist() == [1e6]
     assert excluded == {"pending": 1}
+
+
+@pytest.mark.parametrize("blown", [1, 2])
+def test_the_few_rows_that_alone_make_the_scatter_wide_are_named(blown):
+    rng, n = np.random.default_rng(0), np.repeat(np.geomspace(2e7, 5e8, 4).round(), 6)
+    arms, seeds = np.tile(["baseline", "hot"], 12), np.tile([0, 0, 1, 1, 2, 2], 4)
+    loss = 1.7 + 400 / n**0.3 + rng.normal(0, 0.003, len(n))
+    loss[[13, 21][:blown]] = 9.7
+    table = pd.DataFrame({"arm": arms, "n_params": n, "n_tokens": 20 * n, "seed": seeds, "loss": loss})
+    (told,) = compare(table, "baseline", bootstrap=0).only.warnings
+    assert told.startswith("one row alone makes" if blown == 1 else "2 rows make")
+    assert told.count("loss 9.7 (arm hot") == blown
+    assert "--where 'loss != 9.7'" in told

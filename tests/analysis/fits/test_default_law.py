@@ -39,3 +39,11 @@ def test_a_fit_and_a_comparison_say_which_law_was_chosen():
     table = arms(1.8, 1e-3, n_arms=2)
     assert fit(table, bootstrap=0)["0"].options.law == "power-floor"
     assert compare(table, reference="0", bootstrap=0).only.options.law == "power-floor"
+
+
+def test_an_arm_that_diverged_at_most_sizes_takes_no_floor_from_the_others():
+    table = arms(1.8, 1e-3, n_arms=2)
+    cut = table[(table["arm"] == "0") | (table["n_params"] < 1e8)]
+    fits = fit(cut, bootstrap=0)
+    assert fits["0"].options.law == "power-floor-shared"
+    assert fits["0"].parameters["E"] == pytest.approx(1.8, rel=0.02)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from scalevec.model.config import RunOptions
 from scalevec.model.train import devices
 from scalevec.model.train.devices import (
     DEVICES,
@@ -13,7 +12,6 @@ from scalevec.model.train.devices import (
     model_flops_utilization,
     unknown_peak,
 )
-from scalevec.model.train.speed import FEWEST_STEPS, steps_timed
 
 
 @pytest.mark.parametrize(
@@ -76,12 +74,6 @@ def test_what_is_missing_to_compile_is_named(monkeypatch, tmp_path):
     assert missing_compiler("cpu").startswith("a compiler (g++)")
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
     assert missing_compiler("cuda").startswith("the package triton and a compiler (")
-
-
-def test_three_steps_are_taken_however_little_time_there_is(trial, corpus):
-    steps = steps_timed(trial, corpus, RunOptions(), seconds=0.0)
-    assert len(steps) == FEWEST_STEPS - 1
-    assert all(seconds > 0 for seconds in steps)
 
 
 @pytest.mark.parametrize(

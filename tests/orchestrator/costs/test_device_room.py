@@ -8,7 +8,6 @@ from scalevec.model.estimate import memory_of
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of, what_fits
-from scalevec.orchestrator.costs.rates import MeasuredDevice
 from support import ON_A_GPU, TWO_BILLION
 
 
@@ -22,17 +21,6 @@ def test_a_card_that_is_not_named_is_taken_for_an_h100() -> None:
     assert on_any is not None
     assert (on_named.size, on_named.is_certain) == (40e9, True)
     assert (on_any.size, on_any.is_certain) == (80e9, False)
-
-
-def test_a_gpu_of_this_machine_that_was_measured_is_known_unless_the_profile_names_another() -> None:
-    measured = MeasuredDevice("cuda:0", "a card of this machine", 24 * 10**9, ())
-    here, elsewhere = (room_of(ResourceRequest(gpus=1), card, measured) for card in (None, "a100"))
-    assert here == Room(24e9, "the 24 GB of one a card of this machine", is_certain=True)
-    assert elsewhere is not None
-    assert elsewhere.size == 80e9
-    assert room_of(ResourceRequest(memory_gb=4), None, measured) == room_of(
-        ResourceRequest(memory_gb=4), None
-    )
 
 
 def test_a_share_of_a_card_has_that_share_of_its_memory() -> None:

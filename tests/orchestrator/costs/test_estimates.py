@@ -19,7 +19,7 @@ from scalevec.model.config import (
 )
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes
+from scalevec.orchestrator.costs.estimates import ASSUMED, FLOAT_BYTES, SEEN, Cost, checkpoint_bytes
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
 DENSE = Trial(
@@ -128,5 +128,12 @@ def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
     trial = mixture(Experts(8, 2, 88, per="batch"))
     by_sequence = mixture(Experts(8, 2, 88))
     for options, further in (({}, 0), ({"micro_batch": 2}, 1 / 3), ({"processes": 2}, 1 / 3)):
-        once, counted = (cost(each, **options).training_s for each in (by_sequence, trial))
+        once, counted = (cost(each, **options).assumed_s for each in (by_sequence, trial))
         assert counted == pytest.approx((1 + further) * once)
+
+
+def test_a_trial_is_planned_to_take_as_long_as_finished_ones_did() -> None:
+    seen = Cost(DENSE, RunOptions(), seen_s=120.0)
+    assert seen.seconds == seen.start_s + 120.0
+    assert (seen.columns()["rate"], Cost(DENSE, RunOptions()).columns()["rate"]) == (SEEN, ASSUMED)
+    assert seen.planned_s == Cost(DENSE, RunOptions()).planned_s

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data import CorpusConfig, TokenProcess
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
-from scalevec.model.train.devices import release_unused
+from scalevec.model.estimate import memory_of
+from scalevec.model.train.devices import LocalDevice, missing_compiler, release_unused
 from scalevec.model.train.loop import TrainingRun
 from scalevec.model.train.record import SilentRecorder
 
 FEWEST_STEPS = 3
 """The first one is slower than the others, and counts for nothing."""
 
+SHARE_OF_MEMORY = 0.8
+"""Of a device, that a timed trial may take by the plan's own estimate."""
 VOCABULARY = 1024
 """Of drawn tokens; a synthetic corpus takes memory with its square."""
 
@@ -86,3 +90,19 @@ def _timed(run: SteppedRun, seconds: float) -> list[float]:
             # As many as training leaves a GPU to itself.
             rows += run.take(run.read_every)
     return [run.trial.batch_tokens / row["tokens_per_s"] for row in rows]
+
+
+def options_that_fit(trial: Trial, device: LocalDevice, recompute: str = "none") -> RunOptions | None:
+    """How ``trial`` is run on ``device``: with the largest micro-batch that fits; None where none does."""
+    options = RunOptions(
+        device=device.kind,
+        recompute=recompute,
+        compiled=device.kind == "cuda" and not missing_compiler("cuda"),
+    )
+    room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
+    while sequences:
+        micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
+        if memory_of(trial, micro).total <= room:
+            return replace(micro, device=device.device, checkpoint_s=1e9)
+        sequences //= 2
+    return None
