@@ -65,7 +65,6 @@ class ForeignTrials:
     readings: Readings = METRICS
     protocol: Protocol = field(default_factory=Protocol)
     command: tuple[str, ...] = (sys.executable, "train.py", "{out}", str(os.getpid()))
-    function: str = ""
     options: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
@@ -85,8 +84,7 @@ class ForeignTrials:
 
     def _trial(self) -> ForeignTrial:
         files = (SourceFile("train.py", file_digest(self.script)),)
-        command = () if self.function else self.command
-        trainer = Trainer(command, self.function, files, readings=self.readings)
+        trainer = Trainer(self.command, files, readings=self.readings)
         return ForeignTrial(trainer, PlainValues(width=8), 500, 1000, 3, "ab" * 32)
 
     @property

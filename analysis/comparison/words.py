@@ -10,8 +10,9 @@ from scalevec.analysis.comparison.fairness import CHOSEN, SIDES, Line, equal_los
 from scalevec.analysis.comparison.plan import DECLARED, VERDICTS
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict
+from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
 from scalevec.analysis.data.pairs import PairKind, Pairs, differs
-from scalevec.analysis.data.tidy import BoolArray, simulation_warnings, unit_warnings
+from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import (
     degrees,
     few,

@@ -7,7 +7,8 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import pooled_settings, simulation_warnings, unit_warnings
+from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
+from scalevec.analysis.data.tidy import pooled_settings
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms, fitted_laws, floor_profile
 from scalevec.analysis.fits.hold_out import DRAWS, hold_outs, lack_of, noise_of, rolling_hold_outs

@@ -7,8 +7,8 @@ from typing import Any
 from scalevec.analysis.comparison.differences import CellMean, LossDifference
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.data.doubts import simulation_warnings
 from scalevec.analysis.data.pairs import PairKind, differs
-from scalevec.analysis.data.tidy import simulation_warnings
 from scalevec.analysis.formatting import few, joined, named_with_unit, percent, plural, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 

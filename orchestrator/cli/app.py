@@ -19,10 +19,9 @@ from typer.core import TyperGroup
 
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import AsJson, Join, Maps
+from scalevec.orchestrator.cli.options import AsJson
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, InvalidInputError, MissingRequirementError
-from scalevec.orchestrator.sources.foreign import TableReading
 from scalevec.results.extras import install_command, missing_package
 
 PANELS = {
@@ -148,8 +147,7 @@ def _global(
 def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     """Return ``function`` as typer takes it; one that returns a :class:`Result` has ``--json`` too.
 
-    A parameter ``given`` of the type ``OptionChanges`` stands for the options of an analysis, and one called
-    ``reading`` for those of :class:`TableReading`.
+    A parameter ``given`` of the type ``OptionChanges`` stands for the options of an analysis.
     """
     signature = inspect.signature(function, eval_str=True)
     without = _NOT_OF.get(function.__name__, ())
@@ -163,8 +161,6 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
             raise MissingRequirementError(f"{need}: {install_command('train')}")
         if "given" in signature.parameters:
             values["given"] = _given({name: values.pop(name) for name in of_analysis})
-        if "reading" in signature.parameters:
-            values["reading"] = TableReading(values.pop("maps") or (), values.pop("join"))
         _require_other_output(values)
         as_json = values["as_json"] if takes_json else values.pop("as_json", False)
         result = function(**values)
@@ -172,7 +168,7 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
 
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
-        stands_for = {"given": list(of_analysis.values()), "reading": _OF_READING}
+        stands_for = {"given": list(of_analysis.values())}
         plain = [parameter.replace(kind=parameter.KEYWORD_ONLY)]
         parameters += stands_for.get(parameter.name, plain)
     if not takes_json and Result in (signature.return_annotation, *get_args(signature.return_annotation)):
@@ -238,6 +234,3 @@ def _analysis_parameters(several: Collection[str] = ()) -> Iterator[inspect.Para
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-_OF_READING = [_keyword("maps", Maps, None), _keyword("join", Join, None)]

@@ -67,14 +67,6 @@ Maps = Annotated[
         help="What a column of a table from elsewhere is, as in loss=val/loss; may be given again.",
     ),
 ]
-Join = Annotated[
-    Path | None,
-    typer.Option(
-        "--join",
-        metavar="FILE",
-        help="Scores of the trained models (.csv, .parquet, .jsonl), by trial_id or by arm, rung, seed, ...",
-    ),
-]
 Jobs = Annotated[
     int,
     typer.Option(

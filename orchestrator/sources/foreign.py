@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
-
-
-@dataclass(frozen=True)
-class TableReading:
-    """How a source is read: what its columns are, ``NAME=COLUMN``, and the file of scores beside it."""
-
-    maps: Sequence[str] = ()
-    join: Path | None = None
-
-
-AS_IT_IS = TableReading()
 
 
 def is_table(source: str) -> bool:

@@ -1,20 +1,14 @@
 """SOURCE of the reading commands: a sweep (file or name) with its results, or a table from elsewhere."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.foreign import (
-    AS_IT_IS,
-    TableReading,
-    is_table,
-    rows_as_read,
-)
+from scalevec.orchestrator.sources.foreign import is_table, rows_as_read
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -48,24 +42,14 @@ class Source:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -> Source:
-    """Return the sweep or table that ``source`` names, read as ``reading`` says.
+def open_source(source: str, runs_dir: Path, maps: Sequence[str] | None = None) -> Source:
+    """Return the sweep or table that ``source`` names; of a table ``maps`` say what its columns are.
 
     Raises :class:`InvalidInputError` or ``DataError`` where it names nothing usable.
     """
-    data = _opened_source(source, runs_dir, reading.maps)
-    if reading.join is None:
-        return data
-    from scalevec.orchestrator.sources.scores import joined
-
-    rows = joined(data.rows, analysis.read_table(reading.join), str(reading.join))
-    rows.attrs = data.rows.attrs
-    return replace(data, rows=rows)
-
-
-def _opened_source(source: str, runs_dir: Path, maps: Sequence[str]) -> Source:
     if maps or is_table(source):
-        return Source("standard-input" if source == "-" else Path(source).stem, rows_as_read(source, maps))
+        name = "standard-input" if source == "-" else Path(source).stem
+        return Source(name, rows_as_read(source, maps or ()))
     sweep = open_sweep(source, runs_dir)
     _warn(sweep.problems)
     return sweep

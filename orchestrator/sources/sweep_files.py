@@ -62,9 +62,9 @@ def _code_of_trainer(sweep: "Sweep") -> dict[str, bytes]:
     if (section := sweep.trainer) is None:
         return {}
     folder = sweep.source.folder
-    words = section.function or " ".join(section.words)
+    words = " ".join(section.words)
     files = {name: (folder / name).read_bytes() for name in code_files(expand(sweep, NO_CORPUS))}
-    return {f"{'command' if section.command else 'function'}: {words}": words.encode(), **files}
+    return {f"command: {words}": words.encode(), **files}
 
 
 def _text(path: Path, content: bytes) -> str:

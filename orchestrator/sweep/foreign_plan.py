@@ -38,7 +38,7 @@ def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[s
     trainer = template.trainer
     named = _listed([file.path for file in trainer.files])
     by = f"code_version {trainer.code_version}" if trainer.code_version else f"the content of {named}"
-    yield f"trainer: {' '.join(trainer.command) or trainer.function}; a trial rests on {by}"
+    yield f"trainer: {' '.join(trainer.command)}; a trial rests on {by}"
     unseen = not_covered(run.sweep.source.folder, code_files(run.cells))
     if unseen and not trainer.code_version:
         yield f"not covered by identity: {_listed(unseen)}; name what it brings in under files"

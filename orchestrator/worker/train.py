@@ -40,7 +40,6 @@ from scalevec.orchestrator.worker.provenance import environment, machine, snapsh
 from scalevec.orchestrator.worker.ranks import Ranks, ranks_here, ranks_there
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, StopRequest, SupersededError
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
-from scalevec.orchestrator.worker.trainers.function_trainer import FunctionTrainer
 from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError
@@ -101,8 +100,7 @@ class TrialAttempt:
         trial, processes = trial_from_fields(self.fields()), self.options.processes // self.here.nodes
         if not isinstance(trial, ForeignTrial):
             return OwnLoop(self.runs_dir, self.directory, trial)
-        kind = FunctionTrainer if trial.trainer.function else CommandTrainer
-        return kind(self.runs_dir, self.directory, trial, self.protocol, self.here.node, processes)
+        return CommandTrainer(self.runs_dir, self.directory, trial, self.protocol, self.here.node, processes)
 
 
 def join_attempt(attempt: TrialAttempt) -> int:

@@ -27,7 +27,7 @@ from scalevec.sweeps.sections.entries import LABEL_PATTERN, PROBLEM, UNKNOWN_KEY
 from scalevec.sweeps.sections.exclusion import CELL_FIELDS
 from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep
 from scalevec.sweeps.sections.sweep_model import sweep_model
-from scalevec.sweeps.sections.trainer import FIELD_PATTERN, FUNCTION_PATTERN
+from scalevec.sweeps.sections.trainer import FIELD_PATTERN
 from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
 
@@ -213,7 +213,6 @@ _OF_A_TRIAL = ("trial", "ladder", "arms", "grid", "zip", "tune")
 _DECLARE = "; a field of the trainer's own is declared under fields, with its type"
 _PATTERNS = {
     FIELD_PATTERN: "a letter, then letters, digits or _",
-    FUNCTION_PATTERN: "package.module:function",
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
     PACKAGE_PATTERN: "a distribution, NAME or NAME==VERSION",

@@ -13,7 +13,7 @@ from scalevec.sweeps.sections.trainer import KINDS, PLAIN_TYPES, TrainerSection,
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT
 from scalevec.sweeps.trainers.command import OF_A_BUDGET, names_in, placeholders_of
-from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, matching, module_files
+from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, matching
 
 _Finding = tuple[Path, str]
 _OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
@@ -55,9 +55,9 @@ def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
 
 
 def _form(trainer: TrainerSection) -> Iterator[_Finding]:
-    if (trainer.command is None) == (trainer.function is None):
-        yield ("trainer",), "takes a command or a function; allowed: one of the two"
-    if trainer.command is not None and not (trainer.metrics or trainer.pattern or trainer.result):
+    if trainer.command is None:
+        yield ("trainer",), "has no command: the words that start your script"
+    elif not (trainer.metrics or trainer.pattern or trainer.result):
         allowed = "metrics (its log), result (a JSON file) or pattern (lines that it prints)"
         yield ("trainer",), f"nothing says where the command writes its loss; allowed: {allowed}"
     if trainer.metrics and trainer.pattern:
@@ -139,8 +139,6 @@ def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Findin
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
             yield ("trainer", "command"), f"{shown(word)}: {where}"
     is_known = files_named or trainer.files or trainer.code_version is not None
-    if trainer.function is not None and not is_known and not module_files(folder, trainer.function):
-        yield ("trainer", "function"), f"its module is not beside the sweep file; {_CODE}"
     if trainer.command and not is_known and all("{" in word or not word.endswith(SCRIPTS) for word in words):
         yield ("trainer", "command"), f"no argument is a file beside the sweep file; {_CODE}"
 

@@ -42,7 +42,7 @@ from scalevec.sweeps.sections.entries import (
 )
 from scalevec.sweeps.sections.rungs import Ladder
 from scalevec.sweeps.sections.simulate import Simulate
-from scalevec.sweeps.sections.trainer import FieldKind, FieldName, Formula, TrainerEntry
+from scalevec.sweeps.sections.trainer import FieldKind, FieldName, Formula, TrainerSection
 from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
 
@@ -172,8 +172,8 @@ class Sweep(Section):
     """Packages of your own code: a module's name, or {module: NAME, code_version: NUMBER}."""
     corpus: CorpusSection = CorpusSection()
     """Where the training text comes from and how it becomes tokens."""
-    trainer: TrainerEntry | None = None
-    """What trains in place of our own loop: a command, or a Python function package.module:function."""
+    trainer: TrainerSection | None = None
+    """What trains in place of our own loop: a command."""
     fields: dict[FieldName, FieldKind] = Field(default_factory=dict)
     """Own fields of a trainer, with their types: {dropout: float}."""
     n_params: Formula | None = None

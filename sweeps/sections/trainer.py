@@ -1,10 +1,10 @@
-"""The section ``trainer`` of a sweep file: the command or function of other people's code that trains."""
+"""The section ``trainer`` of a sweep file: the command of other people's code that trains."""
 
 import signal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
+from pydantic import AfterValidator, Field, Strict, StringConstraints
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import refused
@@ -21,10 +21,9 @@ from scalevec.sweeps.sections.entries import (
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, Protocol, Readings, Trainer
 from scalevec.sweeps.trainers.command import OF_A_BUDGET
-from scalevec.sweeps.trainers.source_files import matching, module_files
+from scalevec.sweeps.trainers.source_files import matching
 
 KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
-FUNCTION_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 FIELD_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _SHAPE = ("width", "layers", "heads", "kv_heads", "feed_forward")
 PLAIN_TYPES: dict[str, type] = {
@@ -48,14 +47,6 @@ def _below_out(value: str) -> str:
     path = Path(value)
     if path.is_absolute() or ".." in path.parts:
         raise problem(refused(value, "a path inside {out}"))
-    return value
-
-
-def _function(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"function": value}
-    if not isinstance(value, dict):
-        raise problem(refused(value, "package.module:function, or a mapping with a command"))
     return value
 
 
@@ -92,8 +83,6 @@ class TrainerSection(Given):
 
     command: Words | None = None
     """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
-    function: Annotated[str, StringConstraints(pattern=FUNCTION_PATTERN)] | None = None
-    """A Python function in place of a command: package.module:function."""
     files: Words | None = None
     """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""
     code_version: int | str | None = None
@@ -146,12 +135,11 @@ class TrainerSection(Given):
         """What trains, without its files."""
         version = "" if self.code_version is None else str(self.code_version)
         readings = Readings(**self._given_of(Readings))
-        return Trainer(self.command or (), self.function or "", (), version, readings)
+        return Trainer(self.command or (), (), version, readings)
 
     def named_files(self, folder: Path) -> tuple[str, ...]:
-        """What every trial rests on below ``folder``: those under ``files``, the package of a function."""
-        named = [name for pattern in self.files or () for name in matching(folder, pattern)]
-        return (*named, *(module_files(folder, self.function) if self.function else ()))
+        """What every trial rests on below ``folder``: those under ``files``."""
+        return tuple(name for pattern in self.files or () for name in matching(folder, pattern))
 
     def protocol(self, folder: Path) -> Protocol:
         """How an attempt stops and goes on; ``folder`` is that of the sweep file."""
@@ -160,11 +148,6 @@ class TrainerSection(Given):
     def _given_of(self, kind: type[Any]) -> dict[str, Any]:
         fields = kind.__dataclass_fields__
         return {name: value for name, value in self.given().items() if name in fields and value is not None}
-
-
-TrainerEntry = Annotated[
-    TrainerSection, BeforeValidator(_function, json_schema_input_type=str | TrainerSection)
-]
 
 
 class ForeignRung(Given):

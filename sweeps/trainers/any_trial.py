@@ -59,16 +59,14 @@ def file_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Trainer:
-    """What trains: a command or a Python function, and the content of its files.
+    """What trains: a command, and the content of its files.
 
     command: argv, each word a format of ``str.format`` over the trial's :attr:`ForeignTrial.placeholders` and
         over what only an attempt knows (OF_AN_ATTEMPT).
-    function: ``package.module:function``, in place of a command.
     files: the files that the identity rests on; empty where ``code_version`` stands for their content.
     """
 
     command: tuple[str, ...] = ()
-    function: str = ""
     files: tuple[SourceFile, ...] = ()
     code_version: str = ""
     readings: Readings = Readings()

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from scalevec.sweeps.imported_modules import Beside
 from scalevec.sweeps.trainers.any_trial import SourceFile, file_digest
 
 SCRIPTS = (".py", ".sh")
@@ -40,11 +39,6 @@ def files_of(folder: Path, pattern: str) -> list[str]:
         return [pattern]
     names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's refuses absolute patterns)
     return sorted(name for name in names if _is_file(folder / name))
-
-
-def module_files(folder: Path, function: str) -> list[str]:
-    """The module of ``package.module:function`` beside the sweep file, or the package that it belongs to."""
-    return list(Beside(folder).module(function.partition(":")[0]))
 
 
 def source_files(folder: Path, names: Iterable[str]) -> tuple[SourceFile, ...]:

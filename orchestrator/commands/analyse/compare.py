@@ -7,10 +7,9 @@ import typer
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 
 MOST_CAVEATS = 5
 
@@ -20,7 +19,7 @@ def compare(
     runs_dir: Runs = RUNS,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    reading: TableReading = AS_IT_IS,
+    maps: Maps = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Laws, multipliers and solver diagnostics too.")
     ] = False,
@@ -41,7 +40,7 @@ def compare(
     output: Output = None,
 ) -> Result:
     """Compare each arm with the reference: differences, intervals, a verdict."""
-    data, arm, options = question(source, runs_dir, reference, given, reading)
+    data, arm, options = question(source, runs_dir, reference, given, maps)
     by_pairs, by_laws = analysis.compare_arms(
         data.rows, reference=arm, options=options, by=by, tokens_per_parameter=tokens_per_parameter
     )

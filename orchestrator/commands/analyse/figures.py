@@ -9,12 +9,11 @@ import typer
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.analysis.registry import FIGURES
-from scalevec.orchestrator.cli.options import RUNS, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import choices_of
 
 Renames = Annotated[
@@ -56,12 +55,12 @@ def figures(
     style: Style = None,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    reading: TableReading = AS_IT_IS,
+    maps: Maps = None,
 ) -> Result:
     """Write every paper figure that SOURCE has data for."""
     from scalevec.orchestrator.sources.measured import run_statistics, training_curves
 
-    data, arm, options = question(source, runs_dir, reference, given, reading)
+    data, arm, options = question(source, runs_dir, reference, given, maps)
     written = analysis.write_figures(
         data.rows,
         output,

@@ -2,10 +2,9 @@
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import with_given
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import open_source
 
 
@@ -13,11 +12,11 @@ def fit(
     source: SourceName,
     runs_dir: Runs = RUNS,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    reading: TableReading = AS_IT_IS,
+    maps: Maps = None,
     output: Output = None,
 ) -> Result:
     """Fit a scaling law to each arm."""
-    data = open_source(source, runs_dir, reading)
+    data = open_source(source, runs_dir, maps)
     named = given.get("law", ())
     laws = [named] if isinstance(named, str) else list(named)
     asked: list[OptionChanges] = [{**given, "law": law} for law in laws] or [given]

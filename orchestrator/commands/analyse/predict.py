@@ -8,11 +8,10 @@ import typer
 from scalevec import analysis
 from scalevec.analysis.errors import require_choice
 from scalevec.analysis.options import VARIABLES, OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import with_given
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import open_source
 from scalevec.orchestrator.sources.sweep_files import TABLES, load_sweep
 
@@ -39,14 +38,14 @@ def predict(
         typer.Option(metavar="C", help="A budget C = 6ND: its best N and D; may be given again."),
     ] = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    reading: TableReading = AS_IT_IS,
+    maps: Maps = None,
     output: Output = None,
 ) -> Result:
     """Predict the loss at points, and the best size of a budget.
 
     Without points and budgets: at the largest compute of the data, twice and ten times that.
     """
-    data = open_source(source, runs_dir, reading)
+    data = open_source(source, runs_dir, maps)
     tables = [points_of(text, data.rows.columns) for text in at or []]
     tables += [_rungs(sweep, runs_dir)] if sweep else []
     options = with_given(data, analysis.AnalysisOptions(), given)

@@ -1,5 +1,6 @@
 """What an analysis is asked, by the sweep file and the command line; the verdicts that a sweep has given."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,6 @@ from scalevec.analysis.options import AnalysisOptions, OptionChanges, is_formula
 from scalevec.analysis.registry import LAWS
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import VERDICTS, Source, open_source
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.results.files import CorruptRecordError, utc_now
@@ -23,10 +23,10 @@ def question(
     runs_dir: Path,
     reference: str | None,
     given: OptionChanges,
-    reading: TableReading = AS_IT_IS,
+    maps: Sequence[str] | None = None,
 ) -> tuple[Source, str, AnalysisOptions]:
     """Return the rows that ``source`` names, the arm to compare with and the options."""
-    data = open_source(source, runs_dir, reading)
+    data = open_source(source, runs_dir, maps)
     arm, options = reference_of(data, reference), options_of(data, given)
     keep_verdicts(data, reference_of(data, None) if data.compare else arm, declared_options(data))
     return data, arm, options

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import Source, choices_of
 from scalevec.results.files import utc_now
 from scalevec.results.masking import masked
@@ -22,12 +21,12 @@ def report(
     output: Output = None,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    reading: TableReading = AS_IT_IS,
+    maps: Maps = None,
 ) -> Result:
     """Write the report: one HTML file that opens offline."""
     from scalevec.orchestrator.sources.measured import training_curves
 
-    data, arm, options = question(source, runs_dir, reference, given, reading)
+    data, arm, options = question(source, runs_dir, reference, given, maps)
     path = output or (data.folder.report_path if data.folder else Path(f"{data.name}-report.html"))
     analysis.write_report(
         data.rows,

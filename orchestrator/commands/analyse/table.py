@@ -7,10 +7,9 @@ import typer
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.analysis.registry import TABLES
-from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
-from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 
 if TYPE_CHECKING:
     TableName = str
@@ -27,7 +26,7 @@ def table(
     ] = "markdown",
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    reading: TableReading = AS_IT_IS,
+    maps: Maps = None,
     columns: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="Headings of the columns to show, in this order, as N,loss."),
@@ -38,7 +37,7 @@ def table(
 
     LaTeX is a float with caption, label and notes, as wide as one or two columns.
     """
-    data, arm, options = question(source, runs_dir, reference, given, reading)
+    data, arm, options = question(source, runs_dir, reference, given, maps)
     contents = analysis.table(data.rows, name, reference=arm, options=options)
     shown = {part: getattr(contents, part) for part in ("title", "columns", "rows", "notes")}
     record = shown | {"records": [dict(row) for row in contents.records]}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from scalevec.orchestrator.cli.options import RUNS, Join, Output, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import write_text
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import aligned, note, printable
@@ -45,18 +45,16 @@ def results(
     vector_norms: Annotated[
         bool, typer.Option("--vector-norms", help="Add the final size of the scale vectors, by kind.")
     ] = False,
-    join: Join = None,
     output: Output = None,
 ) -> Exit:
     """Print the tidy table, one row per trial; at a terminal its main columns."""
-    from scalevec.orchestrator.sources.foreign import TableReading
     from scalevec.orchestrator.sources.measured import with_vector_norms
     from scalevec.orchestrator.sources.sources import open_source
     from scalevec.results.tidy import write_table
 
     is_shown = form is None and output is None and sys.stdout.isatty()
     form = form or "csv"
-    table = open_source(source, runs_dir, TableReading(join=join))
+    table = open_source(source, runs_dir)
     if vector_norms:
         table = with_vector_norms(table, runs_dir)
     if is_shown and not vector_norms:

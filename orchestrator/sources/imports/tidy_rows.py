@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.data.doubts import LARGEST_LOSS
 from scalevec.analysis.data.runs import HAS_RESULT, plain_columns
-from scalevec.analysis.data.tidy import LARGEST_LOSS, STATUSES, UNREAD, check_values, parsed
+from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError

@@ -1,4 +1,4 @@
-"""What attempts by a command and by a Python function have in common: files, folder, fields and result."""
+"""An attempt by a command of other people: its files, folder, fields and result."""
 
 import math
 import secrets
@@ -16,7 +16,6 @@ from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.trainers.kept_source import folder_of_source
 from scalevec.orchestrator.worker.trainers.metric_rows import MetricRows
 from scalevec.orchestrator.worker.trainers.readings import (
-    Row,
     losses_of_rows,
     number,
     require_end,
@@ -82,8 +81,7 @@ class ForeignAttempt:
 
     def not_ended(self, asked: str) -> str:
         """What is said of a trainer that goes on after it was ``asked`` to stop."""
-        what = "function" if self.trial.trainer.function else "command"
-        return f"the {what} did not end within {self.protocol.grace_s:g} s of {asked}; it is killed"
+        return f"the command did not end within {self.protocol.grace_s:g} s of {asked}; it is killed"
 
     def origin(self) -> dict[str, Any]:
         """Of which commit the sweep's folder is; None outside a repository."""
@@ -153,26 +151,25 @@ class ForeignAttempt:
         """The folder that holds the trainer's files as the trial has them."""
         return folder_of_source(self.trial.trainer, self.folder)
 
-    def result(self, rows: MetricRows, ranks: Ranks, returned: Row | None = None) -> dict[str, Any]:
-        """The result of training that came to its end; ``returned`` is what a Python function says.
+    def result(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
+        """The result of training that came to its end.
 
         Raises ``DefiniteError`` for one that is absent, or not what the plan has.
         """
         if rows.diverged_at is not None:
             return self.diverged(rows, ranks)
-        losses = self._losses(rows, returned)
+        losses = self._losses(rows)
         if not all(map(math.isfinite, losses.values())):
             return self.diverged(rows, ranks)
         return _NO_LOSSES | {"status": "completed"} | losses | self._facts(rows, ranks)
 
-    def _losses(self, rows: MetricRows, returned: Row | None) -> dict[str, float]:
+    def _losses(self, rows: MetricRows) -> dict[str, float]:
         readings = self.trial.trainer.readings
-        if returned is None and not readings.result:
+        if not readings.result:
             row, losses = losses_of_rows(rows.recorder.recorded(), readings)
             require_end(row["step"], row.get("tokens"), self.trial, "the last row with the losses")
             return losses
-        where = readings.result if returned is None else "what the function returned"
-        record = result_file(self.out, readings.result) if returned is None else returned
+        where, record = readings.result, result_file(self.out, readings.result)
         tokens = number(record, readings.tokens, where) if readings.tokens else None
         step = number(record, readings.step, where)
         require_end(step, rows.tokens if tokens is None else tokens, self.trial, where)

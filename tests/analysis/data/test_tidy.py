@@ -8,13 +8,8 @@ import pytest
 
 from scalevec.analysis import compare
 from scalevec.analysis.data import read
-from scalevec.analysis.data.tidy import (
-    checked,
-    completed_rows,
-    read_table,
-    unit_warnings,
-    variable_of,
-)
+from scalevec.analysis.data.doubts import unit_warnings
+from scalevec.analysis.data.tidy import checked, completed_rows, read_table, variable_of
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec import analysis
 
 
@@ -29,32 +28,12 @@ def rows() -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def test_scores_beside_a_table_are_compared_like_a_loss(rows, tmp_path, command):
-    rows.to_csv(tmp_path / "r.csv", index=False)
-    scores = rows[["arm", "seed", "n_params"]].assign(error=0.5 * rows["loss"])
-    scores.to_csv(tmp_path / "scores.csv", index=False)
-    answer = command(
-        "compare", str(tmp_path / "r.csv"), "--join", str(tmp_path / "scores.csv"), "--y", "error"
-    )
+def test_another_column_is_compared_like_a_loss_and_not_judged(rows, tmp_path, command):
+    rows.assign(error=0.5 * rows["loss"]).to_csv(tmp_path / "r.csv", index=False)
+    answer = command("compare", str(tmp_path / "r.csv"), "--y", "error")
     assert answer.code == 0, answer.err
     assert "\nerror: arm minus baseline" in answer.out
     assert "with scale: says nothing: error is no loss" in answer.out
-
-
-def test_scores_of_trained_models_stand_beside_the_trials_of_a_sweep(tmp_path, command):
-    members = [member_of(arm, 0) for arm in ("none", "unified")]
-    record_sweep(tmp_path / "runs", "small", members)
-    for arm in ("none", "unified"):
-        complete(directory_of(tmp_path / "runs", arm, 0))
-    scores = tmp_path / "evals.csv"
-    scores.write_text(f"trial_id,arc_easy\n{members[0]['trial_id'][:8]},0.25\n")
-    assert command("results", "small", "--join", "evals.csv", "-o", "out.csv").code == 0
-    beside = pd.read_csv(tmp_path / "out.csv").set_index("arm")["arc_easy"]
-    assert beside["none"] == 0.25
-    assert math.isnan(beside["unified"])
-    scores.write_text("trial_id,arc_easy\n00000000,0.25\n")
-    refused = command("results", "small", "--join", "evals.csv")
-    assert (refused.code, "rows 1 fit no trial" in refused.err) == (2, True), refused.err
 
 
 def test_a_mapped_table_is_compared_as_it_is_and_what_was_taken_for_what_is_said(rows, tmp_path, command):

@@ -16,7 +16,7 @@ COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", 
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
 
 
-GOLDEN = "a63af2016fa29cb3f976e7b6e25e0c9b608e0dbfacb31c68499816f0ecb7ecda"
+GOLDEN = ""
 
 
 def sweep_text(**changes: Any) -> str:
@@ -75,18 +75,15 @@ def test_another_content_of_the_script_is_another_trial_unless_a_version_stands_
     assert [first == second for first, second in zip(before, after, strict=True)] == [False, True]
 
 
-def test_another_content_of_what_a_script_or_a_function_imports_is_another_trial(folder: Path) -> None:
-    (folder / "train.py").write_text("import model\ndef main(trial, context): ...\n")
-    function = {"command": None, "metrics": None, "function": "train:main"}
+def test_another_content_of_what_a_script_imports_is_another_trial(folder: Path) -> None:
+    (folder / "train.py").write_text("import model\n")
     ids = []
     for content in ("GAIN = 1", "GAIN = 2"):
         (folder / "model.py").write_text(content)
-        trials = [template(cells_in(folder, trainer=given)[0]) for given in ({}, function)]
-        assert [[file.path for file in trial.trainer.files] for trial in trials] == [
-            ["model.py", "train.py"]
-        ] * 2
-        ids += [trial_id(trial) for trial in trials]
-    assert len(set(ids)) == 4
+        trial = template(cells_in(folder)[0])
+        assert [file.path for file in trial.trainer.files] == ["model.py", "train.py"]
+        ids.append(trial_id(trial))
+    assert ids[0] != ids[1]
 
 
 def test_a_script_that_only_an_attempt_or_tuning_chooses_is_among_the_files(folder: Path) -> None:
@@ -184,7 +181,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"metrics": "../log.jsonl"}}, "a path inside {out}"),
         ({"trainer": {"unit": "bits-per-byte"}}, "needs bytes_per_token"),
         ({"trainer": {"stop_signal": "SIGKILL"}}, "a signal that can be caught"),
-        ({"trainer": {"function": "mine.train:main"}}, "one of the two"),
+        ({"trainer": {"function": "mine.train:main"}}, "function: unknown key"),
         ({"fields": {"dropout": "float", "momentum": "str"}}, "fields.momentum: 'str'; allowed: float"),
         ({"arms": {"a": {"dropuot": 0.1}}}, "is declared under fields, with its type"),
         ({"arms": {"a": {"dropout": 0.1, "weight_decay": 0.1}}}, "the command has no {weight_decay}"),
