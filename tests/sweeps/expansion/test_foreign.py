@@ -16,7 +16,7 @@ COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", 
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
 
 
-GOLDEN = ""
+GOLDEN = "fac1cff8a4af0a9aca5e8c36e3b42b9067cdb0bbe49410fddb401646553ab29b"
 
 
 def sweep_text(**changes: Any) -> str:
