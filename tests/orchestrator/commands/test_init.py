@@ -10,7 +10,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.orchestrator.commands.run import sizing
 from scalevec.orchestrator.commands.run.sizing import SCALES, TEMPLATES, edited
-from scalevec.orchestrator.costs import rates
+from scalevec.orchestrator.costs import estimates
 from scalevec.orchestrator.errors import Exit
 from support import CHECKOUT
 
@@ -70,7 +70,7 @@ def test_every_template_is_offered_and_none_else():
 
 def test_on_a_faster_machine_the_sweep_is_larger(init, monkeypatch):
     (slow, _) = init("--minutes", "6")
-    monkeypatch.setitem(rates.ASSUMED_FLOPS_PER_S, "cpu", 2e11)
+    monkeypatch.setitem(estimates.ASSUMED_FLOPS_PER_S, "cpu", 2e11)
     (fast, _) = init("--minutes", "6")
     assert len(fast["ladder"]) > len(slow["ladder"])
 

@@ -63,7 +63,7 @@ def test_where_the_test_split_is_what_limits_no_seed_helps_much():
 
 
 def test_a_design_without_a_repeated_seed_is_refused():
-    with pytest.raises(DataError, match="no rung has two seeds"):
+    with pytest.raises(DataError, match="no size has two seeds with a result"):
         chosen_for(ladder(1.0, 1.0, seeds=1), 4.0, seeds=1)
 
 
