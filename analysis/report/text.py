@@ -31,20 +31,22 @@ from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
 MOST_SIZES = 13
 """Sizes that are listed one by one; with the line for the others they are at most 14."""
-_WIDTH, _LABEL = 100, 12
+WIDTH, _LABEL = 100, 12
+"""Characters of a line, where no terminal is narrower."""
 _NONE = "-"
 
 
-def verdict_table(comparisons: Sequence[Comparison]) -> str:
+def verdict_table(comparisons: Sequence[Comparison], width: int = WIDTH) -> str:
     """Return the lines of each arm, and difference, interval, p, verdict and scope as one table.
 
     Args:
         comparisons: What was compared in one way, at least one arm; the difference is arm minus reference,
             in nats/token for a loss.
+        width: Characters after which the lines of an arm are broken.
     """
     first = comparisons[0]
     names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    lines = [line for comparison in comparisons for line in _answer(comparison, names)]
+    lines = [line for comparison in comparisons for line in _answer(comparison, names, width)]
     rows = shortened_in(verdict_rows(comparisons), names)
     after = [*_outcomes(comparisons), *footnotes(names)]
     more = "With --verbose: each size, multipliers, laws, what the figures rest on."
@@ -65,12 +67,12 @@ def lines_of(comparison: Comparison) -> dict[str, str]:
     return {label: line.text for label, line in comparison.lines.items()}
 
 
-def _answer(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+def _answer(comparison: Comparison, names: Mapping[str, str], width: int) -> Iterator[str]:
     """The lines of one arm, below its name."""
     yield shortened_in(comparison.arm, names)
     for label, text in shortened_in(lines_of(comparison), names).items():
         lead = f"  {label + ':':{_LABEL}}"
-        yield from textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
+        yield from textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
 def verdict_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:

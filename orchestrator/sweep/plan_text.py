@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from scalevec.sweeps.expansion.trials import CorpusFacts
 
 WEEK_S = 7 * 24 * 3600
+LONGEST_ARMS = 24
+"""Letters of the names of arms that stand in one row of a terminal."""
+_COUNTS = ("trials", "done")
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
-_SPARE = ("parameters", "vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
+_SPARE = ("parameters", "vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each", "D/N")
 """Columns that a narrow terminal does without, the first of them first."""
 
 
@@ -59,7 +62,8 @@ def plan_text(
     unknown += ("each",) if all(row["rate"] == UNKNOWN_TIME for row in trials) else ()
     lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs, in_queue=in_queue)]
     if len(run.sweep.arms) > 1:
-        lines += detectable(run, trials, noise).split("\n")
+        first, *more = detectable(run, trials, noise).split("\n")
+        lines += [first, *more] if width is None else [f"{first}; more: --power"]
     lines += _predictions(run)
     if width is None:
         return "\n".join(lines)
@@ -108,10 +112,30 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
     }
     cells = {name: [name, *map(cell, groups)] for name, cell in columns.items() if name not in unknown}
     spare = list(_SPARE)
-    while width is not None and _width(cells) > width and spare:
+    while True:
+        rows = list(zip(*cells.values(), strict=True))
+        rows = rows if width is None else _merged(list(cells), rows)
+        if width is None or _width(rows) <= width or not spare:
+            break
         cells.pop(spare.pop(0), None)
-    words = [at for at, name in enumerate(cells) if name not in ("trials", *_SPARE, "D/N")]
-    return list(aligned(list(zip(*cells.values(), strict=True)), to_the_left=words))
+    words = [at for at, name in enumerate(cells) if name not in ("trials", *_SPARE)]
+    return list(aligned(rows, to_the_left=words))
+
+
+def _merged(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """``rows`` (the headings first), where those that differ in their arm alone are one."""
+    alike: defaultdict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in rows[1:]:
+        of_row = dict(zip(names, row, strict=True))
+        key = tuple(value for name, value in of_row.items() if name not in ("arm", "trials", "done"))
+        alike[key].append(of_row)
+    merged = [rows[0]]
+    for of_arms in alike.values():
+        arms = ", ".join(row["arm"] for row in of_arms)
+        arms = arms if len(arms) <= LONGEST_ARMS else f"{len(of_arms)} arms"
+        sums = {name: str(sum(int(row[name]) for row in of_arms)) for name in names if name in _COUNTS}
+        merged.append(tuple((of_arms[0] | {"arm": arms} | sums).values()))
+    return merged
 
 
 def _parameters(row: Row) -> str:
@@ -133,8 +157,8 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
     return {name: column(name) for name in values if len(values[name]) > 1 and name not in _BUDGETS}
 
 
-def _width(cells: dict[str, list[str]]) -> int:
-    return sum(max(map(len, values)) + 2 for values in cells.values()) - 2
+def _width(rows: Sequence[tuple[str, ...]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
 
 
 def short(number: float) -> str:

@@ -8,7 +8,7 @@ import typer
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.commands.analyse.question import question
 
 MOST_CAVEATS = 5
@@ -54,11 +54,12 @@ def compare(
 
 def _answer(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
     """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
-    from scalevec.analysis.report.text import verdict_table
+    from scalevec.analysis.report.text import WIDTH, verdict_table
 
+    table = verdict_table(comparisons, min(WIDTH, terminal_width() or WIDTH))
     if verbose:
-        return f"{analysis.comparison_text(comparisons)}\n\n{verdict_table(comparisons)}"
-    return "\n".join([verdict_table(comparisons), *_caveats(comparisons)])
+        return f"{analysis.comparison_text(comparisons)}\n\n{table}"
+    return "\n".join([table, *_caveats(comparisons)])
 
 
 def _caveats(comparisons: Sequence["analysis.Comparison"]) -> list[str]:

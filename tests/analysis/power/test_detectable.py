@@ -47,7 +47,10 @@ def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
 
 
 def test_the_multiplier_of_a_plan_states_its_convention():
-    assert "multiplier: 0.35 nats/token per e-fold of compute assumed; C: 6 x N x tokens" in detectable(ladder(), NOISE).text
+    assert (
+        "multiplier: 0.35 nats/token per e-fold of compute assumed; C: 6 x N x tokens"
+        in detectable(ladder(), NOISE).text
+    )
 
 
 def test_settings_have_noise_of_their_own_and_budgets_have_not():

@@ -31,9 +31,13 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(run, width):
     assert not any("…" in line or "..." in line for line in lines)
 
 
-def test_words_are_not_cut(run):
-    wide = plan_text(run, planned(run), 2).split()
-    assert set(plan_text(run, planned(run), 2, width=80).split()) <= set(wide)
+def test_at_a_terminal_arms_with_equal_plans_share_a_row_and_one_line_says_what_is_detected(run):
+    wide, narrow = (plan_text(run, planned(run), 2, width=width).splitlines() for width in (None, 80))
+    apart, together = ([line for line in lines if line.startswith("comparison")] for lines in (wide, narrow))
+    assert len(apart) == 2 * len(together)
+    assert all("baseline, unified" in line for line in together)
+    assert sum(int(line.split()[5]) for line in together) == sum(int(line.split()[4]) for line in apart)
+    assert sum("detects a difference" in line for line in narrow) == 1
 
 
 def test_a_narrow_terminal_does_without_whole_columns(run):
