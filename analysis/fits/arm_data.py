@@ -243,10 +243,12 @@ class FloorProfile:
                 "fewer than four sizes or no noise figure: the irreducible loss cannot be identified; "
                 "compare levels, not exponents"
             )
+        ends = {"zero": self.zero, f"{HIGH_FLOOR:g} of the lowest loss": self.high}
+        fitting = [f"{name} ({worse:.1f})" for name, worse in ends.items() if worse <= self.critical]
         return (
-            f"the irreducible loss is not identified: E = 0 fits within {self.zero:.1f} and "
-            f"E = {HIGH_FLOOR:g} min(loss) within {self.high:.1f} SE of the best fit "
-            f"({self.critical:.1f} would exclude it); compare levels, not exponents"
+            f"the irreducible loss is not identified: {' and '.join(fitting)} cannot be excluded (in brackets "
+            f"standard errors from the best fit; {self.critical:.1f} would exclude it): compare levels, not "
+            "exponents"
         )
 
 

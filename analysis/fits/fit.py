@@ -107,7 +107,9 @@ def fit_of(fitted: FittedArm) -> Fit:
     exponents = [name for name in bounds if fitted.refuted and name not in law.points.law.linear]
     if exponents:
         note += f"; none for {', '.join(exponents)}: {fitted.refuted}"
-    warnings = fit_warnings(data, law, arm) + [part for part in (data.repetitions[0], fitted.silent) if part]
+    # What the note on intervals says already is no second warning.
+    silent = "" if fitted.refuted and exponents else fitted.silent
+    warnings = fit_warnings(data, law, arm) + [part for part in (data.repetitions[0], silent) if part]
     if not fitted.held.get("optimal", True):
         warnings.append("the law that predicts the hold-out is not a verified optimum")
     y = unit_of(options.y, options.unit) or f"unit of {options.y}"

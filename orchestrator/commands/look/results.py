@@ -1,13 +1,14 @@
 """``scalevec results``: the tidy table."""
 
 import io
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
-from scalevec.orchestrator.cli.output import write_text
+from scalevec.orchestrator.cli.output import terminal_width, write_text
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import aligned, note, printable
 from scalevec.results.files import write_atomic
@@ -33,6 +34,8 @@ _SHOWN = {
 _TEXT = ("trial_id", "stage", "rung", "optimizer", "schedule", "arm", "status")
 _IF_SEVERAL = ("stage", "tokens_per_parameter", "optimizer", "schedule")
 """Those that are left out where all trials have the same."""
+_SPARE = ("status", "loss_validation", "stage")
+"""Those that a narrow terminal does without, the first of them first."""
 
 
 def results(
@@ -80,9 +83,15 @@ def _shown(rows: "pd.DataFrame") -> str:
     """The columns of ``rows`` that a person looks at, a line per trial."""
     same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
     names = [name for name in _SHOWN if name in rows and name not in same]
-    lines = [[_SHOWN[name] for name in names]]
-    lines += [[_cell(name, row[name]) for name in names] for row in rows.to_dict("records")]
-    return "\n".join(aligned(lines, {at for at, name in enumerate(names) if name in _TEXT}))
+    records, width, spare = rows.to_dict("records"), terminal_width() or math.inf, list(_SPARE)
+    while True:
+        cells = [[_SHOWN[name] for name in names]]
+        cells += [[_cell(name, row[name]) for name in names] for row in records]
+        lines = list(aligned(cells, {at for at, name in enumerate(names) if name in _TEXT}))
+        if max(map(len, lines)) <= width or not spare:
+            return "\n".join(lines)
+        names = [name for name in names if name != spare[0]]
+        spare = spare[1:]
 
 
 def _cell(name: str, value: object) -> str:
