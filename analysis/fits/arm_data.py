@@ -246,9 +246,9 @@ class FloorProfile:
         ends = {"zero": self.zero, f"{HIGH_FLOOR:g} of the lowest loss": self.high}
         fitting = [f"{name} ({worse:.1f})" for name, worse in ends.items() if worse <= self.critical]
         return (
-            f"the irreducible loss is not identified: {' and '.join(fitting)} cannot be excluded (in brackets "
-            f"standard errors from the best fit; {self.critical:.1f} would exclude it): compare levels, not "
-            "exponents"
+            f"the irreducible loss is not identified: {' and '.join(fitting)} cannot be excluded (in "
+            f"brackets standard errors from the best fit; {self.critical:.1f} would exclude it): compare "
+            "levels, not exponents"
         )
 
 
