@@ -12,7 +12,6 @@ from pathlib import Path
 
 from scalevec import analysis
 from scalevec.orchestrator.commands.analyse.compare import compare
-from scalevec.orchestrator.sources.foreign import TableReading
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "reference" / "quickstart"
@@ -41,8 +40,7 @@ def with_block(text: str, name: str, new: str) -> str:
 
 def answer() -> str:
     """What ``scalevec compare`` prints of an export, up to the table of verdicts."""
-    reading = TableReading(maps=(f"arm={ARM}",))
-    text = compare(str(EXPORT), reference="one-vector", reading=reading).text
+    text = compare(str(EXPORT), reference="one-vector", maps=[f"arm={ARM}"]).text
     assert callable(text)
     shown, _, _ = text().partition("\nWith --verbose")
     return f"```text\n{shown}\n```"
