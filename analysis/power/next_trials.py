@@ -158,5 +158,6 @@ def _variances(sizes: Sequence[ExtendableSize], sample: PairedSample) -> FloatAr
         noise = pooled_noise(sample.values[here], sample.cells[here])
         # The noise that few seeds show counts with that of all rungs beside it.
         known = noise.df * noise.sd**2 if noise.df else 0.0
-        variances.append((known + _OF_ALL * of_all.sd**2) / (noise.df + _OF_ALL) / size.settings)
+        variance = (known + _OF_ALL * of_all.sd**2) / (noise.df + _OF_ALL) + sample.rounding
+        variances.append(variance / size.settings)
     return np.array(variances)

@@ -57,6 +57,19 @@ def test_the_hours_are_not_exceeded():
     assert sum(chosen.seeds[f"rung {n}"] * cost for n, cost in enumerate((1.0, 3.0))) == chosen.hours <= 10.0
 
 
+def test_rounded_losses_whose_differences_are_equal_have_the_noise_of_their_rounding():
+    rows = [
+        {"arm": arm, "n_params": n, "n_tokens": 20 * n, "seed": seed, "loss": level + 0.01 * seed - gain}
+        for n, level in ((1e6, 3.5), (4e6, 3.0))
+        for seed in range(3)
+        for arm, gain in (("baseline", 0.0), ("unified", 0.02))
+    ]
+    trials = compared_trials(pd.DataFrame(rows).round(2), "baseline", AnalysisOptions())
+    sizes = [ExtendableSize(name, name, 3, 1.0) for name in trials.rows["rung"].unique()]
+    chosen = next_trials(sizes, trials, 20.0)
+    assert 0 < chosen.after < chosen.before
+
+
 def test_where_the_test_split_is_what_limits_no_seed_helps_much():
     chosen = chosen_for(ladder(1.0, 1.0), 20.0, split=0.1)
     assert chosen.after > 0.95 * chosen.before
