@@ -352,6 +352,17 @@ class ArmLaws(TwoLaws):
                 return [Component(spread, by_rung.df), Component(spread * quotient, pooled.df)]
         return [Component(spread, self.df)]
 
+    def needed(self, laws: Parameters, at: float) -> FloatArray:
+        """Solved for C where the law is E + A / C^alpha; a page of many arms asks thousands of times."""
+        if self.law.name not in ("power", "power-floor", "power-floor-shared") or self.law.fixed:
+            return super().needed(laws, at)
+        reference, arm = ({name: values[:, 0] for name, values in side.items()} for side in laws)
+        loss = arm["A"] * at ** -arm["alpha"] + arm.get("E", 0.0)
+        above = loss - reference.get("E", np.zeros(1))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            needed = np.exp((np.log(reference["A"]) - np.log(above)) / reference["alpha"])
+        return np.where((above > 0) & (reference["alpha"] > 0), needed, np.inf)
+
 
 def _by_side(values: Sequence[FloatArray]) -> FloatArray:
     """``values`` of the points of each fit as [sides, points]."""
