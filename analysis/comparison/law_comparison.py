@@ -13,7 +13,7 @@ import pandas as pd
 from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
 from scalevec.analysis.comparison.differences import LossDifference, RungDifference
 from scalevec.analysis.comparison.fairness import Line
-from scalevec.analysis.comparison.laws_on_line import LawsOnLine, laws_of
+from scalevec.analysis.comparison.laws_of_runs import LawsOnLine, laws_of
 from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import PairedArm, trend_per_decade
+from scalevec.analysis.comparison.differences import INTERIM, PairedArm, trend_per_decade
 from scalevec.analysis.comparison.fairness import SIDES
-from scalevec.analysis.comparison.laws_on_line import LawsOnLine, laws_of
+from scalevec.analysis.comparison.laws_of_runs import LawsOnLine, laws_of
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
 from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, varying
@@ -145,6 +145,8 @@ def _in_n_and_d(paired: PairedArm, options: AnalysisOptions, against: str) -> di
     fields: dict[str, Any] = {"withheld": against, "hold_out": {}, "laws": (), "compute_multipliers": ()}
     fields["trend"] = trend
     try:
+        if paired.pairs.is_interim:
+            raise DataError(INTERIM)
         if several := varying(complete, paired.pairs.settings):
             raise DataError(f"several values of {joined(several)}: choose one with where")
         fitted = fitted_arms(table, plain)

@@ -111,8 +111,8 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
     lower, higher = (paired.differing(every, sign) for sign in (-1, 1))
     if not (lower or higher or evidence.is_significant) or paired.pairs.same_trials:
         # A change is a difference too, but says of no size on which side of zero it is.
-        seen = change is not None and p_holm is not None and p_holm < evidence.alpha
-        beside = f"; but it changes: {change.shown}" if seen and change else ""
+        is_seen = p_holm is not None and p_holm < evidence.alpha
+        beside = f"; but it changes: {change.shown}" if change and is_seen else ""
         return ScaleLine("none", f"says nothing: no difference resolved at any size{beside}")
     if len(every) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")

@@ -34,11 +34,13 @@ class Result:
     code: Exit = Exit.DONE
     output: Path | None = None
     """The file to write to; None: standard output."""
+    wraps: bool = False
+    """Whether long lines are broken between words at a terminal: of sentences, nothing that is copied."""
 
     def write(self, *, as_json: bool = False) -> Exit:
         """Write the result and return the exit code."""
         text = self.text if isinstance(self.text, str) else "" if as_json else self.text()
-        write_text(json_text(self.record) if as_json else text, self.output, wraps=not as_json)
+        write_text(json_text(self.record) if as_json else text, self.output, wraps=self.wraps and not as_json)
         return self.code
 
 

@@ -64,8 +64,10 @@ def pace_of(folder: SweepFolder, runs_dir: Path) -> dict[int, float]:
             if len(of_size) == MOST_TIMED:
                 continue
             result = RunDirectory.of(runs_dir, member["trial_id"]).result() or {}
-            if result.get("wall_s") and result.get("n_tokens"):
-                of_size.append(result["wall_s"] / member["n_params"] / result["n_tokens"])
+            # A branch has trained its own part alone.
+            if result.get("wall_s") and result.get("n_tokens") and not result.get("trunk_step"):
+                seconds = result["wall_s"] + ((result.get("timing") or {}).get("evaluation_s") or 0.0)
+                of_size.append(seconds / member["n_params"] / result["n_tokens"])
     return {size: statistics.median(of_size) for size, of_size in paces.items() if of_size}
 
 

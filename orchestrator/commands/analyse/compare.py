@@ -49,7 +49,7 @@ def compare(
         kinds = [kind for kind in (by_pairs, by_laws) if kind]
         return "\n\n".join(_answer(kind, verbose=verbose) for kind in kinds)
 
-    return Result([each.to_dict() for each in (*by_pairs, *by_laws)], text, output=output)
+    return Result([each.to_dict() for each in (*by_pairs, *by_laws)], text, output=output, wraps=True)
 
 
 def _answer(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:

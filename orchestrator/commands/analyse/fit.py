@@ -23,6 +23,6 @@ def fit(
     options = [with_given(data, analysis.AnalysisOptions(), of_law) for of_law in asked]
     if len(laws) > 1:
         fits = analysis.fits_of_laws(data.rows, [of_law.law for of_law in options], options[0])
-        return Result([fit.to_dict() for fit in fits], analysis.laws_text(fits), output=output)
+        return Result([fit.to_dict() for fit in fits], analysis.laws_text(fits), output=output, wraps=True)
     of_arms = analysis.fit(data.rows, options[0])
-    return Result([fit.to_dict() for fit in of_arms.values()], of_arms.summary(), output=output)
+    return Result([fit.to_dict() for fit in of_arms.values()], of_arms.summary(), output=output, wraps=True)

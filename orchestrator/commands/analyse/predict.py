@@ -57,7 +57,7 @@ def predict(
         record = fit.to_dict() | {"points": points, "budgets": json_rows(budgets)}
         records.append({name: value for name, value in record.items() if name != "predictions"})
         texts.append(analysis.predictions_text(fit, points, budgets))
-    return Result(records, "\n".join(texts), output=output)
+    return Result(records, "\n".join(texts), output=output, wraps=True)
 
 
 def json_rows(table: "pd.DataFrame | None") -> list[dict[str, object]]:

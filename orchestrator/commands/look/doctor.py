@@ -14,6 +14,8 @@ from scalevec.orchestrator.cli.options import RUNS, Executor, Runs
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, explain
 
+BUSY = 0.5
+"""Load per core above which trials take longer than planned."""
 LEAST_BYTES = 10**8
 """Free on the disk of RUNS_DIR, below which even the smallest sweep and its text may not end."""
 
@@ -117,7 +119,7 @@ def _threads(_: Path) -> Iterator[Finding]:
     cores, everyone = usable_cpus(), os.cpu_count()
     load = os.getloadavg()[0] / (everyone or 1)
     of_all = "" if cores == everyone else f" of the machine's {everyone}"
-    busy = "its trials will take longer than planned" if load > 0.5 else ""
+    busy = "its trials will take longer than planned" if load > BUSY else ""
     yield _checked("threads", f"{cores}{of_all} cores, load {load:.2f} per core", busy, "warning")
 
 

@@ -61,7 +61,7 @@ def next(
     ]
     record = chosen.to_dict() | {"fair": {arm: asdict(line) for arm, line in lines.items()}}
     record["scale"] = too_few
-    return Result(record | {"noise": sds, "status": "after the plan"}, "\n".join(text))
+    return Result(record | {"noise": sds, "status": "after the plan"}, "\n".join(text), wraps=True)
 
 
 def sizes_missing(trials: "ComparedTrials") -> dict[str, str]:

@@ -62,7 +62,7 @@ def plan(
         return job_scripts(run, trials, name)
     if only_power:
         analysis = power(run, trials, figure)
-        return Result(analysis.to_dict(), analysis.text)
+        return Result(analysis.to_dict(), analysis.text, wraps=True)
     keeps_jobs, at_a_time = EXECUTORS[name].keeps_jobs, run.profile.max_parallel or placement.jobs
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
     shown = partial(plan_text, run, trials, at_a_time, figure, every_trial=every_trial, in_queue=keeps_jobs)

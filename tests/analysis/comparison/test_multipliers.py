@@ -124,3 +124,11 @@ def test_a_law_in_n_and_d_that_its_hold_out_refutes_gives_no_multiplier():
     assert comparison.compute_multipliers == ()
     assert comparison.withheld.startswith("baseline: the law is refuted by its hold-out")
     assert comparison.with_scale.text.startswith("gain in loss shrinks")
+
+
+def test_while_a_planned_pair_has_no_result_a_law_in_n_and_d_gives_no_multiplier():
+    table = grid(1.2).assign(status="completed")
+    table.loc[table.index[-1], ["status", "loss"]] = ["pending", None]
+    comparison = only(table, law="chinchilla")
+    assert comparison.compute_multipliers == ()
+    assert "interim: no interval before every planned pair has a result" in comparison.withheld

@@ -177,12 +177,12 @@ def test_rounded_losses_leave_no_size_out_and_their_rounding_counts_as_noise(equ
     assert not any("decimals" in text for text in full.warnings)
 
 
-def test_a_change_with_scale_is_said_where_no_size_shows_a_difference_and_is_no_word_on_a_gain(equal):
-    small, middle = -0.0011, 0.0003
-    crossing = only(moved(equal, r25k=small, r55k=-middle, r83k=middle, r150k=-small))
-    assert crossing.with_scale.code == "none"
-    start = "says nothing: no difference resolved at any size"
-    assert crossing.with_scale.text.startswith(start)
+def test_a_change_with_scale_is_said_where_no_size_shows_a_difference_and_is_no_word_on_a_gain(sweep):
+    equal = sweep({"baseline": 0.0, "unified": 0.0}, seeds=(0, 1, 2), noise=0.004)
+    crossing = only(moved(equal, r25k=-0.006, r55k=-0.002, r83k=0.002, r150k=0.006))
+    assert (crossing.verdict, crossing.with_scale.code) == ("undecided", "none")
+    assert "no difference resolved at any size; but it changes: +0.0" in crossing.with_scale.text
+    assert "changes" not in only(moved(equal)).with_scale.text
 
 
 def test_the_p_of_a_difference_to_a_bound_is_not_shown(equal):

@@ -10,7 +10,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import SCHEMA_VERSION, json_text
-from scalevec.orchestrator.costs.estimates import Cost
+from scalevec.orchestrator.costs.estimates import SEEN, Cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -18,6 +18,7 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import ONE_SETTING, gpu_hours, planned, power, require_room
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.files import write_json
 from scalevec.results.run_directory import RunDirectory
 
 SWEEP: dict[str, Any] = {
@@ -229,3 +230,23 @@ def test_the_test_split_counts_as_it_is_and_at_most_as_it_is_evaluated(run_of):
     )
     assert whole == run_of().corpus_facts.held_out_tokens[1]
     assert cut == 1000
+
+
+def test_a_trial_takes_as_long_as_finished_ones_did_with_their_evaluation_and_branches_left_out(run_of):
+    run = run_of()
+    members = list(run.members())
+    entries = [member.to_json(run.id_of(member.trial)) for member in members]
+    run.folder.write_members(entries)
+    assert members[0].cell.rung != members[-1].cell.rung
+    for member, trunk_step in ((members[0], 0), (members[-1], 5)):
+        directory = run.directory(member.trial)
+        directory.path.mkdir(parents=True)
+        result = {"status": "completed", "loss": 3.0, "wall_s": 90.0, "timing": {"evaluation_s": 10.0}}
+        tokens = {"n_tokens": member.trial.tokens, "trunk_step": trunk_step}
+        write_json(directory.result_path, result | tokens)
+    again = run_of()
+    cell = members[0].cell
+    assert list(again.pace) == [cell.n_params]
+    assert again.pace[cell.n_params] == pytest.approx(100 / cell.n_params / members[0].trial.tokens)
+    row = next(row for row in planned(again) if row["rung"] == cell.rung)
+    assert (row["rate"], row["seconds"] - row["start_s"]) == (SEEN, pytest.approx(100, rel=1e-3))
