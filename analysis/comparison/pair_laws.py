@@ -41,7 +41,7 @@ Expected = dict[str, tuple[float, tuple[float, float] | None]]
 
 
 def line_problem(pairs: Pairs, law: str) -> str:
-    """Why these pairs lie on no single line in compute, as one sentence; empty where they do.
+    """Why these pairs lie on no single line in compute, as a clause; empty where they do.
 
     On a line more compute is no smaller size and no smaller budget, and a size has one budget or a budget one
     size: tokens per parameter may change along it, as in a ladder of tables, or stand for one of both alone.
@@ -49,19 +49,16 @@ def line_problem(pairs: Pairs, law: str) -> str:
     complete = pairs.complete
     several = varying(complete, pairs.settings)
     if law_named(law).variables != ("x",):
-        return f"no multiplier: multipliers need a law in one variable, not {law_named(law).name}"
+        return f"multipliers need a law in one variable, not {law_named(law).name}"
     if several:
-        return f"no multiplier across several values of {', '.join(several)}: choose one with where"
+        return f"several values of {', '.join(several)}: choose one with where"
     if complete["compute_reference"].nunique() < 2:
-        return "no multiplier from one rung"
+        return "one rung is no curve"
     by_compute = complete.sort_values("compute_reference", kind="stable")
     sizes, budgets = (by_compute[name].to_numpy(float) for name in ("n_params_reference", "n_tokens"))
     rises = all(np.all(values * BATCHES >= np.maximum.accumulate(values)) for values in (sizes, budgets))
     if not rises or (_vary_within(budgets, sizes) and _vary_within(sizes, budgets)):
-        return (
-            "no multiplier across several budgets of one size: choose one with where, or a law in N and D "
-            "(--law chinchilla)"
-        )
+        return "several budgets of one size: choose one with where, or a law in N and D (--law chinchilla)"
     return ""
 
 
@@ -154,7 +151,7 @@ def _in_n_and_d(paired: PairedArm, options: AnalysisOptions, against: str) -> di
         laws = laws_of([of_arm.data for of_arm in fitted])
         on_line = LawsOnLine(laws[paired.reference], laws[paired.arm], ratio)
     except DataError as error:
-        return fields | {"withheld": against or f"no multiplier: {error}"}
+        return fields | {"withheld": against or str(error)}
     refuted = [f"{of_arm.data.arm}: {of_arm.refuted}" for of_arm in fitted if of_arm.refuted]
     described = tuple(on_line.described(SIDES, "N, D"))
     fields |= {"withheld": against or "; ".join(refuted), "laws": described}
@@ -181,7 +178,7 @@ def laws_of_pairs(paired: PairedArm, options: AnalysisOptions, against: str = ""
     try:
         laws = _laws_without(pairs, np.zeros(len(pairs.complete), bool), options)
     except DataError as error:
-        return ShownLaws(None, against or f"no multiplier: {error}", held)
+        return ShownLaws(None, against or str(error), held)
     ratio = pairs.complete["n_tokens"] / pairs.complete["n_params_reference"]
     low, high = ratio.min(), ratio.max()
     line = f"along {low:.3g} to {high:.3g} tokens per parameter" if high > BATCHES * low else ""
@@ -192,7 +189,7 @@ def laws_to_show(paired: PairedArm) -> ShownLaws:
     """The laws whose multipliers may stand alone, as in a table: on a line, checked and not refuted."""
     n_rungs = paired.pairs.complete["compute_reference"].nunique()
     if 1 < n_rungs < FEWEST_RUNGS:
-        return ShownLaws(None, f"no multiplier from {n_rungs} rungs, which cannot check the law", {})
+        return ShownLaws(None, f"{n_rungs} rungs cannot check the law", {})
     shown = laws_of_pairs(paired, paired.options)
     return dataclasses.replace(shown, laws=None) if shown.reason else shown
 

@@ -121,7 +121,7 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
         if lower[0].flops >= higher[0].flops:
             ends = [f"higher at {higher[0].name}", f"lower at {lower[-1].name}"]
         return ScaleLine("reverses", f"reverses: {', '.join(ends)}", "nats")
-    aside = f"; multiplier withheld: {withheld.removeprefix('no multiplier: ')}" if withheld else ""
+    aside = f"; multiplier withheld: {withheld}" if withheld else ""
     if change is None or p_holm is None:
         return ScaleLine("withheld" if withheld else "not_resolved", f"not resolved{aside}")
     gain = "gain" if (evidence.difference.mean or 0.0) < 0 else "deficit"

@@ -107,7 +107,7 @@ def multipliers_at(
     """The multiplier of ``arm`` at each of ``points`` (their C, FLOPs); or why there is none."""
     of_arm = laws_to_show(part.paired(arm))
     if of_arm.laws is None:
-        return {}, of_arm.reason
+        return {}, f"no multiplier: {of_arm.reason}"
     shown = {point: of_arm.multiplier(compute, "chosen") for point, compute in points.items()}
     remark = of_arm.unchecked if any(each.extrapolated for each in shown.values()) else ""
     return shown, remark

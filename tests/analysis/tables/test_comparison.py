@@ -130,8 +130,8 @@ def test_an_arm_has_a_row_where_it_was_run_with_a_result_or_without(source):
 @pytest.mark.parametrize(
     ("rungs", "reason"),
     [
-        ({"25k": 25_088}, "no multiplier from one rung"),
-        ({"25k": 25_088, "55k": 55_296}, "no multiplier from 2 rungs, which cannot check the law"),
+        ({"25k": 25_088}, "no multiplier: one rung is no curve"),
+        ({"25k": 25_088, "55k": 55_296}, "no multiplier: 2 rungs cannot check the law"),
     ],
 )
 def test_without_laws_that_are_checked_the_reason_stands_in_place_of_multipliers(source, rungs, reason):
