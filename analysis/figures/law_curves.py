@@ -262,7 +262,10 @@ def draw_multipliers(data: FigureInput) -> Drawing:
                 laws.setdefault(("", named_setting(setting)), {})[arm] = of_arm.laws
                 remarks += [(text, arm) for text in [of_arm.unchecked] if text]
     if not laws:
-        raise DataError("; ".join(f"no multiplier of {reason}" for reason in dict.fromkeys(reasons)) or "an arm alone has none")
+        raise DataError(
+            "; ".join(f"no multiplier of {reason}" for reason in dict.fromkeys(reasons))
+            or "an arm alone has none"
+        )
     reference = data.trials.reference
     caption = (
         f"How many times the compute {reference} needs for the arm's loss. Markers: runs; bands: "

@@ -5,21 +5,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials
 from scalevec.analysis.data.pairs import differs
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count
 from scalevec.analysis.tables import notes
 from scalevec.analysis.tables.render import Table
-from scalevec.analysis.tables.scaling import multipliers_of_cells
 
 COUNTS = ("n_params_total", "n_params_scale_vectors")
-
-
-TIME = "step time"
 MEASURES: dict[str, tuple[tuple[str, ...], float, str]] = {
-    TIME: (("wall_s", "steps"), 1e-3, "{:.3g} ms"),
+    "step time": (("wall_s", "steps"), 1e-3, "{:.3g} ms"),
     "allocated memory": (("allocated_bytes",), 2**20, "{:.4g} MiB"),
     "peak memory": (("peak_memory_bytes",), 2**20, "{:.4g} MiB"),
 }
@@ -37,23 +32,16 @@ def build(trials: ComparedTrials) -> Table:
     counts = COUNTS if all(map(trials.has, COUNTS)) else ()
     alike = {arm: _alike(trials, arm) for arm in trials.others}
     alike[trials.reference] = trials.of_arm(trials.reference, "completed")
-    multipliers = multipliers_of_cells(trials)[0] if TIME in measures else {}
-    saves = any(multipliers.values())
     lines = []
     for cell in trials.cells:
         for arm in trials.arms:
             rows = alike[arm][[key == cell.key for key in trials.keys(alike[arm])]]
             if len(rows):
-                texts, record = _line(trials, cell, arm, rows, measures, counts)
-                if saves:
-                    text, record["time_multiplier"] = _in_time(record, multipliers[arm].get(cell.key))
-                    texts += (text,)
-                lines.append((texts, record))
+                lines.append(_line(trials, cell, arm, rows, measures, counts))
     if not lines:
         raise DataError("table 'overhead' needs pairs of completed trials on one device; there are none")
     labels = (*trials.varying_settings, "rung", "arm")
     numbers = ("n", *measures, *(("parameters", "scale vectors", "share") if counts else ()))
-    numbers += ("time multiplier",) * saves
     n_left = sum(len(trials.pairs(arm).complete) - len(alike[arm]) for arm in trials.others)
     return Table(
         title="Overhead",
@@ -65,7 +53,6 @@ def build(trials: ComparedTrials) -> Table:
             f"{trials.reference} over n pairs of trials (same device and micro-batch), the least and the "
             "largest in brackets; time on a machine that other work shares is noisy. Share: scale vectors "
             "among all parameters.",
-            *([f"Time multiplier: the compute multiplier over the ratio of {TIME}s."] if saves else []),
             *([f"Left out: {n_left} pairs on different devices or micro-batches."] if n_left else []),
             *notes.convention_notes(trials),
         ),
@@ -112,17 +99,6 @@ def _line(
         texts += [count(total), f"{vectors:,}", f"{share:.3g}"]
         record |= {**dict(zip(counts, (total, vectors), strict=True)), "scale_vector_share": share}
     return tuple(texts), record
-
-
-def _in_time(record: dict[str, Any], saved: Multiplier | None) -> tuple[str, float | None]:
-    """How many times the arm's time the reference needs for its loss, as text and as a number.
-
-    It has no interval: what else the machine did is in the ratio of times.
-    """
-    if saved is None or saved.estimate is None or not record["step_time_ratio"] > 0:
-        return "", None
-    in_time = saved.estimate / record["step_time_ratio"]
-    return f"{in_time:.2f}", in_time
 
 
 def _values(rows: pd.DataFrame, name: str, suffix: str) -> "pd.Series[float]":
