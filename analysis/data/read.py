@@ -40,6 +40,8 @@ _COMMA = re.compile(r"([+-]?)(\d{1,3}(?:\.\d{3})+|\d+),(\d+(?:e[+-]?\d+)?\s*[kmb
 _POINT = re.compile(r"[+-]?\d*\.\d+(?:e[+-]?\d+)?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(\1\d{3})*")
 """Numbers as they are grouped, by commas or points."""
+_TOLD = re.compile(r"\s*sep=(.)\r?\n")
+"""The first line in which Excel is told what separates columns."""
 _INDEX = re.compile(r"__index_level_\d+__")
 """How pandas calls an index without a name: the numbers of rows."""
 
@@ -160,6 +162,8 @@ def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
 
 
 def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
+    if told := _TOLD.match(text):
+        text, usual = text[told.end() :], told[1]
     try:
         separator = _separator(text.lstrip().splitlines()[:2], usual) or usual
         header, *rows = filter(any, _reader(io.StringIO(text, newline=""), separator))
@@ -196,21 +200,29 @@ def _separator(lines: Sequence[str], usual: str = ",") -> str:
 
 
 def _with_points(name: str, rows: Sequence[list[str]], separator: str) -> Sequence[list[str]]:
-    """``rows`` with decimal points where the file has decimal commas; ``3,512`` alone may be either."""
+    """``rows`` with decimal points where the file has decimal commas; what may be either is refused.
+
+    Raises :class:`DataError` for ``3,512`` where nothing else says what a comma is, and for ``3.512`` beside
+    decimal commas of other columns.
+    """
     marked = {cell for row in rows for cell in row if "," in cell or "." in cell}
     commas = {cell for cell in marked if _COMMA.fullmatch(cell)}
     grouped = {cell for cell in marked if _THOUSANDS.fullmatch(cell)}
-    has_points = any(_POINT.fullmatch(cell) for cell in marked - grouped)
-    if not commas or has_points or any(cell.count(",") > 1 for cell in grouped):
+    points = {cell for cell in marked if _POINT.fullmatch(cell)}
+    # Between commas a point is a decimal one: whoever writes 3,51 separates columns by something else.
+    is_english = points if separator == "," else points - grouped
+    if not commas or is_english or any(cell.count(",") > 1 for cell in grouped):
         return rows
-    if not commas <= grouped:
+    unclear = commas if commas <= grouped else set()
+    for column in zip(*rows, strict=True) if not unclear else ():
+        if not any(_COMMA.fullmatch(cell) or cell.count(".") > 1 for cell in column):
+            unclear |= {*column} & points
+    if not unclear:
         return [[_with_point(cell) for cell in row] for row in rows]
-    if separator == ",":
-        return rows
-    cell = min(commas)
+    cell = min(unclear)
     raise DataError(
-        f"{name}: {cell!r} may be {cell.replace(',', '.')} or {cell.replace(',', '')}; write numbers with "
-        "decimal points and nothing between thousands"
+        f"{name}: {cell!r} may be {re.sub('[.,]', '.', cell)} or {re.sub('[.,]', '', cell)}; write numbers "
+        "with decimal points and nothing between thousands"
     )
 
 
@@ -241,12 +253,20 @@ def _record(name: str, number: int, line: str) -> Mapping[str, Any]:
     from scalevec.analysis.data.values import finite
 
     try:
-        record = json.loads(line, parse_float=finite)
+        record = json.loads(line, parse_float=finite, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{name}:{number}: not JSON: {error}; one object on every line is needed") from error
     if not isinstance(record, dict):
         raise DataError(f"{name}:{number}: {line[:40]}; one JSON object on every line is needed")
     return record
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return fields
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:

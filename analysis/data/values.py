@@ -29,7 +29,7 @@ ARM_COLUMNS = ("optimizer", "schedule", "architecture")
 GRID_COLUMNS = ("learning_rate", "precision")
 """Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:[,_ ]\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:[,_ \u00a0\u202f]\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmbgt]?)", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|1\.#\w+|inf(?:inity)?)", re.IGNORECASE)
 """As Python, C and Windows write them: 1.#IND, nan(ind)."""
@@ -79,7 +79,7 @@ def number(cell: Any) -> float | None:
         inf = -math.inf if text.startswith("-") else math.inf
         return inf if "inf" in text.lower() else math.nan
     if _GROUPED.fullmatch(text):
-        return float(re.sub("[,_ ]", "", text))
+        return float(re.sub("[^0-9.+-]", "", text))
     match = _NUMBER.fullmatch(text)
     return finite(match[1]) * _SUFFIXES[match[2].lower()] if match else None
 
@@ -143,7 +143,9 @@ def numbers_of_column(column: "pd.Series[float]") -> "pd.Series[float]":
     if None in read:
         position = read.index(None)
         row, cell = column.index[position], column.iloc[position]
-        raise DataError(f"column {column.name!r}, row {row}: {cell!r:.60} is not a number")
+        known = "nan where a run diverged" if str(column.name).startswith("loss") else "a number"
+        remedy = f"write {known}, or leave such rows out (--where)"
+        raise DataError(f"column {column.name!r}, row {row}: {cell!r:.60} is not a number; {remedy}")
     return pd.Series(read, column.index, dtype=float)
 
 

@@ -178,6 +178,8 @@ def test_the_names_that_papers_use_are_known(header, tmp_path, command):
     ("text", "message"),
     [
         ("arm;loss;n_params\na;3,512;1\n", "'3,512' may be 3.512 or 3512"),
+        ('arm,loss,n_params\na,"3,512",1e7\nb,"3,441",1e7\n', "'3,441' may be 3.441 or 3441"),
+        ("arm;gpus;loss;n_params\na;0,1;3.512;1e7\n", "'3.512' may be 3.512 or 3512"),
         ("arm,loss,n_params\na,3,51,1\n", "row 1: 4 cells under 3 columns"),
         ('arm,lr,n_params,n_tokens,loss\na,0.01,1,2,"3,51"\nb,0.01,1,2,3.4\n', "'3,51' is not a number"),
         ("arm loss n_params\na 3.5 1\n", "one column, 'arm loss n_params'"),
@@ -189,6 +191,24 @@ def test_a_number_or_separator_that_is_in_doubt_is_asked_about(text, message, tm
     refused = command("compare", "t.csv", "--reference", "a")
     assert refused.code == 2, refused.out
     assert message in refused.err
+
+
+def test_a_list_in_one_column_changes_no_number_of_another(tmp_path, command):
+    rows = [
+        f'{arm},{seed},1e7,2e8,{loss + seed / 1000:.3f},"0,1"'
+        for arm, loss in (("a", 3.512), ("b", 3.441))
+        for seed in (0, 1, 2)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["arm,seed,n_params,n_tokens,loss,gpus", *rows]))
+    answer = command("compare", "t.csv", "--reference", "a", "--json")
+    [comparison] = json.loads(answer.out)
+    assert comparison["loss_difference"]["mean"] == pytest.approx(-0.071)
+
+
+def test_excel_may_say_in_the_first_line_what_separates(tmp_path, command):
+    (tmp_path / "t.csv").write_text("sep=;\nN;loss\n1e6;3,51\n2e6;3,4\n4e6;3,31\n8e6;3,25\n")
+    answer = command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0)
+    assert answer.code == 0, answer.err
 
 
 def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_path, command):
