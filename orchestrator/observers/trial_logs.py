@@ -28,12 +28,9 @@ from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 GROUP = "scalevec.loggers"
 """Entry points of this group name further kinds of logs: ``module:factory``, as those of :data:`LOGS`."""
-_HERE = "scalevec.orchestrator.observers"
 LOGS = {
-    "tensorboard": f"{_HERE}.tensorboard_log:TensorBoardLog",
-    "wandb": f"{_HERE}.wandb_log:WandbLog",
-    "mlflow": f"{_HERE}.mlflow_log:MlflowLog",
-    "trackio": f"{_HERE}.trackio_log:TrackioLog",
+    name: f"scalevec.orchestrator.observers.trackers:{factory}"
+    for name, factory in (("tensorboard", "TensorBoardLog"), ("wandb", "WandbLog"), ("mlflow", "MlflowLog"))
 }
 POLL_S = 2.0
 PATIENCE_S = 30.0
