@@ -1,7 +1,7 @@
 """From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,13 +16,13 @@ from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, t
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
+from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.imports.column_names import (
     PATTERNS,
     Findings,
     guessed,
     loss_notes,
     quoted,
-    refuse_charts,
 )
 from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTable, named_by_file
 
@@ -41,6 +41,22 @@ class ImportedTable:
     rows: pd.DataFrame
     columns: Mapping[str, Mapping[str, str]]
     notes: Sequence[str]
+
+    def repeated(self) -> list[str]:
+        """The options ``--map`` that choose the same columns again, each once."""
+        maps = (f"{name}={text}" for of_table in self.columns.values() for name, text in of_table.items())
+        return list(dict.fromkeys(maps))
+
+    def say(self) -> None:
+        """Say on standard error what was taken for what, with a value, and what a person should know."""
+        for number, (source, of_table) in enumerate(self.columns.items()):
+            note(f"{source}:")
+            for name, expression in of_table.items():
+                first = self.rows.get(name, pd.Series(dtype=object)).dropna()
+                example = f"  (as in {first.iloc[0]})" if len(first) and not number else ""
+                note(f"  {name:16} {expression}{example}")
+        for text in self.notes:
+            note(f"note: {text}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +177,6 @@ def _with_our_columns(
     A column that became one of ours stays only to ``keep_all``, and then but for the arms': what tells them
     apart is no setting of theirs.
     """
-    refuse_charts(table.rows)
     rows = GivenRows(table.rows.reset_index(drop=True))
     columns = guessed(
         rows.given, {name: rows.first_able(name, texts, findings) for name, texts in wanted.items()}, findings
@@ -313,19 +328,3 @@ def _named(which: "pd.Series[bool]") -> str:
 def _listed(which: "pd.Series[bool]", before: int = 0) -> str:
     """The numbers of the rows that ``which`` tells; the first one is ``before`` less in its index."""
     return shortened((which.index[which] + before).tolist())
-
-
-def repeated(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The options ``--map`` that choose the same columns again, each once."""
-    maps = (f"{name}={expression}" for of_table in columns.values() for name, expression in of_table.items())
-    return list(dict.fromkeys(maps))
-
-
-def mapping_lines(columns: Mapping[str, Mapping[str, str]], rows: pd.DataFrame) -> Iterator[str]:
-    """What was taken for what, by table, with the first value of each of our columns in the first table."""
-    for number, (source, of_table) in enumerate(columns.items()):
-        yield f"{source}:"
-        for name, expression in of_table.items():
-            first = rows.get(name, pd.Series(dtype=object)).dropna()
-            example = f"  (as in {first.iloc[0]})" if len(first) and not number else ""
-            yield f"  {name:16} {expression}{example}"

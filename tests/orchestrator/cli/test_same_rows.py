@@ -201,21 +201,6 @@ def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_pat
     assert table[["loss", "n_params", "n_tokens"]].to_numpy().tolist() == [[3.5, 1e6, 2e7], [3.25, 2e6, 4e7]]
 
 
-CHART = """\
-"Step","r - _step","r - _step__MIN","r - _step__MAX","r - val/loss","r - val/loss__MIN","r - val/loss__MAX"
-"0","0","0","0","9.1","9.1","9.1"
-"10","10","10","10","5.1","5.1","5.1"
-"""
-
-
-def test_a_chart_with_steps_is_no_table_of_runs(tmp_path, command):
-    (tmp_path / "chart.csv").write_text(CHART)
-    for verb in ("import", "compare"):
-        refused = command(verb, "chart.csv")
-        assert refused.code == 2
-        assert "a chart that W&B exported, with columns per run (r)" in refused.err
-
-
 def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, command):
     for name, shift in (("one.csv", 0.0), ("two.csv", 0.1)):
         rows = [f"{step},{3.2 - 1e-4 * step + shift:.4f}" for step in (100, 200, 300)]
