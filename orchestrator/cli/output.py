@@ -17,7 +17,7 @@ from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import note, printable
 from scalevec.results.files import write_atomic
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Of what ``--json`` prints; a key that changes its meaning or goes raises it, a new one does not."""
 
 Record = Mapping[str, Any]

@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,8 +18,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep
 from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import counts_text, failure_text
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
-from scalevec.orchestrator.errors import Exit, InvalidInputError, explain
-from scalevec.orchestrator.observers.trial_logs import MetricsTail
+from scalevec.orchestrator.errors import Exit, InvalidInputError, explain, read_or_warn
 from scalevec.orchestrator.progress import duration, note, notes_kept
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.run_directory import RunDirectory
@@ -69,7 +67,6 @@ class WatchedSweep:
     _observer: ClaimObserver = field(default_factory=ClaimObserver)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _read: tuple[float, Record] | None = None
-    _curves: dict[str, "Curve"] = field(default_factory=dict)
 
     def state(self) -> Record:
         """Return what the page shows: the record of ``status --json`` without losses of arms, and curves."""
@@ -102,27 +99,13 @@ class WatchedSweep:
         }
 
     def _curve(self, trial: Mapping[str, Any]) -> Record:
-        metrics = RunDirectory.of(self.runs_dir, trial["trial_id"]).metrics_path
-        curve = self._curves.setdefault(trial["trial_id"], Curve(MetricsTail(metrics)))
-        curve.read_on()
-        return {"trial_id": trial["trial_id"], "label": trial["label"], "points": curve.points}
-
-
-@dataclass
-class Curve:
-    """The losses of a trial by step, some hundred of them: of its metrics only what is new is read."""
-
-    tail: MetricsTail
-    points: list[tuple[int, float]] = field(default_factory=list)
-
-    def read_on(self) -> None:
-        """Take what has been appended."""
-        with suppress(ValueError, TypeError, KeyError):  # a torn line; the trial's worker sees to it
-            for row in self.tail.rows():
-                if (loss := row.get("loss")) is not None:
-                    self.points.append((int(row["step"]), float(loss)))
-        while len(self.points) > 2 * POINTS:
-            del self.points[1:-1:2]
+        """The losses of a trial by step, some hundred of them."""
+        directory = RunDirectory.of(self.runs_dir, trial["trial_id"])
+        rows: list[Record] = read_or_warn(directory.metrics, [], "its curve is left out")
+        points = [(row.get("step"), row["loss"]) for row in rows if row.get("loss") is not None]
+        every = 1 + len(points) // POINTS
+        shown = points[::every] + (points[-1:] if (len(points) - 1) % every else [])
+        return {"trial_id": trial["trial_id"], "label": trial["label"], "points": shown}
 
 
 class DashboardServer(ThreadingHTTPServer):

@@ -1,6 +1,5 @@
 """``scalevec doctor``: what this machine has of what sweeps need, and the fix for what it lacks."""
 
-import fcntl
 import os
 import platform
 import shutil
@@ -171,13 +170,10 @@ def _writing(runs_dir: Path) -> Iterator[Finding]:
     try:
         with tempfile.TemporaryDirectory(prefix=".scalevec-doctor-", dir=_there(runs_dir)) as folder:
             problem = _problem_of_links(Path(folder))
-            locks = _locks(Path(folder) / "lock")
     except OSError as error:
-        problem, locks = explain(error)[0], None
+        problem = explain(error)[0]
     remedy = "keep runs where you may write, on a file system with hard links: --runs" if problem else ""
     yield _checked("writing", problem or "files, and links that never replace one", remedy, "problem")
-    if locks is not None:
-        yield locks
 
 
 def _problem_of_links(folder: Path) -> str:
@@ -193,16 +189,6 @@ def _problem_of_links(folder: Path) -> str:
     except OSError as error:
         return f"{folder} takes no files, or no hard links: {error}"
     return f"{folder}: a link replaced a file that was there"
-
-
-def _locks(path: Path) -> Finding:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            remedy = "prepare the corpus once before you run: scalevec corpus prepare SWEEP"
-            return Finding("locks", "warning", f"this file system has none ({error.strerror})", remedy)
-    return Finding("locks", "good", "flock")
 
 
 def _store(runs_dir: Path) -> Iterator[Finding]:
@@ -227,19 +213,6 @@ def _store(runs_dir: Path) -> Iterator[Finding]:
         yield Finding("cache", "good", str(folder))
 
 
-def _profiles(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.errors import InvalidInputError
-    from scalevec.orchestrator.executors.profiles import profile_names
-
-    try:
-        names = profile_names(Path())
-    except InvalidInputError as error:
-        yield Finding("profiles", "warning", str(error))
-    else:
-        yield Finding("profiles", "good" if names else "absent", ", ".join(names) or "none")
-
-
 _LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     *(_python, _torch, _compiler, _threads, _slurm, _disk, _writing, _store, _extras),
-    _profiles,
 )

@@ -10,9 +10,8 @@ import pytest
 from browser import chromium
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import dashboard as dashboards
-from scalevec.orchestrator.commands.look.dashboard import POINTS, Curve, WatchedSweep, server_of
+from scalevec.orchestrator.commands.look.dashboard import POINTS, WatchedSweep, server_of
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.observers.trial_logs import MetricsTail
 
 ODD = "<img src=x onerror=alert(1)>"
 
@@ -77,19 +76,6 @@ def test_the_state_has_progress_and_curves_and_no_loss_of_an_arm(server):
     [curve] = state["curves"]
     assert len(curve["points"]) <= 2 * POINTS
     assert (curve["points"][0], curve["points"][-1]) == ([1, 7.998], [1000, 6.0])
-
-
-def test_a_curve_goes_on_with_its_file_whose_last_line_may_be_torn(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    curve = Curve(MetricsTail(path))
-    curve.read_on()
-    assert curve.points == []
-    path.write_text('{"step": 1, "loss": 3}\n{"step": 2, "loss": 2}\n{"step": 3, "lo')
-    curve.read_on()
-    assert curve.points == [(1, 3.0), (2, 2.0)]
-    path.write_text('{"step": 1, "loss": 3}\n{"step": 2, "loss": 2}\n{"step": 3, "loss": 1}\n')
-    curve.read_on()
-    assert curve.points == [(1, 3.0), (2, 2.0), (3, 1.0)]
 
 
 def test_the_report_is_there_once_it_is_written(server, runs_dir):

@@ -180,4 +180,4 @@ def test_time_is_estimated_between_two_trials_too(runs_dir):
     complete(directory)
     (status,) = sweep_statuses("small", runs_dir, observer)
     owner.release()
-    assert (status["running"], status["seconds_left"], status["sweep_seconds_left"]) == ([], 10.0, 10.0)
+    assert (status["running"], status["seconds_left"]) == ([], 10.0)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
-from scalevec.orchestrator.commands.look import watch as looking
+from scalevec.orchestrator.commands.look import screen as looking
 from scalevec.orchestrator.commands.look.status import status
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.scheduling import ownership
