@@ -38,7 +38,6 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
-TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
 _STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
 _PERPLEXITY = re.compile(r"(^|_)(ppl|perplexity)($|_)")

@@ -30,8 +30,7 @@ from scalevec.analysis.data.read import (
 )
 from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import shortened
-from scalevec.orchestrator.sources.imports.column_names import PATTERNS, TEXTS, plain_name
+from scalevec.orchestrator.sources.imports.column_names import plain_name
 from scalevec.orchestrator.sources.sweep_files import STANDARD_INPUT
 
 DATABASE = ".db"
@@ -71,30 +70,19 @@ def read_given(source: str) -> GivenTable:
 
 
 def named_by_file(tables: Sequence[GivenTable]) -> tuple[list[GivenTable], list[str]]:
-    """``tables`` with what only the names of their files say, and notes.
-
-    Of several, each row has its file in a column :data:`SOURCE`; a file that holds one run, or the curve of
-    one, with nothing that names it, gives its name to the run.
-    """
+    """``tables``, of several each with the name of its file in a column :data:`SOURCE`, and notes."""
     if len(tables) == 1:
         return list(tables), []
     paths = [_without_suffixes(Path(table.name)) for table in tables]
     names = [path.name for path in paths]
     if len(set(names)) < len(names):
         names = [path.as_posix() for path in paths]
-    named = [
+    notes = []
+    if not any("arm" in map(plain_name, map(str, table.rows)) for table in tables):
+        notes = [f"the column {SOURCE} names the file of each row; to compare files: --map arm={SOURCE}"]
+    return [
         GivenTable(table.name, table.rows.assign(**{SOURCE: table.rows.get(SOURCE, name)}))
         for table, name in zip(tables, names, strict=True)
-    ]
-    notes, runs = [], [_is_one_run(table.rows) for table in tables]
-    if any(runs):
-        of_runs = shortened([name for name, is_run in zip(names, runs, strict=True) if is_run])
-        notes = [f"one run per file, of its name ({of_runs}), with checkpoints; arms by --map arm=run"]
-    if not any("arm" in map(plain_name, map(str, table.rows)) for table in tables) and not all(runs):
-        notes.append(f"the column {SOURCE} names the file of each row; to compare files: --map arm={SOURCE}")
-    return [
-        GivenTable(table.name, table.rows.assign(run=name, cluster=name)) if is_run else table
-        for table, name, is_run in zip(named, names, runs, strict=True)
     ], notes
 
 
@@ -102,19 +90,6 @@ def _without_suffixes(path: Path) -> Path:
     for suffixes in (PACKED, SUFFIXES):
         path = path.with_suffix("") if path.suffix.lower() in suffixes else path
     return path
-
-
-def _is_one_run(rows: pd.DataFrame) -> bool:
-    """Whether ``rows`` are one row, or differ by the step or tokens of their logging, and are of one run."""
-    names = {column: plain_name(str(column)) for column in rows}
-    targets = {
-        target: [column for column in names if pattern.fullmatch(names[column])]
-        for target, pattern in PATTERNS.items()
-    }
-    along = [column for target in ("steps", "n_tokens") for column in targets[target]]
-    alike = [column for target in (*TEXTS, "seed", "n_params") for column in targets[target]]
-    is_curve = len(rows) == 1 or any(rows[column].is_unique for column in along)
-    return is_curve and not targets["run"] and all(rows[column].nunique() <= 1 for column in alike)
 
 
 Run = dict[str, Any]

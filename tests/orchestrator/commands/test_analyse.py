@@ -61,7 +61,7 @@ def test_without_an_arm_called_baseline_the_arms_are_listed(rows):
 def test_an_option_other_than_in_the_sweep_file_is_named(rows, capsys):
     asks = {"reference": "baseline", "law": "power", "x": "D", "margin": 0.005}
     source = sources.Source("s", rows, compare=asks)
-    options = options_of(source, {"law": "power-floor"})
+    _, options = options_of(source, {"law": "power-floor"})
     assert (options.law, options.x, options.margin) == ("power-floor", "D", 0.005)
     assert capsys.readouterr().err == "other than in the sweep file: law power-floor (sweep file: power)\n"
     options_of(source, {"law": "power"})
