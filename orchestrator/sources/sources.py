@@ -56,7 +56,8 @@ def open_source(source: str, runs_dir: Path, maps: Sequence[str] | None = None) 
         table.say()
         return Source("standard-input" if is_input else Path(source).stem, table.rows)
     sweep = open_sweep(source, runs_dir)
-    _warn(sweep.problems)
+    for name, problem in sweep.problems.items():
+        note(f"warning: {name[:12]}: {problem}")
     return sweep
 
 
@@ -174,11 +175,6 @@ def _note_unreadable(directory: RunDirectory, problem: Exception | str) -> None:
 def exit_after(states: Sequence[tuple[RunDirectory, str]]) -> Exit:
     """Return exit code 1 if any trial's records are unreadable."""
     return Exit.SOME_FAILED if any(state == UNREADABLE for _, state in states) else Exit.DONE
-
-
-def _warn(problems: Mapping[str, str]) -> None:
-    for name, problem in problems.items():
-        note(f"warning: {name[:12]}: {problem}")
 
 
 def choices_of(source: Source) -> list[dict[str, Any]]:

@@ -95,22 +95,7 @@ def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
     if is_file:
         require_sweep_file(source)
     path = source if is_file else _shipped(source, runs_dir)
-    try:
-        name = sweeps.load(path, look_for_files=False).name
-    except sweeps.SweepError:
-        name = _name_with_plugins(Path(path), runs_dir)
-        if not name:
-            raise
-    return SweepFolder.of(runs_dir, name)
-
-
-def _name_with_plugins(path: Path, runs_dir: Path) -> str:
-    """The name of a sweep that has been run, whose results are there though its plugins are not."""
-    from scalevec.sweeps.yaml_source import read_file
-
-    data = read_file(path).data
-    name = data.get("name") if isinstance(data, dict) and data.get("plugins") else None
-    return str(name) if name in sweep_names(runs_dir) else ""
+    return SweepFolder.of(runs_dir, sweeps.load(path, look_for_files=False).name)
 
 
 def _is_file(source: str) -> bool:

@@ -128,7 +128,7 @@ def _lines(record: Record) -> list[str]:
     lines = [
         f"corpus {record['fingerprint']}",
         f"  {record['directory']}, {record['disk_bytes'] / 1e6:,.1f} MB",
-        f"  source {config['source']}, tokenizer {_tokenizer(record)}",
+        f"  source {config['source']}, tokenizer {config['tokenizer']} {config['tokenizer_name']}".rstrip(),
         f"  vocabulary {config['vocabulary_size']:,}, the model's as well (it is not rounded up); "
         f"ids stored as {record['dtype']}",
     ]
@@ -144,19 +144,6 @@ def _lines(record: Record) -> list[str]:
         content = " ".join(map(str, document["ids"])) if document["text"] is None else repr(document["text"])
         lines.append(f"{document['split']}, {document['tokens']:,} tokens{whole}: {content}")
     return lines
-
-
-def _tokenizer(record: Record) -> str:
-    config = record["config"]
-    sample = f"{record['sample_bytes'] / 1e6:,.0f} MB of " if record["sample_bytes"] else ""
-    text = {
-        "bytes": "bytes",
-        "bpe": f"byte-pair, trained on {sample}the training split",
-        "file": f"file {config['tokenizer_name']}",
-        "hub": f"{config['tokenizer_name']} of the Hub",
-        "ids": "none (the source holds tokens)",
-    }[config["tokenizer"]]
-    return text if config["source"] == "synthetic" else f"{text}, separator {record['separator']}"
 
 
 def _split_line(name: str, facts: Record) -> str:

@@ -22,7 +22,6 @@ from scalevec.orchestrator.errors import Exit, InvalidInputError, explain, read_
 from scalevec.orchestrator.progress import duration, note, notes_kept
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.run_directory import RunDirectory
-from scalevec.results.sweep_folder import SweepFolder
 
 HOST = "127.0.0.1"
 LOOK_S = 2.0
@@ -78,11 +77,6 @@ class WatchedSweep:
                 self._read = (time.monotonic(), state)
             return self._read[1]
 
-    def report(self) -> Path | None:
-        """Return the sweep's finished report, where it has been written."""
-        path = SweepFolder.of(self.runs_dir, self.state()["sweep"]).path / "report.html"
-        return path if path.is_file() and not path.is_symlink() else None
-
     def _shown(self, status: Record) -> Record:
         left, running = status["seconds_left"], status["running"]
         return {
@@ -135,7 +129,7 @@ class _Answer(BaseHTTPRequestHandler):
     """To one request."""
 
     def do_GET(self) -> None:
-        """The page, what it shows, or the finished report."""
+        """The page, or what it shows."""
         server = cast(DashboardServer, self.server)
         _, given, *rest = [*urlsplit(self.path).path.split("/"), ""]
         # A page from elsewhere may have its own name point here, but has no token, and no say in the host.
@@ -148,21 +142,18 @@ class _Answer(BaseHTTPRequestHandler):
             self._send(200, "text/html", page.encode(), f"script-src {nonce}; style-src {nonce}")
         elif rest == ["state", ""]:
             self._send(200, "application/json", _state(server.watched).encode())
-        elif rest == ["report", ""] and (report := server.watched.report()):
-            self._send(200, "text/html", report.read_bytes(), None)
         else:
             self._send(404, "text/plain", b"nothing is here\n")
 
-    def _send(self, code: int, kind: str, content: bytes, sources: str | None = "") -> None:
-        """Send ``content``; ``sources`` extends what the page may load, None leaves that to itself."""
+    def _send(self, code: int, kind: str, content: bytes, sources: str = "") -> None:
+        """Send ``content``; ``sources`` extends what the page may load."""
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
-        if sources is not None:
-            self.send_header("Content-Security-Policy", "; ".join(filter(None, (POLICY, sources))))
+        self.send_header("Content-Security-Policy", f"{POLICY}; {sources}")
         self.end_headers()
         self.wfile.write(content)
 
@@ -172,6 +163,6 @@ class _Answer(BaseHTTPRequestHandler):
 
 def _state(watched: WatchedSweep) -> str:
     try:
-        return json_line(watched.state() | {"has_report": watched.report() is not None})
+        return json_line(watched.state())
     except Exception as problem:  # noqa: BLE001 (the page says it, and asks again)
         return json.dumps({"problem": explain(problem)[0]})

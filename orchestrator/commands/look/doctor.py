@@ -13,8 +13,6 @@ from scalevec.orchestrator.cli.options import RUNS, Executor, Runs
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, explain
 
-BUSY = 0.5
-"""Load per core above which trials take longer than planned."""
 LEAST_BYTES = 10**8
 """Free on the disk of RUNS_DIR, below which even the smallest sweep and its text may not end."""
 
@@ -101,25 +99,11 @@ def _torch(_: Path) -> Iterator[Finding]:
         yield Finding("GPUs", "absent", "none; trials run on the CPU")
 
 
-def _compiler(_: Path) -> Iterator[Finding]:
-    from scalevec.model.train.devices import missing_compiler
-    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
-
-    lacking = missing_compiler("cuda" if sign_of_gpus() else "cpu")
-    remedy = f"to train with compiled blocks, install {lacking}" if lacking else ""
-    yield _checked(
-        "compiler", "blocks are trained as they are" if lacking else "blocks can be compiled", remedy
-    )
-
-
 def _threads(_: Path) -> Iterator[Finding]:
     from scalevec.model.data.system import usable_cpus
 
-    cores, everyone = usable_cpus(), os.cpu_count()
-    load = os.getloadavg()[0] / (everyone or 1)
-    of_all = "" if cores == everyone else f" of the machine's {everyone}"
-    busy = "its trials will take longer than planned" if load > BUSY else ""
-    yield _checked("threads", f"{cores}{of_all} cores, load {load:.2f} per core", busy, "warning")
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    yield Finding("threads", "good", f"{usable_cpus()} of {os.cpu_count()} cores, load {load:.2f} per core")
 
 
 def _slurm(_: Path) -> Iterator[Finding]:
@@ -214,5 +198,5 @@ def _store(runs_dir: Path) -> Iterator[Finding]:
 
 
 _LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
-    *(_python, _torch, _compiler, _threads, _slurm, _disk, _writing, _store, _extras),
+    *(_python, _torch, _threads, _slurm, _disk, _writing, _store, _extras),
 )

@@ -70,18 +70,12 @@ def plain_name(column: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", (_OF_A_RUN.sub("", name) or name).lower()).rstrip("_")
 
 
-def is_training_loss(expression: str) -> bool:
-    """Whether ``expression`` looks like the name of a loss on the text that a model was trained on."""
-    name = plain_name(expression.strip("`"))
-    return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
-
-
 def loss_notes(expression: str, unit: str | None) -> list[str]:
     """What the name of a column of losses says against it."""
-    notes = []
-    if is_training_loss(expression):
+    notes, name = [], plain_name(expression.strip("`"))
+    if "train" in name and _TRAIN_LOSS.fullmatch(name):
         notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
-    if unit != "perplexity" and _PERPLEXITY.search(plain_name(expression.strip("`"))):
+    if unit != "perplexity" and _PERPLEXITY.search(name):
         notes.append(f"{expression} looks like a perplexity: scalevec import --unit perplexity takes it")
     return notes
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.doubts import LARGEST_LOSS
@@ -26,7 +25,6 @@ from scalevec.orchestrator.sources.imports.column_names import (
 )
 from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTable, named_by_file
 
-BITS_PER_NAT = 1 / math.log(2)
 APART = 1.35
 """Losses at one N and tokens differ by no such factor, unless they are of two units or a run has failed."""
 SMALLEST_COUNT = 1e4
@@ -293,31 +291,24 @@ def _without_copies(rows: pd.DataFrame, common: Sequence[str], findings: Finding
 
 
 def _check_units(table: pd.DataFrame, unit: str | None, findings: Findings) -> None:
-    """Add a problem where some losses look as if they were in another unit than others at their N and tokens.
+    """Add a problem where losses at the same N and tokens are further apart than losses of one unit.
 
-    A minority of higher losses may be of runs that failed to train: that is noted, unless they are higher by
-    as much as bits are than nats. The index of ``table`` names its rows.
+    Runs that failed to train are too: where the ``unit`` is said, that is noted. The index names the rows.
     """
     completed = table[table["status"] == "completed"]
-    logs: pd.Series[float] = np.log(completed["loss"])
-    point = [name for name in ("n_params", "n_tokens", "corpus") if name in completed]
-    of_point = logs.groupby([completed[name] for name in point], dropna=False)
-    above = logs - of_point.transform("min")
-    split = of_point.transform("max") - of_point.transform("min") > math.log(APART)
-    higher = above[split] > math.log(APART)
-    if not split.any():
-        return
-    factor = float(above[split][higher].median())
-    is_minority = 2 * higher.sum() < len(logs)
-    as_bits = abs(factor - math.log(BITS_PER_NAT)) < math.log(1.03) and higher.sum() > 1
-    names = _named(higher if is_minority else ~higher)
-    words = f"losses at the same N and tokens differ by a factor of {math.exp(factor):.2f}"
-    if unit is None and (as_bits or not is_minority):
-        how = "as bits are to nats" if as_bits else "of another unit?"
-        remedy = "import what is in one unit with its --unit, or leave these rows out; --unit nats takes them"
-        findings.problems.append(f"{words}, {how} ({names}): {remedy} as they are")
-    else:
-        findings.notes.append(f"{words} ({names}): runs that failed to train? They count as they are")
+    point = [completed[name] for name in ("n_params", "n_tokens", "corpus") if name in completed]
+    above = completed["loss"] / completed["loss"].groupby(point, dropna=False).transform("min")
+    higher = above > APART
+    if higher.any():
+        factor = float(above[higher].median())
+        words = f"losses at the same N and tokens differ by a factor of {factor:.2f} ({_named(higher)})"
+        if unit is None:
+            findings.problems.append(
+                f"{words}: of another unit (bits are 1.44 nats), or did runs fail to train? Import what is "
+                "in one unit with its --unit, or leave rows out; --unit nats takes them as they are"
+            )
+        else:
+            findings.notes.append(f"{words}: runs that failed to train? They count as they are")
 
 
 def _named(which: "pd.Series[bool]") -> str:

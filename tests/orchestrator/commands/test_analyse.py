@@ -79,15 +79,6 @@ def test_nothing_is_said_of_n_or_the_loss_of_a_table_that_does_not_say_it(rows, 
     assert "N: the column n_params as it is" in scalevec("fit", "t.csv", "--bootstrap", "0").stdout
 
 
-def test_the_unit_and_the_convention_that_a_person_names_are_said(rows, tmp_path, scalevec):
-    rows.to_csv(tmp_path / "t.csv", index=False)
-    shown = scalevec("compare", "t.csv", "--unit", "bits-per-byte", "--n-convention", "matrices", "--verbose")
-    assert "Mean difference −0.0374 bits/byte" in shown.stdout
-    assert "N: non-embedding matrix parameters" in shown.stdout
-    fitted = scalevec("fit", "t.csv", "--unit", "bits-per-byte", "--bootstrap", "0").stdout
-    assert " bits/byte x FLOPs^alpha" in fitted
-
-
 def test_a_sweeps_own_table_keeps_its_meanings(rows, tmp_path, scalevec):
     of_sweep = rows.assign(trial_id=[f"t{i}" for i in range(len(rows))], sweep="s")
     of_sweep.to_csv(tmp_path / "t.csv", index=False)

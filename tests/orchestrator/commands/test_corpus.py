@@ -81,17 +81,6 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
     )
 
 
-def test_prepare_says_what_is_done_on_standard_error_and_what_there_is_as_json(folder, capsys):
-    assert corpora.prepare(file_of(JSONL), Path("runs")).write(as_json=True) is Exit.DONE
-    printed = capsys.readouterr()
-    corpus = json.loads(printed.out)
-    assert Path(corpus["directory"]) == Path("runs/corpora") / corpus["fingerprint"]
-    assert corpus["splits"]["train"]["documents"] > 200
-    assert corpus["empty"] == 1
-    assert "300 documents" in printed.err
-    assert "skipped 1 empty documents" in printed.err
-
-
 def test_the_fingerprint_is_known_without_preparing(folder):
     name = corpora.fingerprint(file_of(JSONL), Path("runs")).text
     assert not (folder / "runs").exists()

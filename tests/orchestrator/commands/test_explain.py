@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recorded_sweep import complete, directory_of, member_of, record_sweep
+from recorded_sweep import directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import explain as explaining
 from scalevec.orchestrator.errors import InvalidInputError
@@ -144,11 +144,6 @@ def test_the_newest_job_is_shown(trial, runs_dir):
     trial.write_job("slurm", "17_3", "token")
     assert explained(trial, runs_dir)["job"]["job"] == "17_3"
     assert "newest job: 17_3 of slurm" in told(trial, runs_dir)
-
-
-def test_the_result_is_told(trial, runs_dir):
-    complete(trial)
-    assert "completed, test loss 3.250000, resumed 0 times" in told(trial, runs_dir)
 
 
 @pytest.mark.parametrize("prefix", ["", "0", "zzzz", "../../..", "f" * 64, "/etc/passwd"])

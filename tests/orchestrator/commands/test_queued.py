@@ -11,7 +11,6 @@ from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.sweep.controller import directory_of as controller_of
 from scalevec.results.claims import acquire, end_claim
-from scalevec.results.sweep_folder import SweepFolder
 
 TOKEN = "20261122T000000-c0ffee00"
 
@@ -110,16 +109,6 @@ def test_a_job_that_waits_for_a_person_names_the_command(runs_dir, monkeypatch, 
     assert words in facts(looking.status("small", runs_dir).text)
 
 
-def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
-    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_1": HELD})
-    end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
-    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
-    controller_of(runs_dir, "small").jobs_path.unlink()
-    (status,) = looking.sweep_statuses("small", runs_dir)
-    assert not status["owned"]
-    assert may_change(status)
-
-
 def test_a_watch_of_two_sweeps_asks_once_for_each(runs_dir, queue):
     record_sweep(runs_dir, "other", [member_of("unified", 0)])
     directory = directory_of(runs_dir, "unified", 0)
@@ -158,3 +147,13 @@ def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_i
         numbers[0]: "RUNNING",
         numbers[1]: "sent without an answer",
     }
+
+
+def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
+    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_1": HELD})
+    end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
+    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
+    controller_of(runs_dir, "small").jobs_path.unlink()
+    (status,) = looking.sweep_statuses("small", runs_dir)
+    assert not status["owned"]
+    assert may_change(status)

@@ -153,10 +153,6 @@ def test_what_does_not_fit_is_counted():
     assert "more lines; all of them: scalevec status" in lines_of(status_of(*[]), 80, 2)[-1]
 
 
-def test_names_cannot_command_the_terminal():
-    assert "\x1b" not in screen([status_of(cell("tiny-25k", "\x1b[2Jnone", completed=1))], 80).plain
-
-
 def test_the_sweep_that_somebody_runs_is_shown_whole_and_others_on_a_line():
     over = status_of(cell("tiny-25k", "none", completed=1), sweep="over", owned=False, stage=None)
     text = screen([over, status_of(cell("tiny-55k", "none", completed=1, pending=1))], 80, 24).plain

@@ -55,11 +55,6 @@ def test_with_a_plan_the_time_left_is_known_before_anything_is_finished(runs_dir
     assert state(runs_dir)["seconds_left"] == 100.0
 
 
-def test_where_nobody_runs_the_sweep_nobody_can_say(runs_dir):
-    record(runs_dir, *planned(10.0))
-    assert state(runs_dir)["seconds_left"] is None
-
-
 def test_without_a_plan_a_running_trial_costs_nothing_that_could_be_told(runs_dir, owner):
     record(runs_dir, {"n_params": 10**6, "n_tokens": 10**8, "cores": 1, "gpus": 0})
     claim = start(runs_dir, 0, 5)

@@ -81,14 +81,6 @@ def test_where_nobody_runs_the_sweep_any_more_it_ends_and_says_so(runs_dir, caps
     )
 
 
-def test_a_living_worker_is_waited_for_without_a_scheduler(runs_dir):
-    begin(runs_dir)
-    directory = directory_of(runs_dir, "none", 0)
-    claim = acquire(directory, {})
-    directory.append_event("running", attempt=1)
-    assert watched(runs_dir, lambda: None, claim.release) == 3
-
-
 def test_as_json_each_change_is_a_line(runs_dir, capsys):
     begin(runs_dir)
     claim = acquire(ownership.owner_directory(runs_dir, "small"), {})

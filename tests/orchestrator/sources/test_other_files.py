@@ -5,7 +5,6 @@ import gzip
 import json
 import lzma
 
-import pandas as pd
 import pyarrow
 import pytest
 
@@ -50,12 +49,6 @@ def test_a_table_is_read_by_what_it_holds_whatever_it_is_called(name, scalevec, 
     results = scalevec("fit", name, "--json")
     assert "not a sweep file" not in results.stderr
     assert "YAML" not in results.stderr
-
-
-def test_a_parquet_file_of_another_name_is_read(scalevec, tmp_path):
-    table = pd.DataFrame({"arm": ["a", "b"], "loss": [3.0, 2.9], "n_params": 1e6, "n_tokens": 2e7})
-    table.to_parquet(tmp_path / "kept.dat")
-    assert scalevec("import", "kept.dat").returncode == Exit.DONE
 
 
 @pytest.mark.parametrize("name", OTHERS)
