@@ -11,6 +11,7 @@ from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.sweep.controller import directory_of as controller_of
 from scalevec.results.claims import acquire, end_claim
+from scalevec.results.sweep_folder import SweepFolder
 
 TOKEN = "20261122T000000-c0ffee00"
 
