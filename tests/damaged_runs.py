@@ -63,7 +63,6 @@ COMMANDS: dict[str, int] = {
     "status SWEEP --json": 3,
     "results SWEEP": 6,
     "results SWEEP --format json": 4,
-    "results SWEEP --vector-norms": 4,
     "collect": 6,
     "store rebuild": 3,
     "explain TRIAL": 9,

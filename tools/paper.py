@@ -230,7 +230,7 @@ def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
 
 def _outputs(source: str, name: str, folder: Path, pictures: str, forms: Sequence[str]) -> Iterator[Output]:
     """The commands that read the sweep ``source``, and the file of ``folder`` for what each prints."""
-    yield ("results", source, "--vector-norms"), folder / "results.csv"
+    yield ("results", source), folder / "results.csv"
     # The two arms of a cut are no factorial.
     tables = [table for table in TABLES[name] if table != "factorial" or SMOKE not in folder.parents]
     for table in tables:

@@ -98,7 +98,7 @@ def exported(model: Transformer, sequence_length: int) -> ExportedModel:
     kind = model.config.attention
     if kind != "full":
         have = "the transformers library's Llama and Gemma 3, and modeling_scalevec.py, have 'full' alone"
-        raise ExportError(f"attention is {kind!r} ({ATTENTIONS[kind]}); {have}; use --format safetensors")
+        raise ExportError(f"attention is {kind!r} ({ATTENTIONS[kind]}); {have}")
     maps = list(_maps(model))
     is_dense = model.config.experts is None
     normed = [map_ for map_ in maps if map_.norm_width]

@@ -18,8 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import AsJson
+from scalevec.orchestrator.cli import options
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, InvalidInputError, MissingRequirementError
 from scalevec.results.extras import install_command, missing_package
@@ -43,14 +42,6 @@ _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""
 _ALSO = {"law": ("formula",)}
 """Further names of an option: a law is named or written."""
-_METAVARS = {
-    "law": "LAW",
-    "y": "COLUMN",
-    "where": "EXPRESSION",
-    "hold_out": "ROWS",
-    "cluster": "COLUMN",
-    "settings": "COLUMN",
-}
 _NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
 """They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
@@ -66,7 +57,7 @@ itself, and a fit has no pairs."""
 
 _SEVERAL = {"fit": ("law",)}
 """Options of which a command compares several values."""
-_OPEN_SETS = {"law": completion.laws}
+_OPEN_SETS = {"law": options.laws}
 """Options whose choices are not all known here: plugins bring further ones."""
 
 
@@ -151,8 +142,11 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     """
     signature = inspect.signature(function, eval_str=True)
     without = _NOT_OF.get(function.__name__, ())
-    options = _analysis_parameters(_SEVERAL.get(function.__name__, ()))
-    of_analysis = {option.name: option for option in options if option.name not in without}
+    of_analysis = {
+        option.name: option
+        for option in _analysis_parameters(_SEVERAL.get(function.__name__, ()))
+        if option.name not in without
+    }
     takes_json = "as_json" in signature.parameters
 
     def command(**values: Any) -> None:
@@ -172,7 +166,7 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
         plain = [parameter.replace(kind=parameter.KEYWORD_ONLY)]
         parameters += stands_for.get(parameter.name, plain)
     if not takes_json and Result in (signature.return_annotation, *get_args(signature.return_annotation)):
-        parameters.append(_keyword("as_json", AsJson, False))
+        parameters.append(_keyword("as_json", options.AsJson, False))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {}
     command.__doc__ = function.__doc__
@@ -182,19 +176,11 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
 def _require_other_output(values: Mapping[str, Any]) -> None:
     """Raise :class:`InvalidInputError` where a command would write over a file that it was given to read."""
     output = values.get("output")
-    if not isinstance(output, Path) or not output.is_file():
-        return
     for name, value in values.items():
         for given in value if isinstance(value, list | tuple) else [value]:
-            if name != "output" and isinstance(given, str | Path) and _is_same_file(Path(given), output):
+            is_path = name != "output" and isinstance(given, str | Path) and isinstance(output, Path)
+            if is_path and output.is_file() and Path(given).resolve() == output.resolve():
                 raise InvalidInputError(f"--output {output}: that is the file to read; name another one")
-
-
-def _is_same_file(path: Path, output: Path) -> bool:
-    try:
-        return path.samefile(output)
-    except OSError:
-        return False
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,7 +212,7 @@ def _analysis_parameters(several: Collection[str] = ()) -> Iterator[inspect.Para
         option = typer.Option(
             *(f"--{name.replace('_', '-')}" for name in (field.name, *_ALSO.get(field.name, ()))),
             help=text,
-            metavar=_METAVARS.get(field.name) or (None if len(listed) <= _LONGEST_CHOICES else "NAME"),
+            metavar="NAME" if len(listed) > _LONGEST_CHOICES else None,
             autocompletion=complete,
         )
         yield _keyword(field.name, Annotated[kind | None, option], None)

@@ -1,16 +1,71 @@
-"""Arguments and options that several commands share: type, help and completion."""
+"""Arguments and options that several commands share: type, help and"""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scalevec.orchestrator.cli import completion
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
+from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, TABLES
+from scalevec.results.files import names_in
+from scalevec.results.sweep_folder import sweep_names
 
 RUNS = Path("runs")
 _EXECUTORS = ", ".join(f"{name} ({registered.help})" for name, registered in EXECUTORS.items())
+
+
+def sweeps(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the sweeps of the runs directory, shipped sweeps and sweep files."""
+    from scalevec.sweeps import shipped_names
+
+    names = [*sweep_names(_runs_dir(context)), *shipped_names()]
+    return _starting([*names, *_files(incomplete, SWEEP_FILES)], incomplete)
+
+
+def sources(context: typer.Context, incomplete: str) -> list[str]:
+    """Return sweeps, and tables in the folder that is being typed."""
+    return [*sweeps(context, incomplete), *_starting(_files(incomplete, TABLES), incomplete)]
+
+
+def laws(incomplete: str) -> list[str]:
+    """Return the laws there are."""
+    from scalevec.analysis.registry import LAWS
+
+    return _starting(LAWS, incomplete)
+
+
+def trials(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the trials of the runs directory by the first 12 digits of their ids."""
+    folders = _starting(names_in(_runs_dir(context) / "trials"), incomplete[:2])
+    ids = (name for folder in folders for name in names_in(_runs_dir(context) / "trials" / folder))
+    return _starting((name[:12] for name in ids), incomplete)
+
+
+def profiles(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the profiles of the site and those beside the sweep file."""
+    from scalevec.orchestrator.executors.profiles import profile_names
+
+    source = Path(context.params.get("source") or "")
+    return _starting(profile_names(source.parent), incomplete)
+
+
+def _runs_dir(context: typer.Context) -> Path:
+    return Path(context.params.get("runs_dir") or "runs")
+
+
+def _files(incomplete: str, suffixes: Iterable[str]) -> list[str]:
+    """Return files with one of ``suffixes``, and folders, in the folder that is being typed."""
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    paths = [path for path in folder.glob("*") if path.is_dir() or path.suffix in suffixes]
+    return [f"{path}/" if path.is_dir() else str(path) for path in paths]
+
+
+def _starting(names: Iterable[str], incomplete: str) -> list[str]:
+    """Names that a shell may show: none that commands its terminal."""
+    return sorted({name for name in names if name and name.isprintable() and name.startswith(incomplete)})
+
 
 Runs = Annotated[
     Path,
@@ -26,7 +81,7 @@ Sweep = Annotated[
     typer.Argument(
         metavar="SWEEP",
         help="A sweep file, a sweep in the runs directory, or a shipped one (quickstart, paper/main).",
-        autocompletion=completion.sweeps,
+        autocompletion=sweeps,
     ),
 ]
 AnySweep = Annotated[
@@ -34,7 +89,7 @@ AnySweep = Annotated[
     typer.Argument(
         metavar="SWEEP",
         help="A sweep file or name; all sweeps without it.",
-        autocompletion=completion.sweeps,
+        autocompletion=sweeps,
     ),
 ]
 SourceName = Annotated[
@@ -42,21 +97,18 @@ SourceName = Annotated[
     typer.Argument(
         metavar="SOURCE",
         help="A sweep (file or name), or a table: .csv, .parquet, .jsonl, - for standard input.",
-        autocompletion=completion.sources,
+        autocompletion=sources,
     ),
 ]
 TrialName = Annotated[
     str,
-    typer.Argument(
-        metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=completion.trials
-    ),
+    typer.Argument(metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=trials),
 ]
 Reference = Annotated[
     str | None,
     typer.Option(
         metavar="ARM",
         help="Arm that the others are compared with (default: the sweep's own, else baseline).",
-        autocompletion=completion.arms,
     ),
 ]
 Maps = Annotated[
@@ -87,7 +139,7 @@ ProfileName = Annotated[
         "--profile",
         metavar="NAME",
         help="Settings of the site, by their name in profiles.yaml.",
-        autocompletion=completion.profiles,
+        autocompletion=profiles,
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
@@ -101,7 +153,7 @@ Logs = Annotated[
     typer.Option(
         "--log",
         metavar="NAME",
-        help="Log trials to tensorboard, wandb, mlflow or trackio too; may be given again.",
+        help="Log trials to tensorboard, wandb or mlflow too; may be given again.",
     ),
 ]
 Trusted = Annotated[

@@ -8,7 +8,8 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,12 +29,9 @@ from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 GROUP = "scalevec.loggers"
 """Entry points of this group name further kinds of logs: ``module:factory``, as those of :data:`LOGS`."""
-_HERE = "scalevec.orchestrator.observers"
 LOGS = {
-    "tensorboard": f"{_HERE}.tensorboard_log:TensorBoardLog",
-    "wandb": f"{_HERE}.wandb_log:WandbLog",
-    "mlflow": f"{_HERE}.mlflow_log:MlflowLog",
-    "trackio": f"{_HERE}.trackio_log:TrackioLog",
+    name: f"scalevec.orchestrator.observers.trackers:{factory}"
+    for name, factory in (("tensorboard", "TensorBoardLog"), ("wandb", "WandbLog"), ("mlflow", "MlflowLog"))
 }
 POLL_S = 2.0
 PATIENCE_S = 30.0
@@ -169,7 +167,16 @@ class TrialLogs(SweepObserver):
             self.problem = f"{type(error).__name__}: {error}"
 
     def _pass_on(self) -> None:
-        over = [(task, status) for task, status in self._received() if status != "running"]
+        over = []
+        with suppress(Empty):
+            while True:
+                task, status = self._news.get_nowait()
+                path = RunDirectory.of(self.runs_dir, task.trial_id).metrics_path
+                # Without metrics it was called off before it began.
+                if task.trial_id not in self._tails and (status == "running" or path.exists()):
+                    self._follow(task, path)
+                if status != "running" and task.trial_id in self._tails:
+                    over.append((task, status))
         for trial, tail in self._tails.values():
             for row in tail.rows():
                 self.log.add(trial, row["step"], dict(numbers({n: v for n, v in row.items() if n != "step"})))
@@ -180,24 +187,11 @@ class TrialLogs(SweepObserver):
         if self._steps:
             write_json(self._kept, self._steps)
 
-    def _received(self) -> Sequence[tuple[Task, str]]:
-        """The news since the last look; whatever began is followed from then on."""
-        news = []
-        while True:
-            try:
-                news.append(self._news.get_nowait())
-            except Empty:
-                return news
-            task, status = news[-1]
-            if task.trial_id not in self._tails:
-                path = RunDirectory.of(self.runs_dir, task.trial_id).metrics_path
-                if status != "running" and not path.exists():  # called off before it began
-                    news.pop()
-                    continue
-                fields = {"arm": task.arm, "rung": task.rung} | dict(flat(semantic_fields(task.trial)))
-                trial = LoggedTrial(task.trial_id, task.label, self.sweep, fields)
-                self._tails[task.trial_id] = trial, MetricsTail(path, self._steps.get(task.trial_id, -1))
-                self.log.begin(trial)
+    def _follow(self, task: Task, path: Path) -> None:
+        fields = {"arm": task.arm, "rung": task.rung} | dict(flat(semantic_fields(task.trial)))
+        trial = LoggedTrial(task.trial_id, task.label, self.sweep, fields)
+        self._tails[task.trial_id] = trial, MetricsTail(path, self._steps.get(task.trial_id, -1))
+        self.log.begin(trial)
 
     def _result(self, task: Task) -> dict[str, float]:
         try:

@@ -1,8 +1,6 @@
 """What the comparison trials of a sweep recorded along the way: losses, scale vectors, theory."""
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX = "theory/"
-VECTORS = "sv/"
-STATISTICS = (VECTORS, PREFIX)
+STATISTICS = ("sv/", PREFIX)
 LAYERS = "/layers"
-_MEAN = "/mean"
 MOST_STATISTICS = 100
 _BEGUN = frozenset(STATES) - {"pending"}
 _OF_TRIAL = ("trial_id", "arm", "rung", "optimizer", "schedule", "seed")
@@ -96,41 +92,6 @@ def run_statistics(source: Source, runs_dir: Path) -> "pd.DataFrame":
     ]
     columns = ["trial_id", "arm", "rung", "seed", "tokens", "key", "value", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def with_vector_norms(source: Source, runs_dir: Path) -> Source:
-    """Return the source with a column ``vector_rms_KIND`` for each kind of scale vector.
-
-    It holds the root mean square of the vectors in effect at the end of a completed trial, over all layers. A
-    table from elsewhere has the columns that it has.
-    """
-    import pandas as pd
-
-    from scalevec.analysis.data.tidy import VECTOR_NORMS
-
-    if source.folder is None:
-        return source
-    norms = {
-        names["trial_id"]: {VECTOR_NORMS + kind: norm for kind, norm in _vector_norms(metrics)}
-        for names, metrics in _compared_metrics(source, runs_dir, ("trial_id",), ("completed",))
-        if metrics
-    }
-    if not norms:
-        return source
-    columns = pd.DataFrame.from_dict(norms, orient="index")
-    return replace(source, rows=source.rows.join(columns, on="trial_id"))
-
-
-def _vector_norms(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    """Yield each kind of scale vector with its root mean square in the last row that has it."""
-    last: Mapping[str, Any] = next(
-        (row for row in reversed(metrics) if any(key.startswith(VECTORS) for key in row)), {}
-    )
-    for key, mean in last.items():
-        if key.startswith(VECTORS) and key.endswith(_MEAN):
-            deviation = last.get(key.removesuffix(_MEAN) + "/deviation")
-            if isinstance(mean, int | float) and isinstance(deviation, int | float):
-                yield key.removeprefix(VECTORS).removesuffix(_MEAN), math.hypot(mean, deviation)
 
 
 def _compared_metrics(

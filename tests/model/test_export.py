@@ -125,7 +125,7 @@ def test_an_attention_that_transformers_does_not_have_is_refused(monkeypatch):
     """A variant of a plugin: any class under a name of its own."""
     monkeypatch.setitem(ATTENTIONS, "sliding-window", ATTENTIONS["full"])
     model = trained(ModelConfig(SHAPE, 23, attention="sliding-window"))
-    message = r"attention is 'sliding-window' \(.*:Attention\); .* have 'full' alone; use --format safet"
+    message = r"attention is 'sliding-window' \(.*:Attention\); .* have 'full' alone"
     with pytest.raises(ExportError, match=message):
         exported(model, 64)
 

@@ -54,20 +54,13 @@ def predict(
         points = [point for table in tables for point in fit.fitted.records(table)]
         points = points or ([] if flops else fit.ahead())
         budgets = fit.best(*flops) if flops else None
-        record = fit.to_dict() | {"points": points, "budgets": json_rows(budgets)}
+        record = fit.to_dict() | {
+            "points": points,
+            "budgets": [] if budgets is None else budgets.to_dict("records"),
+        }
         records.append({name: value for name, value in record.items() if name != "predictions"})
         texts.append(analysis.predictions_text(fit, points, budgets))
     return Result(records, "\n".join(texts), output=output, wraps=True)
-
-
-def json_rows(table: "pd.DataFrame | None") -> list[dict[str, object]]:
-    """The rows of ``table`` as plain JSON values: no number is None."""
-    if table is None:
-        return []
-    return [
-        {str(name): None if value != value else value for name, value in row.items()}
-        for row in table.to_dict("records")
-    ]
 
 
 def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":

@@ -27,20 +27,13 @@ def question(
 ) -> tuple[Source, str, AnalysisOptions]:
     """Return the rows that ``source`` names, the arm to compare with and the options."""
     data = open_source(source, runs_dir, maps)
-    arm, options = reference_of(data, reference), options_of(data, given)
-    keep_verdicts(data, reference_of(data, None) if data.compare else arm, declared_options(data))
+    arm, declared, options = reference_of(data, reference), *options_of(data, given)
+    keep_verdicts(data, reference_of(data, None) if data.compare else arm, declared)
     return data, arm, options
 
 
-def declared_options(source: Source) -> AnalysisOptions:
-    """Return the options of the sweep's own question; the defaults for a table."""
-    from scalevec.sweeps.options import analysis_options
-
-    return AnalysisOptions(**analysis_options(source.compare))
-
-
-def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
-    """Return the options of the sweep's own question with those that were ``given``.
+def options_of(source: Source, given: OptionChanges) -> tuple[AnalysisOptions, AnalysisOptions]:
+    """Return the options of the sweep's own question, and these with those that were ``given``.
 
     Standard error says which of them differ from the sweep file. Raises ``DataError``.
     """
@@ -56,7 +49,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     ]
     if changed:
         note(f"other than in the sweep file: {', '.join(changed)}")
-    return options
+    return declared, options
 
 
 def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -> AnalysisOptions:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep, sweeps
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import counted, note
@@ -16,40 +15,22 @@ from scalevec.orchestrator.sources.sweep_files import load_sweep
 
 if TYPE_CHECKING:
     from scalevec.model.data.corpus import Corpus
-    from scalevec.sweeps.sections.schema import Sweep
 
-OPTION = "--corpus"
-_REST = "\nname: corpus\nladder: [tiny-25k]\narms: {baseline: {scale_vectors: baseline}}\n"
-"""What a sweep file needs beside its corpus."""
 _SHOWN_CHARACTERS = 300
 _SHOWN_IDS = 24
 
 Record = dict[str, Any]
-OfSweep = Annotated[
-    str | None,
-    typer.Argument(metavar="SWEEP", help="A sweep (file or name).", autocompletion=completion.sweeps),
-]
-Mapping = Annotated[
-    str | None,
-    typer.Option(
-        OPTION,
-        metavar="MAPPING",
-        help="A corpus alone, as in '{source: text, files: [a.txt], tokenizer: bytes}'.",
-    ),
-]
 Processes = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Processes that prepare it; 0: one per core.")
 ]
 
 
-def prepare(
-    source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS, jobs: Processes = 0
-) -> Result | Exit:
+def prepare(source: Sweep, runs_dir: Runs = RUNS, jobs: Processes = 0) -> Result | Exit:
     """Tokenize a corpus under the runs directory, unless it is there."""
     from scalevec.model.data.prepare import prepare as make
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
-    config = configuration(_sweep(source, mapping, runs_dir))
+    config = configuration(load_sweep(source, runs_dir))
     try:
         corpus = make(config, _corpora(runs_dir), note, jobs or None)
     except KeyboardInterrupt:
@@ -60,14 +41,13 @@ def prepare(
 
 def inspect(
     source: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="SOURCE",
             help="A sweep (file or name), or the first digits of a fingerprint.",
-            autocompletion=completion.sweeps,
+            autocompletion=sweeps,
         ),
-    ] = None,
-    mapping: Mapping = None,
+    ],
     runs_dir: Runs = RUNS,
     split: Annotated[
         Literal["train", "validation", "test"], typer.Option(help="Split whose documents are shown.")
@@ -79,12 +59,11 @@ def inspect(
     from scalevec.results.sweep_folder import sweep_names
 
     corpora = _corpora(runs_dir)
-    is_digits = source is not None and re.fullmatch("[0-9a-f]+", source)
-    if source is not None and mapping is None and is_digits and source not in sweep_names(runs_dir):
+    if re.fullmatch("[0-9a-f]+", source) and source not in sweep_names(runs_dir):
         names = sorted(path.name for path in corpora.glob("*"))
         name = only_match(source, names, f"corpora in {corpora}", "fingerprint")
     else:
-        name = _fingerprint(_sweep(source, mapping, runs_dir), corpora)
+        name = _fingerprint(source, runs_dir, corpora)
         if not (corpora / name).is_dir():
             raise InvalidInputError(f"corpus {name} is not under {corpora}; scalevec corpus prepare makes it")
     corpus = open_corpus(corpora, name)
@@ -92,33 +71,20 @@ def inspect(
     return _result(description(corpus) | {"documents": _sampled(corpus, split, documents)})
 
 
-def fingerprint(source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS) -> Result:
+def fingerprint(source: Sweep, runs_dir: Runs = RUNS) -> Result:
     """Print the name of a corpus: a hash of its text and its tokenizer.
 
     All its text is read, nothing is written.
     """
-    name = _fingerprint(_sweep(source, mapping, runs_dir), None)
+    name = _fingerprint(source, runs_dir, None)
     return Result({"fingerprint": name}, name)
 
 
-def _sweep(source: str | None, mapping: str | None, runs_dir: Path) -> "Sweep":
-    """Return the sweep whose corpus is meant; a corpus alone is read as that of a sweep in this folder."""
-    from scalevec import sweeps
-
-    if (source is None) == (mapping is None):
-        raise InvalidInputError(
-            f"a corpus is needed: a sweep file, or {OPTION} '{{source: ..., ...}}'; give one of them"
-        )
-    if source is not None:
-        return load_sweep(source, runs_dir)
-    return sweeps.loads(f"corpus: {mapping}{_REST}", OPTION, Path())
-
-
-def _fingerprint(sweep: "Sweep", corpora: Path | None) -> str:
+def _fingerprint(source: str, runs_dir: Path, corpora: Path | None) -> str:
     from scalevec.model.data.prepare import fingerprint as name_of
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
-    return name_of(configuration(sweep), note, corpora)
+    return name_of(configuration(load_sweep(source, runs_dir)), note, corpora)
 
 
 def _corpora(runs_dir: Path) -> Path:
@@ -162,7 +128,7 @@ def _lines(record: Record) -> list[str]:
     lines = [
         f"corpus {record['fingerprint']}",
         f"  {record['directory']}, {record['disk_bytes'] / 1e6:,.1f} MB",
-        f"  source {config['source']}, tokenizer {_tokenizer(record)}",
+        f"  source {config['source']}, tokenizer {config['tokenizer']} {config['tokenizer_name']}".rstrip(),
         f"  vocabulary {config['vocabulary_size']:,}, the model's as well (it is not rounded up); "
         f"ids stored as {record['dtype']}",
     ]
@@ -178,19 +144,6 @@ def _lines(record: Record) -> list[str]:
         content = " ".join(map(str, document["ids"])) if document["text"] is None else repr(document["text"])
         lines.append(f"{document['split']}, {document['tokens']:,} tokens{whole}: {content}")
     return lines
-
-
-def _tokenizer(record: Record) -> str:
-    config = record["config"]
-    sample = f"{record['sample_bytes'] / 1e6:,.0f} MB of " if record["sample_bytes"] else ""
-    text = {
-        "bytes": "bytes",
-        "bpe": f"byte-pair, trained on {sample}the training split",
-        "file": f"file {config['tokenizer_name']}",
-        "hub": f"{config['tokenizer_name']} of the Hub",
-        "ids": "none (the source holds tokens)",
-    }[config["tokenizer"]]
-    return text if config["source"] == "synthetic" else f"{text}, separator {record['separator']}"
 
 
 def _split_line(name: str, facts: Record) -> str:

@@ -1,6 +1,5 @@
 """``scalevec doctor``: what this machine has of what sweeps need, and the fix for what it lacks."""
 
-import fcntl
 import os
 import platform
 import shutil
@@ -14,8 +13,6 @@ from scalevec.orchestrator.cli.options import RUNS, Executor, Runs
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, explain
 
-BUSY = 0.5
-"""Load per core above which trials take longer than planned."""
 LEAST_BYTES = 10**8
 """Free on the disk of RUNS_DIR, below which even the smallest sweep and its text may not end."""
 
@@ -102,25 +99,11 @@ def _torch(_: Path) -> Iterator[Finding]:
         yield Finding("GPUs", "absent", "none; trials run on the CPU")
 
 
-def _compiler(_: Path) -> Iterator[Finding]:
-    from scalevec.model.train.devices import missing_compiler
-    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
-
-    lacking = missing_compiler("cuda" if sign_of_gpus() else "cpu")
-    remedy = f"to train with compiled blocks, install {lacking}" if lacking else ""
-    yield _checked(
-        "compiler", "blocks are trained as they are" if lacking else "blocks can be compiled", remedy
-    )
-
-
 def _threads(_: Path) -> Iterator[Finding]:
     from scalevec.model.data.system import usable_cpus
 
-    cores, everyone = usable_cpus(), os.cpu_count()
-    load = os.getloadavg()[0] / (everyone or 1)
-    of_all = "" if cores == everyone else f" of the machine's {everyone}"
-    busy = "its trials will take longer than planned" if load > BUSY else ""
-    yield _checked("threads", f"{cores}{of_all} cores, load {load:.2f} per core", busy, "warning")
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    yield Finding("threads", "good", f"{usable_cpus()} of {os.cpu_count()} cores, load {load:.2f} per core")
 
 
 def _slurm(_: Path) -> Iterator[Finding]:
@@ -171,13 +154,10 @@ def _writing(runs_dir: Path) -> Iterator[Finding]:
     try:
         with tempfile.TemporaryDirectory(prefix=".scalevec-doctor-", dir=_there(runs_dir)) as folder:
             problem = _problem_of_links(Path(folder))
-            locks = _locks(Path(folder) / "lock")
     except OSError as error:
-        problem, locks = explain(error)[0], None
+        problem = explain(error)[0]
     remedy = "keep runs where you may write, on a file system with hard links: --runs" if problem else ""
     yield _checked("writing", problem or "files, and links that never replace one", remedy, "problem")
-    if locks is not None:
-        yield locks
 
 
 def _problem_of_links(folder: Path) -> str:
@@ -193,16 +173,6 @@ def _problem_of_links(folder: Path) -> str:
     except OSError as error:
         return f"{folder} takes no files, or no hard links: {error}"
     return f"{folder}: a link replaced a file that was there"
-
-
-def _locks(path: Path) -> Finding:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            remedy = "prepare the corpus once before you run: scalevec corpus prepare SWEEP"
-            return Finding("locks", "warning", f"this file system has none ({error.strerror})", remedy)
-    return Finding("locks", "good", "flock")
 
 
 def _store(runs_dir: Path) -> Iterator[Finding]:
@@ -227,19 +197,6 @@ def _store(runs_dir: Path) -> Iterator[Finding]:
         yield Finding("cache", "good", str(folder))
 
 
-def _profiles(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.errors import InvalidInputError
-    from scalevec.orchestrator.executors.profiles import profile_names
-
-    try:
-        names = profile_names(Path())
-    except InvalidInputError as error:
-        yield Finding("profiles", "warning", str(error))
-    else:
-        yield Finding("profiles", "good" if names else "absent", ", ".join(names) or "none")
-
-
 _LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
-    *(_python, _torch, _compiler, _threads, _slurm, _disk, _writing, _store, _extras),
-    _profiles,
+    *(_python, _torch, _threads, _slurm, _disk, _writing, _store, _extras),
 )

@@ -1,6 +1,6 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,8 @@ def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
         "attempts": _attempts(directory),
         "job": read_or_warn(directory.job, None, "the newest job is left out"),
         "result": result,
-        "accounts": accounts(result, planned_s),
     }
-    return Result(record, "\n".join(_lines(record)))
+    return Result(record, "\n".join(_lines(record, accounts(result, planned_s))))
 
 
 def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:
@@ -107,61 +106,39 @@ def _log(path: Path, start: Any, end: Any) -> Record:
 
 
 def _attempts(directory: RunDirectory) -> list[Record]:
-    """Return code and machine of each attempt, and in ``since`` what differs from now."""
-    from scalevec.orchestrator.worker.provenance import environment
-
-    now = _code(environment()) if directory.environment_path.exists() else {}
-    attempts = []
-    for record in environments_of(directory):
-        then = _code(record)
-        attempt = {name: record.get(name) for name in ("attempt", "host", "device")} | then
-        if isinstance(record.get("plugins"), dict):
-            attempt["plugins"] = record["plugins"]
-        attempt["since"] = {name: [then[name], now.get(name)] for name in then if then[name] != now.get(name)}
-        attempts.append(attempt)
-    return attempts
+    """Return code, versions and machine of each attempt in one flat record."""
+    names = ("attempt", "host", "device", "commit", "dirty", "python", "plugins")
+    environments = environments_of(directory)
+    return [{name: each.get(name) for name in names} | (each.get("versions") or {}) for each in environments]
 
 
-def _code(record: Mapping[str, Any]) -> Record:
-    """Return commit, uncommitted changes and versions in one flat record."""
-    versions = record.get("versions") or {}
-    return {name: record.get(name) for name in ("commit", "dirty", "python")} | dict(sorted(versions.items()))
+def accounts(result: Record | None, planned_s: float | None = None) -> list[str]:
+    """Return what a trial took: time, beside that which its sweep planned, where it went, and memory.
 
-
-def accounts(result: Mapping[str, Any] | None, planned_s: float | None = None) -> Record | None:
-    """Return what a trial took: seconds, beside those that its sweep planned, bytes, and where its time went.
-
-    None where the result kept no times, or is damaged.
+    Nothing where the result kept no times, or is damaged.
     """
     # Another's file may hold anything in place of a number: what cannot be shown is no account.
     with suppress(LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         if result is not None:
-            timing = result["timing"]
-            actual_s, actual_bytes = result["wall_s"] + timing["evaluation_s"], result["peak_memory_bytes"]
-            record = {"planned_s": planned_s, "actual_s": actual_s, "actual_bytes": actual_bytes, **timing}
-            list(account_lines(record))
-            return record
-    return None
+            timing, step = result["timing"], result["timing"]["step_s"]
+            planned = "" if planned_s is None else f", planned {duration(planned_s)}"
+            shares = ", ".join(
+                f"{name} {duration(timing[f'{name}_s'])}" for name in ("data", "checkpoints", "evaluation")
+            )
+            share = "" if timing["mfu"] is None else f"; {timing['mfu']:.0%} of the device's peak"
+            lines = [
+                f"  time: {duration(result['wall_s'] + timing['evaluation_s'])}{planned}; of it {shares}"
+            ]
+            if step:
+                spread = f"{step['p5']:.3g} to {step['p95']:.3g}"
+                lines.append(f"  step: {step['p50']:.3g} s (5 % to 95 %: {spread}){share}")
+            return [*lines, f"  memory: {(result['peak_memory_bytes'] or 0) / 1e6:,.0f} MB"]
+    return []
 
 
-def account_lines(record: Record | None) -> Iterator[str]:
-    """Yield what :func:`accounts` holds, for a person."""
-    if record is None:
-        return
-    planned = "" if record["planned_s"] is None else f", planned {duration(record['planned_s'])}"
-    parts = (("data", "data_s"), ("checkpoints", "checkpoints_s"), ("evaluation", "evaluation_s"))
-    shares = ", ".join(f"{words} {duration(record[name])}" for words, name in parts)
-    yield f"  time: {duration(record['actual_s'])}{planned}; of it {shares}"
-    if step := record["step_s"]:
-        share = "" if record["mfu"] is None else f"; {record['mfu']:.0%} of the device's peak"
-        yield f"  step: {step['p50']:.3g} s (5 % to 95 %: {step['p5']:.3g} to {step['p95']:.3g}){share}"
-    if record["actual_bytes"]:
-        yield f"  memory: {record['actual_bytes'] / 1e6:,.0f} MB"
-
-
-def _lines(record: Record) -> Iterator[str]:
+def _lines(record: Record, accounts: Sequence[str]) -> Iterator[str]:
     yield from _head(record)
-    yield from account_lines(record["accounts"])
+    yield from accounts
     for member in record["members_of"]:
         yield from _membership(member)
     yield "what happened"
@@ -232,8 +209,6 @@ def _attempt_lines(attempt: Record) -> Iterator[str]:
     changes = " with uncommitted changes" if attempt["dirty"] else ""
     commit = f"commit {str(attempt['commit'])[:12]}{changes}" if attempt["commit"] else "no commit recorded"
     yield f"  attempt {attempt['attempt']} on {attempt['host']} ({attempt['device']}): {commit}"
-    for module, digest in attempt.get("plugins", {}).items():
+    plugins = attempt["plugins"]
+    for module, digest in plugins.items() if isinstance(plugins, dict) else ():
         yield f"    plugin {module}, source {str(digest)[:12]}"
-    if attempt["since"]:
-        since = ", ".join(f"{name} {then} then, {now} now" for name, (then, now) in attempt["since"].items())
-        yield f"    changed since: {since}"

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.options import RUNS, Runs, trials
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
 from scalevec.results.claims import ClaimObserver
@@ -33,7 +32,7 @@ def logs(
         typer.Argument(
             metavar="TRIAL",
             help="The first digits of a trial's id; or a sweep (file or name), for its controller.",
-            autocompletion=completion.trials,
+            autocompletion=trials,
         ),
     ],
     runs_dir: Runs = RUNS,

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
-from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.errors import MissingRequirementError, read_or_warn
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.scheduling.ownership import queue_period
 from scalevec.orchestrator.sweep.controller import again, directory_of, end_of
-from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RunDirectory, trial_ids
-from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.results.run_directory import RunDirectory
 
 Record = dict[str, Any]
 
@@ -33,27 +30,6 @@ def in_queue(executor: str, numbers: frozenset[str], _period: int) -> dict[str, 
         return str(problem)
 
 
-@lru_cache(maxsize=2)
-def removed_trials(runs_dir: Path, _period: int) -> dict[str, list[RunDirectory]]:
-    """Trials with open jobs that no sweep has since an edit of its file, by the sweep that sent them.
-
-    None where a list of members is damaged: whoever shows that sweep tells it.
-    """
-    held = set[str]()
-    for name in sweep_names(runs_dir):
-        try:
-            held |= {entry["trial_id"] for entry in SweepFolder.of(runs_dir, name).members() or []}
-        except (CorruptRecordError, OSError):
-            return {}
-    removed: defaultdict[str, list[RunDirectory]] = defaultdict(list)
-    for directory in (RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir) if name not in held):
-        if directory.jobs_path.exists() and not directory.result_path.exists() and _job(directory):
-            nobody: Record = {"descriptive": {}}
-            trial = read_or_warn(directory.trial, nobody, "whether its sweep has it still is unknown")
-            removed[str(trial["descriptive"].get("first_sweep"))].append(directory)
-    return removed
-
-
 def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path) -> Record:
     """Return the jobs of ``trials`` that wait or run, by trial, and the sweep's controller.
 
@@ -62,9 +38,7 @@ def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path) -> Record:
     controller = directory_of(runs_dir, sweep)
     directories = {trial: RunDirectory.of(runs_dir, trial) for trial in trials[:MOST_TRIALS]}
     tell_unreached([controller, *directories.values()])
-    removed = removed_trials(runs_dir, queue_period()).get(sweep, [])
-    everything = {**directories, "": controller} | {each.trial_id: each for each in removed}
-    newest = {name: _job(directory) for name, directory in everything.items()}
+    newest = {name: _job(directory) for name, directory in {**directories, "": controller}.items()}
     numbers: defaultdict[str, set[str]] = defaultdict(set)
     for job in newest.values():
         if job is not None:
@@ -74,12 +48,8 @@ def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path) -> Record:
         for executor, wanted in numbers.items()
     }
     of_controller = newest.pop("")
-    shown = {name: _shown(job, answers[job["executor"]]) for name, job in newest.items() if job}
-    left = [job for trial in removed if (job := shown.pop(trial.trial_id, None)) and job["state"]]
     return {
-        "jobs": shown,
-        "removed": left,
-        "cancel_removed": command("cancel", sweep, runs_dir, removed=True) if left else None,
+        "jobs": {name: _shown(job, answers[job["executor"]]) for name, job in newest.items() if job},
         "controller": _controller(controller, of_controller, answers) if of_controller else None,
         "unknown": next((answer for answer in answers.values() if isinstance(answer, str)), None),
     }

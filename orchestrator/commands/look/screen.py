@@ -1,17 +1,26 @@
-"""The state of sweeps as text: what runs, what failed and how long it takes, then rungs by arms."""
+"""The state of sweeps as text: what runs, what failed and how long it takes, then rungs by arms.
+
+``watch`` reads it again and again, for a whole terminal or for a pipe.
+"""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from scalevec.orchestrator.cli.output import command, json_line
 from scalevec.orchestrator.commands.look.queued import controller_text, gone_text, jobs_text, remedy_text
-from scalevec.orchestrator.commands.look.sweep_state import place_of
-from scalevec.orchestrator.progress import aligned, counted, duration, printable
+from scalevec.orchestrator.commands.look.sweep_state import place_of, sweep_statuses
+from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.progress import aligned, counted, duration, note, notes_kept, printable
+from scalevec.results.claims import ClaimObserver
 from scalevec.results.run_directory import RESULT_STATES
 
 Record = dict[str, Any]
@@ -23,6 +32,9 @@ ID = 8
 """Digits of a trial's id: enough for ``explain`` and ``logs``."""
 _MARKS = {"running": "r", "failed": "f", "diverged": "d", "cancelled": "c", "unreadable": "u"}
 _BAR = 20
+WATCH_S = 2.0
+Reading = tuple[list[Record], list[str]]
+"""The states of sweeps, and what reading them had to say."""
 
 
 def screen(
@@ -44,7 +56,7 @@ def screen(
     ]
     parts += [_text(f"{other['sweep']}: {counts_text(other)}") for other in others[:most]]
     parts += [_text(f"and {len(others) - most} more sweeps")] if most and len(others) > most else []
-    parts += [_text(f"warning: {note}", "yellow") for note in notes]
+    parts += [_text(f"warning: {text}", "yellow") for text in notes]
     lines = _lines(parts, width)
     lines += _lines(_table(first, width), width)
     if height is not None and len(lines) > height:
@@ -140,7 +152,8 @@ def _facts_table(status: Record, width: int, most: int | None) -> Table:
 
 def _facts(status: Record) -> Iterator[tuple[str, str, Iterable[str]]]:
     """Yield title, style and lines of what is known of the sweep as a whole, the answers first."""
-    yield "left", "", _time_lines(status)
+    left = status["seconds_left"]
+    yield "left", "", [] if left is None else [f"about {duration(left)}"]
     yield "failed", "red", map(failure_text, status["failed"])
     yield "running", "green", _running_lines(status)
     yield "waiting", "", map(_waiting_text, status["waiting"])
@@ -150,21 +163,13 @@ def _facts(status: Record) -> Iterator[tuple[str, str, Iterable[str]]]:
     yield "tuned", "", chosen_lines(status)
 
 
-def _time_lines(status: Record) -> Iterator[str]:
-    of_stage, of_sweep = status["seconds_left"], status["sweep_seconds_left"]
-    if of_sweep is not None:
-        stage = "" if of_stage == of_sweep else f"{status['stage']} about {duration(of_stage)}, sweep "
-        yield f"{stage}about {duration(of_sweep)}"
-
-
 def _work_lines(plan: Record | None, cost: Record) -> Iterator[str]:
     if plan is not None:
         full = round(_BAR * plan["share_done"])
         text = (
             f"[{'#' * full}{'-' * (_BAR - full)}] {plan['share_done']:.0%} of {duration(plan['planned_s'])}"
         )
-        pace = plan["compared_measured_s"] / plan["compared_planned_s"] if plan["compared"] else None
-        yield f"{text} planned" + ("" if pace is None else f"; so far {pace:.2g} x that")
+        yield f"{text} planned" + ("" if plan["pace"] is None else f"; so far {plan['pace']:.2g} x that")
     if cost["spent"] or cost["left"]:
         left = f", about {cost['left']:.3g} left" if cost["left"] else ""
         yield f"{cost['spent']:.3g} {cost['unit']} spent{left}"
@@ -196,9 +201,6 @@ def _warnings(status: Record) -> Iterator[str]:
             yield f"{trial['trial_id'][:ID]}  {trial['label']}: {trial['warning']}"
     for trial_id, problem in status["problems"].items():
         yield f"{trial_id[:ID]} unreadable: {problem}"
-    if removed := status["queue"]["removed"]:
-        jobs = jobs_text([job["job"] for job in removed])
-        yield f"{jobs} of trials that the sweep file no longer has: {status['queue']['cancel_removed']}"
 
 
 def _owner_text(status: Record) -> str:
@@ -242,4 +244,87 @@ def _cell_parts(cell: Record) -> tuple[str, str, str]:
         f"{sum(states.get(state, 0) for state in RESULT_STATES)}/{cell['trials']}",
         " ".join(f"{mark}{states[state]}" for state, mark in _MARKS.items() if state in states),
         "" if cell["loss"] is None else f"{cell['loss']:.4f}",
+    )
+
+
+def state_of_run(sweep: str, runs_dir: Path) -> Callable[[int, int], Text]:
+    """Return what looks at a sweep that runs in this process, for a screen of so many columns and lines."""
+    observer = ClaimObserver()
+
+    def look(width: int, height: int) -> Text:
+        with notes_kept():  # the run itself tells what it meets
+            return screen(sweep_statuses(sweep, runs_dir, observer), width, height)
+
+    return look
+
+
+def watch(source: str | None, runs_dir: Path, *, as_json: bool) -> Exit:
+    """Show sweeps until nothing of them can change any more, and say how they ended."""
+    console, readings = Console(), _readings(source, runs_dir)
+    fills = console.is_terminal and not console.is_dumb_terminal and not as_json
+    try:
+        statuses = _fill(readings, console) if fills else _print_changes(readings, as_json=as_json)
+    except KeyboardInterrupt:
+        note("scalevec: stopped watching; what runs goes on")
+        return Exit.INTERRUPTED
+    if not as_json:
+        console.print(screen(statuses, console.width), highlight=False)
+        for status in statuses:
+            print(printable(_ending(status, runs_dir)), flush=True)
+    return Exit.DONE
+
+
+def _readings(source: str | None, runs_dir: Path) -> Iterator[Reading]:
+    """Look until nothing can change any more; before the first run of a sweep, wait for it."""
+    observer = ClaimObserver()
+    while True:
+        with notes_kept() as notes:
+            statuses = sweep_statuses(source, runs_dir, observer)
+        yield statuses, list(dict.fromkeys(notes))
+        begun = [status for status in statuses if status["trials"]]
+        if statuses and not any(map(may_change, begun or statuses)):
+            return
+        time.sleep(WATCH_S)
+
+
+def _print_changes(readings: Iterable[Reading], *, as_json: bool) -> list[Record]:
+    """Print each sweep that has changed, as one object or its counts; return the last states."""
+    statuses: list[Record] = []
+    before, told = set[str](), set[str]()
+    for statuses, notes in readings:
+        for text in notes:
+            if text not in told:
+                note(text)
+        told.update(notes)
+        lines = [json_line(each) if as_json else f"{each['sweep']}: {counts_text(each)}" for each in statuses]
+        for line in lines:
+            if line not in before:
+                print(printable(line), flush=True)
+        before = set(lines)
+    return statuses
+
+
+def _fill(readings: Iterable[Reading], console: Console) -> list[Record]:
+    """Fill the terminal with each reading; return the last states."""
+    statuses: list[Record] = []
+    shown = None
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for statuses, notes in readings:
+            text = screen(statuses, *console.size, notes) if statuses else Text("nothing is run yet")
+            if (text.plain, console.size) != shown:  # the line may be slow
+                live.update(text, refresh=True)
+            shown = text.plain, console.size
+    return statuses
+
+
+def _ending(status: Record, runs_dir: Path) -> str:
+    left = missing(status)
+    if not left:
+        return f"{status['sweep']}: every trial has a result"
+    # What has failed runs again only after a retry.
+    verb = "retry" if left == status["states"].get("failed") else "run"
+    again = command(verb, status["sweep"], runs_dir)
+    return (
+        f"{status['sweep']}: nobody runs it any more; {counted(left, 'trial')} without a result. "
+        f"To go on: {again}"
     )

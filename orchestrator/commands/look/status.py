@@ -29,7 +29,7 @@ def status(
     With --watch a table of rungs by arms, on the whole screen; with --watch --json one object per change.
     """
     if watch:
-        from scalevec.orchestrator.commands.look.watch import watch as watched
+        from scalevec.orchestrator.commands.look.screen import watch as watched
 
         return watched(source, runs_dir, as_json=as_json)
     statuses = sweep_statuses(source, runs_dir)

@@ -1,7 +1,7 @@
 """The state of a sweep as one record: ``status``, ``--watch``, ``--json`` and a running sweep show it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -234,12 +234,7 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
         entry["trial_id"]: work[entry["trial_id"]] * pace * (1 - begun.get(entry["trial_id"], 0.0))
         for entry in open_ones
     }
-    of_stage = [left[entry["trial_id"]] for entry in open_ones if entry["stage"] == scan.stage]
     unit = "gpus" if any(entry.get("gpus") for entry in entries.values()) else "cores"
-
-    def until_done(seconds: Collection[float]) -> float | None:
-        # However many run at a time, the longest is waited for.
-        return max(max(seconds, default=0.0), sum(seconds) / at_a_time) if is_known else None
 
     def hours(seconds: Mapping[str, float]) -> float:
         return sum(seconds[trial_id] * float(entries[trial_id].get(unit, 0)) for trial_id in seconds) / 3600
@@ -248,13 +243,11 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
     plan = {
         "planned_s": planned_s,
         "share_done": sum(work[trial_id] * share for trial_id, share in done.items()) / (planned_s or 1.0),
-        "compared": len(took),
-        "compared_planned_s": compared_s,
-        "compared_measured_s": measured_s,
+        "pace": measured_s / compared_s if compared_s else None,
     }
     return {
-        "seconds_left": until_done(of_stage),
-        "sweep_seconds_left": until_done(left.values()),
+        # However many run at a time, the longest is waited for.
+        "seconds_left": max(0.0, *left.values(), sum(left.values()) / at_a_time) if is_known else None,
         "plan": plan if is_planned else None,
         "cost": {
             "unit": "GPU hours" if unit == "gpus" else "core hours",

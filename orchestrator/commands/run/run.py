@@ -100,7 +100,7 @@ def run_sweep(
 
     ``interactive``: a person gave the command now, so what was cancelled before counts no more.
     """
-    from scalevec.orchestrator.commands.look.watch import state_of_run
+    from scalevec.orchestrator.commands.look.screen import state_of_run
     from scalevec.orchestrator.progress import progress_for
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 

@@ -8,7 +8,7 @@ import typer
 from recorded_sweep import directory_of, member_of, record_sweep
 from scalevec import __version__, sweeps
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.orchestrator.cli import completion
+from scalevec.orchestrator.cli import options as completion
 from scalevec.orchestrator.cli.app import PANELS, application
 from scalevec.orchestrator.executors.registry import EXECUTORS
 
@@ -99,12 +99,6 @@ def test_sweeps_are_completed_from_runs_files_and_the_shipped_ones(runs, tmp_pat
     context = Context(runs_dir=runs)
     expected = {"small", "smart.yaml", *(name for name in sweeps.shipped_names() if name.startswith("sm"))}
     assert set(completion.sweeps(context, "sm")) == expected
-
-
-def test_arms_are_completed_from_a_sweep_and_from_a_table(runs, tmp_path):
-    assert completion.arms(Context(runs_dir=runs, source="small"), "") == ["none", "unified"]
-    (tmp_path / "t.csv").write_text("arm,loss\nb,1\na,2\n")
-    assert completion.arms(Context(runs_dir=runs, source="t.csv"), "") == ["a", "b"]
 
 
 def test_trials_and_profiles_are_completed(runs, tmp_path, monkeypatch):

@@ -30,14 +30,11 @@ def holds_any(text: str) -> bool:
     "words",
     [
         "status small",
-        "status small --json",
         "status small --watch",
         "status small --watch --json",
         "explain TRIAL",
-        "explain TRIAL --json",
         "logs TRIAL",
         "results small",
-        "results small --format json",
         "cancel small",
     ],
 )

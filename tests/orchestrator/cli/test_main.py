@@ -25,14 +25,6 @@ def test_arms_that_are_identical_by_construction_give_a_warning(scalevec, sweep_
     assert "arms baseline and iwd are identical by construction" in done.stderr
 
 
-def test_a_file_in_the_place_of_the_runs_folder(scalevec, sweep_file, tmp_path):
-    (tmp_path / "runs").write_text("a file")
-    done = scalevec("run", "small.yaml")
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "runs" in done.stderr
-
-
 def test_debug_shows_the_traceback(scalevec):
     assert "Traceback" in scalevec("--debug", "results", "nothing").stderr
 
@@ -62,12 +54,6 @@ def test_a_users_own_model_file_does_not_shadow_ours(scalevec_process, sweep_fil
     assert scalevec_process("plan", "small.yaml").returncode == 0
 
 
-def test_status_where_nothing_ran(scalevec):
-    done = scalevec("status")
-    assert done.returncode == 0
-    assert "no sweep has been run" in done.stdout
-
-
 def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, tmp_path):
     rows = ["arm,rung,seed,n_params,n_tokens,loss"]
     for arm, seed, loss in (("baseline", 0, 3.0), ("baseline", 1, 3.1), ("none", 0, 3.0), ("none", 1, 3.2)):
@@ -78,12 +64,3 @@ def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, t
     assert "sd 0.071 per pair, a pilot with 1 degree of freedom" in shown
     assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), "--noise is 0.0")
     assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), "one of them")
-
-
-def test_a_plan_gives_its_power_as_an_object_beside_the_list_of_trials(scalevec, sweep_file):
-    shown = scalevec("plan", "small.yaml", "--power", "--noise", "0.002", "--json").stdout
-    analysis = json.loads(shown)
-    assert analysis["noise"]["sd"] == 0.002
-    assert analysis["power"] == 0.8
-    assert {"what", "df", "between", "difference", "multiplier"} <= analysis["design"].keys()
-    assert analysis["more"]["what"] == "one more seed"

@@ -13,7 +13,7 @@ import scalevec
 from plugin_package import ARMS, SWEEP, write_plugin
 from scalevec.model import optimization
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources import trained as reading
+from scalevec.orchestrator.sources import runs as reading
 from support import SCALEVEC, filled_once
 
 pytestmark = pytest.mark.slow
@@ -103,10 +103,3 @@ def test_a_second_version_in_one_process_is_refused(folder, trial):
     reading._copies[name] = "f" * 64, copy
     with pytest.raises(InvalidInputError, match="has loaded another version of it; start a new one"):
         trained.model(trust=True)
-
-
-def test_a_trial_of_the_sweep_that_needs_no_plugin_is_read_without_it(folder, command):
-    rows = scalevec.open(folder / "runs").results("plugged")
-    shutil.rmtree(folder / "mylab")
-    baseline = rows.set_index("arm").trial_id["baseline"]
-    assert command("generate", baseline, "--prompt", "x", "--tokens", 1).code == 0

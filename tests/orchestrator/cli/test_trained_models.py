@@ -10,7 +10,6 @@ import torch
 
 import scalevec
 from scalevec.model.train.evaluation import evaluate
-from scalevec.results.sweep_folder import SweepFolder
 from support import filled_once, finished, run_python, two_arms
 
 pytestmark = pytest.mark.slow
@@ -83,28 +82,18 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
         torch.testing.assert_close(chosen, logits.max(1).values, rtol=0, atol=1e-4)
 
 
-def test_a_card_has_the_numbers_of_the_trial_its_sweeps_verdict_and_how_to_load_it(trials, command, tmp_path):
-    verdict = {"reference": "baseline", "arm": "unified", "verdict": "better", "pairs": [], "level": 0.95}
-    difference = {"loss_difference": {"mean": -0.02, "interval": [-0.03, -0.01]}}
-    SweepFolder.of(tmp_path / "runs", "kept").add_verdicts([verdict | difference])
-    assert command("export", trials[0][:8], "-o", tmp_path / "out").code == 0
+def test_a_card_has_the_numbers_of_the_trial_and_how_to_load_it_for_whom_the_umask_says(
+    trials, command, tmp_path
+):
+    usual = os.umask(0o027)
+    try:
+        assert command("export", trials[0][:8], "-o", tmp_path / "out").code == 0
+    finally:
+        os.umask(usual)
     card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert trials[0] in card
     assert "AutoModelForCausalLM.from_pretrained(FOLDER" in card
-    assert (
-        "- kept: unified against baseline: better, −0.0200 nats/token (95 % interval −0.0300 to −0.0100)"
-        in card
-    )
-
-
-def test_a_model_is_exported_as_it_was_trained(runs, trials, command, tmp_path):
-    from safetensors.torch import load_file
-
-    assert command("export", trials[0][:8], "-o", tmp_path / "out", "--format", "safetensors").code == 0
-    state = runs.trial(trials[0]).model().state_dict()
-    tensors = load_file(tmp_path / "out/model.safetensors")
-    assert all(torch.equal(state[name], tensor) for name, tensor in tensors.items())
-    assert json.loads((tmp_path / "out/trial.json").read_text())["seed"] == 0
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o640}
 
 
 def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
@@ -115,14 +104,6 @@ def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
     assert record["bits_per_byte"] == pytest.approx(
         record["loss"] * record["tokens"] / record["bytes"] / math.log(2)
     )
-
-
-def test_drawn_text_follows_from_its_seed(trials, command):
-    drawn = [
-        command("generate", trials[0][:8], "--prompt", "x", "--temperature", 1, "--seed", seed).out
-        for seed in (0, 0, 1)
-    ]
-    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, command, tmp_path):
@@ -143,23 +124,19 @@ def test_a_damaged_model_is_named_with_what_trains_it_again(runs, trials, comman
     assert "to train the model again: rm -r " in refused.err
 
 
-def test_a_trial_that_diverged_has_no_model_and_the_line_shows_where_it_did(runs, trials, command, tmp_path):
-    directory = runs.trial(trials[0])
-    result = json.loads(directory.result_path.read_text()) | {"status": "diverged"}
-    directory.result_path.write_text(json.dumps(result))
-    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert refused.code == 2
-    assert f"a completed trial has a model; to see where: scalevec explain {trials[0][:12]}" in refused.err
-
-
-def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_completes_it(
-    runs, trials, command, tmp_path
-):
-    runs.trial(trials[0]).result_path.unlink()
-    runs.trial(trials[0]).append_event("cancelled")
-    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert refused.code == 2
-    assert "to have one: scalevec run kept --runs runs" in refused.err
+def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_goes_on(runs, trials, command, tmp_path):
+    diverged, cancelled = map(runs.trial, trials)
+    result = json.loads(diverged.result_path.read_text()) | {"status": "diverged"}
+    diverged.result_path.write_text(json.dumps(result))
+    cancelled.result_path.unlink()
+    cancelled.append_event("cancelled")
+    for name, line in zip(
+        trials,
+        (f"to see where: scalevec explain {trials[0][:12]}", "to have one: scalevec run kept --runs runs"),
+        strict=True,
+    ):
+        refused = command("export", name[:8], "-o", tmp_path / "out")
+        assert (refused.code, line in refused.err) == (2, True)
 
 
 def test_the_best_kept_model_of_the_largest_size_is_the_one_that_the_demo_names(runs, trials, command):
@@ -173,28 +150,24 @@ def test_the_best_kept_model_of_the_largest_size_is_the_one_that_the_demo_names(
     assert kept_model("kept", runs.path) is None
 
 
-@pytest.mark.parametrize("form", ["hf", "safetensors"])
-def test_an_exported_model_is_for_whom_the_umask_says(trials, command, tmp_path, form):
-    usual = os.umask(0o027)
-    try:
-        assert command("export", trials[0][:8], "-o", tmp_path / "out", "--format", form).code == 0
-    finally:
-        os.umask(usual)
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o640}
-
-
-def test_a_model_that_transformers_cannot_compute_is_refused_with_the_form_that_is_left(
-    trials, command, tmp_path, monkeypatch
-):
+def test_a_model_that_transformers_cannot_compute_is_refused(trials, command, tmp_path, monkeypatch):
     from scalevec.model.export import hugging_face
 
     def refuse(model: object, sequence_length: int) -> None:
-        raise hugging_face.ExportError("attention is 'window'; use --format safetensors")
+        raise hugging_face.ExportError("attention is 'window'")
 
     monkeypatch.setattr(hugging_face, "exported", refuse)
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
     assert (refused.code, (tmp_path / "out").exists()) == (2, False)
-    assert f"trial {trials[0][:12]}: attention is 'window'; use --format safetensors" in refused.err
+    assert f"trial {trials[0][:12]}: attention is 'window'" in refused.err
+
+
+def test_drawn_text_follows_from_its_seed(trials, command):
+    drawn = [
+        command("generate", trials[0][:8], "--prompt", "x", "--temperature", 1, "--seed", seed).out
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):

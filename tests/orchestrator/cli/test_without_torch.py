@@ -26,8 +26,6 @@ def scalevec(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("compare", str(TABLE), "--map", "arm=config.norm", "--reference", "one-vector"),
-        ("fit", str(TABLE), "--map", "arm=config.norm"),
         ("import", str(TABLE), "--map", "arm=config.norm", "-o", "tidy.csv"),
         ("report", str(TABLE), "--map", "arm=config.norm", "--reference", "one-vector", "-o", "r.html"),
     ],
@@ -40,7 +38,7 @@ def test_tables_are_analysed(arguments, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("demo",), ("run", "s.yaml"), ("export", "ab12", "-o", "x"), ("corpus", "prepare", "s.yaml")],
+    [("demo",), ("corpus", "prepare", "s.yaml")],
     ids=lambda arguments: arguments[0],
 )
 def test_what_trains_names_the_command_that_installs_what_is_missing(arguments, tmp_path):

@@ -61,7 +61,7 @@ def test_without_an_arm_called_baseline_the_arms_are_listed(rows):
 def test_an_option_other_than_in_the_sweep_file_is_named(rows, capsys):
     asks = {"reference": "baseline", "law": "power", "x": "D", "margin": 0.005}
     source = sources.Source("s", rows, compare=asks)
-    options = options_of(source, {"law": "power-floor"})
+    _, options = options_of(source, {"law": "power-floor"})
     assert (options.law, options.x, options.margin) == ("power-floor", "D", 0.005)
     assert capsys.readouterr().err == "other than in the sweep file: law power-floor (sweep file: power)\n"
     options_of(source, {"law": "power"})
@@ -77,15 +77,6 @@ def test_nothing_is_said_of_n_or_the_loss_of_a_table_that_does_not_say_it(rows, 
         for claim in ("nats", "matri", "scale vectors", "test loss", "embedding"):
             assert claim not in done.stdout + done.stderr, words
     assert "N: the column n_params as it is" in scalevec("fit", "t.csv", "--bootstrap", "0").stdout
-
-
-def test_the_unit_and_the_convention_that_a_person_names_are_said(rows, tmp_path, scalevec):
-    rows.to_csv(tmp_path / "t.csv", index=False)
-    shown = scalevec("compare", "t.csv", "--unit", "bits-per-byte", "--n-convention", "matrices", "--verbose")
-    assert "Mean difference −0.0374 bits/byte" in shown.stdout
-    assert "N: non-embedding matrix parameters" in shown.stdout
-    fitted = scalevec("fit", "t.csv", "--unit", "bits-per-byte", "--bootstrap", "0").stdout
-    assert " bits/byte x FLOPs^alpha" in fitted
 
 
 def test_a_sweeps_own_table_keeps_its_meanings(rows, tmp_path, scalevec):

@@ -34,8 +34,14 @@ def config_of(mapping: str, folder: Path) -> CorpusConfig:
     return configuration(sweeps.loads(f"corpus: {mapping}{REST}", "my.yaml", folder))
 
 
+def file_of(mapping: str) -> str:
+    """A sweep file with that corpus."""
+    Path("my.yaml").write_text(f"corpus: {mapping}{REST}")
+    return "my.yaml"
+
+
 def prepared(mapping: str) -> dict:
-    return json.loads(json_text(corpora.prepare(None, mapping, Path("runs")).record))
+    return json.loads(json_text(corpora.prepare(file_of(mapping), Path("runs")).record))
 
 
 def test_what_a_sweep_leaves_out_has_its_default(folder):
@@ -75,43 +81,31 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
     )
 
 
-def test_prepare_says_what_is_done_on_standard_error_and_what_there_is_as_json(folder, capsys):
-    assert corpora.prepare(None, JSONL, Path("runs")).write(as_json=True) is Exit.DONE
-    printed = capsys.readouterr()
-    corpus = json.loads(printed.out)
-    assert Path(corpus["directory"]) == Path("runs/corpora") / corpus["fingerprint"]
-    assert corpus["splits"]["train"]["documents"] > 200
-    assert corpus["empty"] == 1
-    assert "300 documents" in printed.err
-    assert "skipped 1 empty documents" in printed.err
-
-
 def test_the_fingerprint_is_known_without_preparing(folder):
-    name = corpora.fingerprint(None, JSONL).text
+    name = corpora.fingerprint(file_of(JSONL), Path("runs")).text
     assert not (folder / "runs").exists()
     assert prepared(JSONL)["fingerprint"] == name
 
 
-def inspected(source: str | None, mapping: str | None, **options) -> dict:
+def inspected(source: str, **options) -> dict:
     arguments = {"split": "train", "documents": 2} | options
-    return json.loads(json_text(corpora.inspect(source, mapping, Path("runs"), **arguments).record))
+    return json.loads(json_text(corpora.inspect(source, Path("runs"), **arguments).record))
 
 
-def test_inspect_finds_a_corpus_by_sweep_file_mapping_or_digits(folder):
+def test_inspect_finds_a_corpus_by_sweep_file_name_or_digits(folder):
     corpus = prepared(JSONL)
-    (folder / "my.yaml").write_text(f"corpus: {JSONL}{REST}")
-    by_file = inspected("my.yaml", None)
-    assert by_file == inspected(None, JSONL) == inspected(corpus["fingerprint"][:8], None)
+    by_file = inspected("my.yaml")
+    assert by_file == inspected(corpus["fingerprint"][:8])
     assert by_file["fingerprint"] == corpus["fingerprint"]
     (kept := folder / "runs" / "sweeps" / "decade" / "sweep.yaml").parent.mkdir(parents=True)
     kept.write_text(f"corpus: {JSONL}{REST}".replace("name: my", "name: decade"))
-    assert inspected("decade", None) == by_file
+    assert inspected("decade") == by_file
     first, second = by_file["documents"]
     assert first["text"].startswith("the value ")
     assert first["ids"][:4] == list(b"the ")
     assert first["is_whole"]
     assert second["text"] != first["text"]
-    (of_test,) = inspected(None, JSONL, split="test", documents=1)["documents"]
+    (of_test,) = inspected("my.yaml", split="test", documents=1)["documents"]
     assert of_test["text"] not in (first["text"], second["text"])
 
 
@@ -119,7 +113,7 @@ def test_inspect_finds_a_corpus_by_sweep_file_mapping_or_digits(folder):
 def test_inspect_shows_text_whatever_the_tokenizer(folder, tokenizer):
     mapping = JSONL.replace("bytes", tokenizer)
     prepared(mapping)
-    shown = corpora.inspect(None, mapping, Path("runs"), split="train", documents=1).text
+    shown = corpora.inspect("my.yaml", Path("runs"), split="train", documents=1).text
     assert "bytes/token" in shown
     assert "the value " in shown
     assert "1 empty documents were left out" in shown
@@ -129,38 +123,24 @@ def test_inspect_shows_the_floor_of_a_synthetic_corpus(folder):
     mapping = "{source: synthetic, process: {vocabulary: 8, branching: 2, tokens: 20000}}"
     corpus = prepared(mapping)
     assert 0 < corpus["entropy_rate"] < 0.6932
-    shown = corpora.inspect(None, mapping, Path("runs"), split="test", documents=1).text
+    shown = corpora.inspect("my.yaml", Path("runs"), split="test", documents=1).text
     assert f"entropy rate {corpus['entropy_rate']:.6f} nats/token" in shown
     assert "test, 4,096 tokens or more: " in shown
 
 
 @pytest.mark.parametrize(
-    ("source", "mapping", "split", "message"),
+    ("source", "message"),
     [
-        (None, None, "train", "a corpus is needed: a sweep file, or --corpus"),
-        ("my.yaml", JSONL, "train", "give one of them"),
-        (
-            "abc",
-            None,
-            "train",
-            "no corpora in runs/corpora match prefix 'abc'; give at least 4 hexadecimal digits of the "
-            "fingerprint",
-        ),
-        ("abcdef", None, "train", "no corpora in runs/corpora match prefix 'abcdef'"),
-        (None, JSONL, "train", "is not under runs/corpora; scalevec corpus prepare makes it"),
+        ("abc", "match prefix 'abc'; give at least 4 hexadecimal digits of the fingerprint"),
+        ("abcdef", "no corpora in runs/corpora match prefix 'abcdef'"),
+        ("my.yaml", "is not under runs/corpora; scalevec corpus prepare makes it"),
     ],
 )
-def test_what_cannot_be_inspected_is_said(folder, source, mapping, split, message):
+def test_what_cannot_be_inspected_is_said(folder, source, message):
+    file_of(JSONL)
     with pytest.raises(InvalidInputError) as error:
-        corpora.inspect(source, mapping, Path("runs"), split=split, documents=1)
+        corpora.inspect(source, Path("runs"))
     assert message in str(error.value)
-
-
-def test_a_corpus_on_the_command_line_is_refused_with_its_field(folder):
-    with pytest.raises(
-        sweeps.SweepError, match=r"--corpus:1: corpus\.sorce: unknown key; did you mean source"
-    ):
-        corpora.fingerprint(None, "{sorce: text}")
 
 
 @pytest.fixture
@@ -174,9 +154,9 @@ def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
     without_network, scalevec_process, tmp_path
 ):
     (tmp_path / "a.txt").write_text("text")
-    done = scalevec_process(
-        "corpus", "fingerprint", "--corpus", "{source: text, files: [a.txt], tokenizer: {hub: me/it}}"
-    )
+    corpus = "corpus: {source: text, files: [a.txt], tokenizer: {hub: me/it}}"
+    (tmp_path / "my.yaml").write_text(corpus + REST)
+    done = scalevec_process("corpus", "fingerprint", "my.yaml")
     assert done.returncode == 3, done.stderr
     assert (
         "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
@@ -186,8 +166,9 @@ def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
 
 
 def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
-    mapping = "{source: synthetic, process: {tokens: 10000000000}}"
-    process = start_scalevec("corpus", "prepare", "--corpus", mapping)
+    corpus = "corpus: {source: synthetic, process: {tokens: 10000000000}}"
+    (tmp_path / "my.yaml").write_text(corpus + REST)
+    process = start_scalevec("corpus", "prepare", "my.yaml")
     deadline = time.monotonic() + 300
     while not list(tmp_path.glob("runs/corpora/.*.preparing/.*/train.bin")):
         assert process.poll() is None, process.stderr.read()
@@ -201,7 +182,7 @@ def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
 
 
 def test_a_changed_shard_is_refused_by_run_inspect_and_prepare(folder, scalevec):
-    (folder / "my.yaml").write_text(f"corpus: {JSONL}{REST}")
+    file_of(JSONL)
     assert scalevec("corpus", "prepare", "my.yaml").returncode == 0
     (shard,) = folder.glob("runs/corpora/*/test.bin")
     content = bytearray(shard.read_bytes())

@@ -54,14 +54,6 @@ def test_a_line_without_end_takes_no_more_time_than_the_same_text_in_lines(runs_
     assert seconds("a" * 2**23) < 4 * seconds(("a" * 63 + "\n") * 2**17)
 
 
-def test_a_sweeps_name_stands_for_its_controller(runs_dir, capsys):
-    controller = controller_of(runs_dir, "small")
-    controller.path.mkdir(parents=True)
-    controller.log_path.write_text("tuning: 3 trials\n")
-    logging.logs("small", runs_dir)
-    assert capsys.readouterr().out == "tuning: 3 trials\n"
-
-
 def test_a_sweep_file_stands_for_the_sweep_of_its_name(runs_dir, tmp_path, capsys):
     controller = controller_of(runs_dir, "small")
     controller.path.mkdir(parents=True)

@@ -59,7 +59,6 @@ def queue(monkeypatch):
 def _one_period_in_which_no_queue_was_asked(monkeypatch):
     monkeypatch.setattr(queued, "queue_period", lambda: 0)
     queued.in_queue.cache_clear()
-    queued.removed_trials.cache_clear()
 
 
 def facts(text: str) -> str:
@@ -111,31 +110,6 @@ def test_a_job_that_waits_for_a_person_names_the_command(runs_dir, monkeypatch, 
     assert words in facts(looking.status("small", runs_dir).text)
 
 
-def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
-    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_1": HELD})
-    end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
-    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
-    controller_of(runs_dir, "small").jobs_path.unlink()
-    (status,) = looking.sweep_statuses("small", runs_dir)
-    assert not status["owned"]
-    assert may_change(status)
-
-
-def test_jobs_of_trials_that_an_edit_took_out_are_shown_with_what_ends_them(runs_dir, queue):
-    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
-    status = looking.status("small", runs_dir)
-    assert status.record[0]["queue"]["cancel_removed"] == f"scalevec cancel small --runs {runs_dir} --removed"
-    text = facts(status.text)
-    assert "job 7_2 of trials that the sweep file no longer has: scalevec cancel small --runs " in text
-    assert "7_3" not in text
-
-
-def test_where_a_list_of_trials_is_damaged_nobody_says_that_a_trial_was_taken_out(runs_dir, queue):
-    record_sweep(runs_dir, "other", []).members_path.write_text('[{"trial_id": 1}]')
-    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
-    assert "no longer has" not in looking.status("small", runs_dir).text
-
-
 def test_a_watch_of_two_sweeps_asks_once_for_each(runs_dir, queue):
     record_sweep(runs_dir, "other", [member_of("unified", 0)])
     directory = directory_of(runs_dir, "unified", 0)
@@ -174,3 +148,13 @@ def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_i
         numbers[0]: "RUNNING",
         numbers[1]: "sent without an answer",
     }
+
+
+def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
+    monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_1": HELD})
+    end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
+    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
+    controller_of(runs_dir, "small").jobs_path.unlink()
+    (status,) = looking.sweep_statuses("small", runs_dir)
+    assert not status["owned"]
+    assert may_change(status)

@@ -9,7 +9,6 @@ from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import status as looking
 from scalevec.orchestrator.commands.look.collect import collect
-from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.claims import acquire
 from scalevec.results.index.store import ResultsIndex
 
@@ -70,11 +69,6 @@ def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir
     assert f"{directory.trial_id[:8]} unreadable" in looking.status(None, runs_dir).text
 
 
-def test_status_of_a_sweep_that_is_not_there(runs_dir):
-    with pytest.raises(InvalidInputError, match="no sweep of that name"):
-        looking.status("absent", runs_dir)
-
-
 def test_collect_says_what_is_there_what_is_missing_and_what_to_do(runs_dir):
     report = collected(runs_dir)
     assert report["collected"] == {"added": 4, "updated": 0, "unchanged": 0, "removed": 0}
@@ -91,14 +85,6 @@ def test_collect_says_what_is_there_what_is_missing_and_what_to_do(runs_dir):
 def test_collect_names_the_command_that_brings_the_sweep_on(runs_dir, state, command):
     directory_of(runs_dir, "none", 1).append_event(state)
     assert collected(runs_dir)["sweeps"][0]["next"] == command.format(runs_dir)
-
-
-def test_a_complete_sweep_leads_to_its_report(runs_dir):
-    for arm in ARMS:
-        for seed in (1, 2):
-            complete(directory_of(runs_dir, arm, seed))
-    (sweep,) = collected(runs_dir)["sweeps"]
-    assert (sweep["missing"], sweep["next"]) == (0, f"scalevec report small --runs {runs_dir}")
 
 
 def test_collecting_everything_takes_trials_that_no_sweep_holds(runs_dir):

@@ -36,12 +36,6 @@ def test_a_store_that_cannot_be_reached_is_a_lack_of_the_machine(scalevec, runs_
     assert "top-secret" not in done.stderr + done.stdout
 
 
-def test_not_even_a_traceback_shows_the_password(scalevec, runs_dir):
-    done = scalevec("--debug", "--store", UNREACHABLE, "status")
-    assert "Traceback" in done.stderr
-    assert "top-secret" not in done.stderr + done.stdout
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [("nonsense", "cannot be read"), ("oracle://someone:top-secret@host/name", "'oracle' is not supported")],
@@ -106,3 +100,9 @@ def test_runs_that_may_not_be_written_are_a_lack_of_the_machine(as_nobody, sweep
     runs_dir.mkdir(mode=0o755)
     assert_lacks_permission(as_nobody.scalevec("run", sweep_of_nobody), "runs")
     assert not list(runs_dir.iterdir())
+
+
+def test_not_even_a_traceback_shows_the_password(scalevec, runs_dir):
+    done = scalevec("--debug", "--store", UNREACHABLE, "status")
+    assert "Traceback" in done.stderr
+    assert "top-secret" not in done.stderr + done.stdout

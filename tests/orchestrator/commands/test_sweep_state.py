@@ -8,7 +8,6 @@ from tests.simulations import Silent, simulated
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec import sweeps
-from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import missing, screen
 from scalevec.orchestrator.commands.look.status import status as show_status
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
@@ -16,8 +15,7 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling import ownership
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
-from scalevec.results.claims import ClaimObserver, acquire
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.claims import acquire
 from scalevec.results.sweep_folder import SweepFolder
 
 NAME = "simulated"
@@ -152,32 +150,3 @@ def test_cells_of_one_rung_are_told_apart_by_what_varies(runs_dir):
     record_sweep(runs_dir, "small", members)
     (status,) = sweep_statuses("small", runs_dir)
     assert [" ".join(cell["setting"].values()) for cell in status["cells"]] == ["cosine 4", "wsd 16", "wsd 4"]
-
-
-def test_a_running_trial_shows_its_step_loss_and_rate(runs_dir):
-    directory = directory_of(runs_dir, "none", 0)
-    claim = acquire(directory, {})
-    directory.append_event("running", attempt=1)
-    directory.append_metrics({"step": 4, "loss": 3.5, "tokens_per_s": 1200.0})
-    (status,) = sweep_statuses("small", runs_dir)
-    claim.release()
-    shown = screen([status], 80).plain
-    name = directory.trial_id[:8]
-    assert f"running  {name}  none a seed 0  step 4/10  loss 3.5000  1,200 tokens/s" in shown
-    assert json.loads(json_line(status))["running"][0]["loss"] == 3.5
-
-
-def test_time_is_estimated_between_two_trials_too(runs_dir):
-    members = [member_of("none", seed, planned_s=10.0, n_params=100, n_tokens=1000) for seed in (0, 1)]
-    record_sweep(runs_dir, "small", members)
-    owner = acquire(ownership.owner_directory(runs_dir, "small"), {})
-    directory: RunDirectory = directory_of(runs_dir, "none", 0)
-    observer = ClaimObserver()
-    worker = acquire(directory, {})
-    directory.append_event("running", attempt=1)
-    sweep_statuses("small", runs_dir, observer)
-    worker.release()
-    complete(directory)
-    (status,) = sweep_statuses("small", runs_dir, observer)
-    owner.release()
-    assert (status["running"], status["seconds_left"], status["sweep_seconds_left"]) == ([], 10.0, 10.0)

@@ -52,12 +52,7 @@ def planned(*seconds) -> list[dict]:
 
 def test_with_a_plan_the_time_left_is_known_before_anything_is_finished(runs_dir, owner):
     record(runs_dir, *planned(10.0, 20.0, 30.0, 40.0))
-    assert state(runs_dir)["sweep_seconds_left"] == 100.0
-
-
-def test_where_nobody_runs_the_sweep_nobody_can_say(runs_dir):
-    record(runs_dir, *planned(10.0))
-    assert (state(runs_dir)["seconds_left"], state(runs_dir)["sweep_seconds_left"]) == (None, None)
+    assert state(runs_dir)["seconds_left"] == 100.0
 
 
 def test_without_a_plan_a_running_trial_costs_nothing_that_could_be_told(runs_dir, owner):
@@ -74,13 +69,11 @@ def test_the_plan_is_corrected_by_what_finished_trials_took_and_by_what_runs(run
     claim = start(runs_dir, 3, 5)
     status = state(runs_dir)
     claim.release()
-    assert status["sweep_seconds_left"] == pytest.approx(2 * (20 + 30 + 40 / 2))
+    assert status["seconds_left"] == pytest.approx(2 * (20 + 30 + 40 / 2))
     assert status["plan"] == {
         "planned_s": 100.0,
         "share_done": pytest.approx(0.3),
-        "compared": 1,
-        "compared_planned_s": 10.0,
-        "compared_measured_s": 20.0,
+        "pace": 2.0,
     }
     assert status["cost"] == {
         "unit": "core hours",
@@ -92,7 +85,7 @@ def test_the_plan_is_corrected_by_what_finished_trials_took_and_by_what_runs(run
 def test_the_longest_trial_is_waited_for_however_many_run_at_a_time(runs_dir, owner):
     record(runs_dir, *planned(1.0, 1.0, 1.0, 90.0))
     claims = [start(runs_dir, seed, 0) for seed in range(3)]
-    assert state(runs_dir)["sweep_seconds_left"] == 90.0
+    assert state(runs_dir)["seconds_left"] == 90.0
     for claim in claims:
         claim.release()
 
@@ -100,10 +93,10 @@ def test_the_longest_trial_is_waited_for_however_many_run_at_a_time(runs_dir, ow
 @pytest.mark.parametrize("sizes", [{"n_params": 1000, "n_tokens": 2560}, {}])
 def test_without_a_plan_the_work_of_finished_trials_says_it_if_it_is_known(runs_dir, owner, sizes):
     record(runs_dir, sizes, sizes, sizes)
-    assert state(runs_dir)["sweep_seconds_left"] is None
+    assert state(runs_dir)["seconds_left"] is None
     finish(runs_dir, 0, 100.0)
     status = state(runs_dir)
-    assert status["sweep_seconds_left"] == (pytest.approx(200.0) if sizes else None)
+    assert status["seconds_left"] == (pytest.approx(200.0) if sizes else None)
     assert status["plan"] is None
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
-from scalevec.orchestrator.commands.look import watch as looking
+from scalevec.orchestrator.commands.look import screen as looking
 from scalevec.orchestrator.commands.look.status import status
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.scheduling import ownership
@@ -79,14 +79,6 @@ def test_where_nobody_runs_the_sweep_any_more_it_ends_and_says_so(runs_dir, caps
         "small: nobody runs it any more; 1 trial without a result. "
         f"To go on: scalevec run small --runs {runs_dir}\n"
     )
-
-
-def test_a_living_worker_is_waited_for_without_a_scheduler(runs_dir):
-    begin(runs_dir)
-    directory = directory_of(runs_dir, "none", 0)
-    claim = acquire(directory, {})
-    directory.append_event("running", attempt=1)
-    assert watched(runs_dir, lambda: None, claim.release) == 3
 
 
 def test_as_json_each_change_is_a_line(runs_dir, capsys):

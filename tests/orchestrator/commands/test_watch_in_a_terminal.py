@@ -62,7 +62,7 @@ def test_a_run_at_a_terminal_ends_with_its_state_and_why_a_trial_failed(sweep):
     assert "0/2  f2" in state
     done = subprocess.run(WATCH, cwd=sweep.folder, env=run.environment, capture_output=True, text=True)
     assert done.returncode == 0
-    assert re.search(r"theirs: failed: \w{8}  decay s seed", done.stdout)
+    assert re.search(r"failed +\w{8}  decay s seed", done.stdout)
     assert "ValueError: no decay" in done.stdout
     assert done.stdout.endswith("2 trials without a result. To go on: scalevec retry theirs\n")
 
