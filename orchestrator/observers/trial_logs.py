@@ -29,10 +29,13 @@ from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 GROUP = "scalevec.loggers"
 """Entry points of this group name further kinds of logs: ``module:factory``, as those of :data:`LOGS`."""
-LOGS = {
-    name: f"scalevec.orchestrator.observers.trackers:{factory}"
-    for name, factory in (("tensorboard", "TensorBoardLog"), ("wandb", "WandbLog"), ("mlflow", "MlflowLog"))
+_FACTORIES = {
+    "tensorboard": "TensorBoardLog",
+    "wandb": "WandbLog",
+    "mlflow": "MlflowLog",
+    "trackio": "TrackioLog",
 }
+LOGS = {name: f"scalevec.orchestrator.observers.trackers:{factory}" for name, factory in _FACTORIES.items()}
 POLL_S = 2.0
 PATIENCE_S = 30.0
 """How long the end of a sweep waits for what is still to be passed on."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scalevec.analysis.data.read import kind_of
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.sweep_files import STANDARD_INPUT, sweep_folder
+from scalevec.orchestrator.sources.foreign import is_table, rows_as_read
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -47,17 +47,11 @@ def open_source(source: str, runs_dir: Path, maps: Sequence[str] | None = None) 
 
     Raises :class:`InvalidInputError` or ``DataError`` where it names nothing usable.
     """
-    is_input = source == STANDARD_INPUT
-    if maps or is_input or kind_of(Path(source))[0]:
-        from scalevec.orchestrator.sources.imports.given_tables import read_given
-        from scalevec.orchestrator.sources.imports.tidy_rows import as_read
-
-        table = as_read(read_given(source), maps or ())
-        table.say()
-        return Source("standard-input" if is_input else Path(source).stem, table.rows)
+    if maps or is_table(source):
+        name = "standard-input" if source == "-" else Path(source).stem
+        return Source(name, rows_as_read(source, maps or ()))
     sweep = open_sweep(source, runs_dir)
-    for name, problem in sweep.problems.items():
-        note(f"warning: {name[:12]}: {problem}")
+    _warn(sweep.problems)
     return sweep
 
 
@@ -175,6 +169,11 @@ def _note_unreadable(directory: RunDirectory, problem: Exception | str) -> None:
 def exit_after(states: Sequence[tuple[RunDirectory, str]]) -> Exit:
     """Return exit code 1 if any trial's records are unreadable."""
     return Exit.SOME_FAILED if any(state == UNREADABLE for _, state in states) else Exit.DONE
+
+
+def _warn(problems: Mapping[str, str]) -> None:
+    for name, problem in problems.items():
+        note(f"warning: {name[:12]}: {problem}")
 
 
 def choices_of(source: Source) -> list[dict[str, Any]]:

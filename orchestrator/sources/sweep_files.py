@@ -1,15 +1,11 @@
-"""From what a person types to a sweep: a file, a sweep in the runs directory, or a shipped one.
+"""From what a person types to a sweep: a file, a sweep in the runs directory, or a shipped one."""
 
-What is a table of results, or neither, is answered by what it is.
-"""
-
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.analysis.data.read import head_of, kind_of, text_of
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.foreign import require_sweep_file, require_table
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
@@ -17,13 +13,6 @@ if TYPE_CHECKING:
 
 SWEEP_FILES = (".yaml", ".yml")
 TABLES = (".csv", ".parquet")
-STANDARD_INPUT = "-"
-_SCRIPT = "for a sweep over a script of your own: scalevec init --from own-trainer makes a sweep file for it"
-_TABLE = "write its results as a table that can be read: .csv, .tsv, .jsonl or .parquet (pandas: to_parquet)"
-_LINES = "with one object on each line it can be read as a table: jq -c '.[]' FILE > FILE.jsonl for a list"
-_WANDB = "export the table of runs from W&B as CSV: scalevec import reads that"
-_SWEEP = "a sweep file has ladder and arms; scalevec init writes one, for a script with --from own-trainer"
-_OURS = {"ladder", "arms", "corpus", "tune", "simulate"}
 
 
 def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "Sweep":
@@ -95,7 +84,22 @@ def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
     if is_file:
         require_sweep_file(source)
     path = source if is_file else _shipped(source, runs_dir)
-    return SweepFolder.of(runs_dir, sweeps.load(path, look_for_files=False).name)
+    try:
+        name = sweeps.load(path, look_for_files=False).name
+    except sweeps.SweepError:
+        name = _name_with_plugins(Path(path), runs_dir)
+        if not name:
+            raise
+    return SweepFolder.of(runs_dir, name)
+
+
+def _name_with_plugins(path: Path, runs_dir: Path) -> str:
+    """The name of a sweep that has been run, whose results are there though its plugins are not."""
+    from scalevec.sweeps.yaml_source import read_file
+
+    data = read_file(path).data
+    name = data.get("name") if isinstance(data, dict) and data.get("plugins") else None
+    return str(name) if name in sweep_names(runs_dir) else ""
 
 
 def _is_file(source: str) -> bool:
@@ -123,44 +127,3 @@ def _shipped(source: str, runs_dir: Path) -> Path:
             f"{runs_dir} (there are: {known}) or among the shipped ones ({', '.join(names)})"
         )
     return sweeps.shipped(source)
-
-
-def require_sweep_file(source: str) -> None:
-    """Raise ``InvalidInputError`` where the file ``source`` is of another kind, in two lines."""
-    if kind_of(Path(source))[0]:
-        reading = f"scalevec compare {source} reads it (or fit, figures, report); this takes a sweep file"
-        raise InvalidInputError(f"{source} is a table of results\n{reading}")
-    if other := _other(Path(source)):
-        raise InvalidInputError(f"{source} is {other[0]}\n{other[1]}")
-
-
-def require_table(source: str) -> None:
-    """Raise ``InvalidInputError`` where ``source`` is there and has no table, nor a tracker's runs."""
-    path = Path(source)
-    if path.is_dir():
-        local = ("*run-*/files", "wandb/*run-*/files", "files/wandb-*", "wandb-*.json")
-        if any(any(path.glob(pattern)) for pattern in local):
-            raise InvalidInputError(f"{source} is a folder of W&B\n{_WANDB}")
-    elif not kind_of(path)[0] and head_of(path)[0]:
-        what, remedy = _other(path) or ("a sweep file", "scalevec results reads its trials, by its name")
-        raise InvalidInputError(f"{source} is {what}\n{remedy}")
-
-
-def _other(path: Path) -> tuple[str, str] | None:
-    """What ``path`` is and what to do; None for what may be a sweep file."""
-    head, packed = head_of(path)
-    if (text := text_of(head)) is None:
-        return "no text", _TABLE
-    if path.suffix.lower() == ".py":
-        return "a Python script", _SCRIPT
-    if re.match(r"\s*(\[|\{\s*[\"}])", text) and not re.search(r"\"(ladder|arms)\"\s*:", text):
-        return "a JSON file", _LINES
-    if packed:
-        return "packed, and no table", "unpack it"
-    keys = dict.fromkeys(re.findall(r"^[\"']?([\w.-]+)[\"']?\s*:(?:\s|$)", text, re.MULTILINE))
-    if not keys:
-        is_sweep = path.suffix.lower() in (".yaml", ".yml") or text.lstrip().startswith("{")
-        return None if is_sweep or not text.strip() else ("text, neither a sweep file nor a table", _TABLE)
-    if _OURS & keys.keys():
-        return None
-    return f"a YAML file with the keys {', '.join(keys)[:80]}, and no sweep file", _SWEEP

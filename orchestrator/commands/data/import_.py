@@ -1,13 +1,17 @@
 """``scalevec import``: results of other trackers as a tidy table."""
 
+import io
 import shlex
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from scalevec.orchestrator.cli.options import Maps, Output
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.progress import note
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
 
 Unit = Literal["nats", "bits", "perplexity", "bits-per-byte"]
 
@@ -33,18 +37,20 @@ def import_(
     Columns are found by their names (val/loss, config.optimizer, 10.6M); what was taken for what, and the
     command that says it in full, go to standard error. What is ambiguous is refused.
     """
-    from scalevec.orchestrator.sources.imports.given_tables import read_given
-    from scalevec.orchestrator.sources.imports.tidy_rows import imported
-    from scalevec.orchestrator.sources.sweep_files import require_table
+    from scalevec.orchestrator.sources.foreign import imported_tables
+    from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
-    for source in sources:
-        require_table(source)
-    table = imported([read_given(source) for source in sources], maps or [], unit)
-    table.say()
-    chosen = [word for text in table.repeated() for word in ("--map", text)]
+    table = imported_tables(sources, maps or [], unit)
+    chosen = [word for text in repeated(table.columns) for word in ("--map", text)]
     again = ["scalevec", "import", *sources, *chosen, "--unit", unit or "nats"]
     note(f"the same again: {shlex.join(again)}")
+    return _as_rows(table, output)
+
+
+def _as_rows(table: "ImportedTable", output: Output) -> Result:
+    stream = io.StringIO()
+    table.rows.to_csv(stream, index=False)
     columns = {name: dict(chosen) for name, chosen in table.columns.items()}
     plain = table.rows.astype(object).where(table.rows.notna(), None)
     record = {"rows": plain.to_dict("records"), "columns": columns, "notes": list(table.notes)}
-    return Result(record, table.rows.to_csv(index=False), output=output)
+    return Result(record, stream.getvalue(), output=output)

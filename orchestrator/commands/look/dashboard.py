@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,10 +19,12 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep
 from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import counts_text, failure_text
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
-from scalevec.orchestrator.errors import Exit, InvalidInputError, explain, read_or_warn
+from scalevec.orchestrator.errors import Exit, InvalidInputError, explain
+from scalevec.orchestrator.observers.trial_logs import MetricsTail
 from scalevec.orchestrator.progress import duration, note, notes_kept
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
 
 HOST = "127.0.0.1"
 LOOK_S = 2.0
@@ -66,6 +69,7 @@ class WatchedSweep:
     _observer: ClaimObserver = field(default_factory=ClaimObserver)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _read: tuple[float, Record] | None = None
+    _curves: dict[str, "Curve"] = field(default_factory=dict)
 
     def state(self) -> Record:
         """Return what the page shows: the record of ``status --json`` without losses of arms, and curves."""
@@ -76,6 +80,11 @@ class WatchedSweep:
                 state = self._shown(status) | {"notes": list(dict.fromkeys(notes))}
                 self._read = (time.monotonic(), state)
             return self._read[1]
+
+    def report(self) -> Path | None:
+        """Return the sweep's finished report, where it has been written."""
+        path = SweepFolder.of(self.runs_dir, self.state()["sweep"]).path / "report.html"
+        return path if path.is_file() and not path.is_symlink() else None
 
     def _shown(self, status: Record) -> Record:
         left, running = status["seconds_left"], status["running"]
@@ -93,13 +102,27 @@ class WatchedSweep:
         }
 
     def _curve(self, trial: Mapping[str, Any]) -> Record:
-        """The losses of a trial by step, some hundred of them."""
-        directory = RunDirectory.of(self.runs_dir, trial["trial_id"])
-        rows: list[Record] = read_or_warn(directory.metrics, [], "its curve is left out")
-        points = [(row.get("step"), row["loss"]) for row in rows if row.get("loss") is not None]
-        every = 1 + len(points) // POINTS
-        shown = points[::every] + (points[-1:] if (len(points) - 1) % every else [])
-        return {"trial_id": trial["trial_id"], "label": trial["label"], "points": shown}
+        metrics = RunDirectory.of(self.runs_dir, trial["trial_id"]).metrics_path
+        curve = self._curves.setdefault(trial["trial_id"], Curve(MetricsTail(metrics)))
+        curve.read_on()
+        return {"trial_id": trial["trial_id"], "label": trial["label"], "points": curve.points}
+
+
+@dataclass
+class Curve:
+    """The losses of a trial by step, some hundred of them: of its metrics only what is new is read."""
+
+    tail: MetricsTail
+    points: list[tuple[int, float]] = field(default_factory=list)
+
+    def read_on(self) -> None:
+        """Take what has been appended."""
+        with suppress(ValueError, TypeError, KeyError):  # a torn line; the trial's worker sees to it
+            for row in self.tail.rows():
+                if (loss := row.get("loss")) is not None:
+                    self.points.append((int(row["step"]), float(loss)))
+        while len(self.points) > 2 * POINTS:
+            del self.points[1:-1:2]
 
 
 class DashboardServer(ThreadingHTTPServer):
@@ -129,7 +152,7 @@ class _Answer(BaseHTTPRequestHandler):
     """To one request."""
 
     def do_GET(self) -> None:
-        """The page, or what it shows."""
+        """The page, what it shows, or the finished report."""
         server = cast(DashboardServer, self.server)
         _, given, *rest = [*urlsplit(self.path).path.split("/"), ""]
         # A page from elsewhere may have its own name point here, but has no token, and no say in the host.
@@ -142,18 +165,21 @@ class _Answer(BaseHTTPRequestHandler):
             self._send(200, "text/html", page.encode(), f"script-src {nonce}; style-src {nonce}")
         elif rest == ["state", ""]:
             self._send(200, "application/json", _state(server.watched).encode())
+        elif rest == ["report", ""] and (report := server.watched.report()):
+            self._send(200, "text/html", report.read_bytes(), None)
         else:
             self._send(404, "text/plain", b"nothing is here\n")
 
-    def _send(self, code: int, kind: str, content: bytes, sources: str = "") -> None:
-        """Send ``content``; ``sources`` extends what the page may load."""
+    def _send(self, code: int, kind: str, content: bytes, sources: str | None = "") -> None:
+        """Send ``content``; ``sources`` extends what the page may load, None leaves that to itself."""
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", f"{POLICY}; {sources}")
+        if sources is not None:
+            self.send_header("Content-Security-Policy", "; ".join(filter(None, (POLICY, sources))))
         self.end_headers()
         self.wfile.write(content)
 
@@ -163,6 +189,6 @@ class _Answer(BaseHTTPRequestHandler):
 
 def _state(watched: WatchedSweep) -> str:
     try:
-        return json_line(watched.state())
+        return json_line(watched.state() | {"has_report": watched.report() is not None})
     except Exception as problem:  # noqa: BLE001 (the page says it, and asks again)
         return json.dumps({"problem": explain(problem)[0]})

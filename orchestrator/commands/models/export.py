@@ -13,7 +13,7 @@ from scalevec.orchestrator.progress import note
 
 if TYPE_CHECKING:
     from scalevec.model.decoder import Transformer
-    from scalevec.orchestrator.sources.runs import TrainedTrial
+    from scalevec.orchestrator.sources.trained import TrainedTrial
 
 SHOWN = ("loss", "loss_validation", "n_params", "n_tokens", "tokens_per_s", "device", "precision")
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from scalevec.analysis.data.values import REQUIRED
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import shortened
 
 MOST_PROBLEMS = 10
 _OF_A_RUN = re.compile(r"^((config|summary|params?|hparams?|metrics?|args|data|model)[./])+")
@@ -38,7 +39,16 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
+TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
+_CHART = re.compile(r"(?P<run>.+) - .+")
+_LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
+_WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
 _STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
+_BATCH = re.compile(r"(global_|train_)?batch_size|batch_sequences")
+_LENGTH = re.compile(r"(sequence|seq|context|max_seq|block)_?(length|len|size)|n_ctx|max_length")
+_MULTIPLIES = re.compile(
+    r"(gradient_accumulation(_steps)?|grad_accum(_steps)?|world_size|num_devices|n_gpus?)"
+)
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
 _PERPLEXITY = re.compile(r"(^|_)(ppl|perplexity)($|_)")
 
@@ -64,18 +74,35 @@ class Findings:
             raise DataError("\n".join(lines))
 
 
+def refuse_charts(rows: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where ``rows`` are a chart that W&B exported: steps, with columns per run."""
+    charts = [chart for name in rows if (chart := _CHART.fullmatch(str(name)))]
+    if any(f"{chart[0]}__MIN" in rows for chart in charts):
+        runs = shortened(sorted({chart["run"] for chart in charts}))
+        raise DataError(
+            f"a chart that W&B exported, with columns per run ({runs}) and no row per run: export the table "
+            "of runs"
+        )
+
+
 def plain_name(column: str) -> str:
     """``column`` in lower case, without the place where trackers keep it: ``config.n_embd`` is ``n_embd``."""
     name = str(column).strip()
     return re.sub(r"[^a-z0-9]+", "_", (_OF_A_RUN.sub("", name) or name).lower()).rstrip("_")
 
 
+def is_training_loss(expression: str) -> bool:
+    """Whether ``expression`` looks like the name of a loss on the text that a model was trained on."""
+    name = plain_name(expression.strip("`"))
+    return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
+
+
 def loss_notes(expression: str, unit: str | None) -> list[str]:
     """What the name of a column of losses says against it."""
-    notes, name = [], plain_name(expression.strip("`"))
-    if "train" in name and _TRAIN_LOSS.fullmatch(name):
+    notes = []
+    if is_training_loss(expression):
         notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
-    if unit != "perplexity" and _PERPLEXITY.search(name):
+    if unit != "perplexity" and _PERPLEXITY.search(plain_name(expression.strip("`"))):
         notes.append(f"{expression} looks like a perplexity: scalevec import --unit perplexity takes it")
     return notes
 
@@ -93,18 +120,20 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
         if target in given:
             continue
         candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
-        if target == "loss" and "loss" in names:
+        if target == "loss" and candidates and "loss" in names:
             candidates.append("loss")
-        per_step = [column for column, name in names.items() if _STEP_TOKENS.fullmatch(name)]
-        if (chosen := _the_one(candidates, rows, target)) is not None:
+        chosen = _the_one(candidates, rows, target)
+        if chosen is not None:
             columns[target] = quoted(chosen)
         elif len(candidates) > 1:
             what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
             (findings.problems if target in REQUIRED else findings.notes).append(what)
-        elif target == "n_tokens" and "steps" in columns and len(per_step) == 1:
-            columns[target] = f"{columns['steps']} * {quoted(per_step[0])}"
         elif target in REQUIRED:
-            findings.problems.append(_asked_for(target, names))
+            expression = _computed_from(target, names, columns)
+            if expression.startswith("="):
+                columns[target] = expression[1:]
+            else:
+                findings.problems.append(expression)
     return columns
 
 
@@ -123,14 +152,37 @@ def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str 
     return None
 
 
-def _asked_for(target: str, names: Mapping[str, str]) -> str:
-    """The sentence that asks for a needed column that no name tells."""
+def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    """``=EXPRESSION`` for a needed column that no name tells, or the sentence that asks for it."""
     if target == "n_params":
+        layers, width = _only(_LAYERS, names), _only(_WIDTH, names)
         formula = "12 * layers * width * width"
-        return f"no column of parameters: --map n_params=COLUMN, or --map 'n_params={formula}'"
+        known = f"=12 * {layers} * {width} * {width}" if layers and width else ""
+        return known or f"no column of parameters: --map n_params=COLUMN, or --map 'n_params={formula}'"
     if target == "n_tokens":
-        return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
+        return _tokens_of(names, columns)
+    if "loss" in names:
+        return "=loss"
     training = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
     if training:
         return f"no loss of held-out text: --map loss=COLUMN; of training text may be {', '.join(training)}"
     return "no column of losses: --map loss=COLUMN"
+
+
+def _tokens_of(names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    steps = columns.get("steps")
+    if steps and (per_step := _only(_STEP_TOKENS, names)):
+        return f"={steps} * {per_step}"
+    batch, length = _only(_BATCH, names), _only(_LENGTH, names)
+    if not (steps and batch and length):
+        return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
+    more = [column for column, name in names.items() if _MULTIPLIES.fullmatch(name)]
+    product = " * ".join([steps, batch, length, *map(quoted, more)])
+    if not more:
+        return f"={product}"
+    return f"tokens may be a product that {', '.join(more)} belong to or not: --map 'n_tokens={product}'"
+
+
+def _only(pattern: re.Pattern[str], names: Mapping[str, str]) -> str | None:
+    matching = [column for column, name in names.items() if pattern.fullmatch(name)]
+    return quoted(matching[0]) if len(matching) == 1 else None

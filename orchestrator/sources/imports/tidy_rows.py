@@ -1,11 +1,12 @@
 """From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.doubts import LARGEST_LOSS
@@ -15,16 +16,17 @@ from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, t
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
-from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.imports.column_names import (
     PATTERNS,
     Findings,
     guessed,
     loss_notes,
     quoted,
+    refuse_charts,
 )
 from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTable, named_by_file
 
+BITS_PER_NAT = 1 / math.log(2)
 APART = 1.35
 """Losses at one N and tokens differ by no such factor, unless they are of two units or a run has failed."""
 SMALLEST_COUNT = 1e4
@@ -39,22 +41,6 @@ class ImportedTable:
     rows: pd.DataFrame
     columns: Mapping[str, Mapping[str, str]]
     notes: Sequence[str]
-
-    def repeated(self) -> list[str]:
-        """The options ``--map`` that choose the same columns again, each once."""
-        maps = (f"{name}={text}" for of_table in self.columns.values() for name, text in of_table.items())
-        return list(dict.fromkeys(maps))
-
-    def say(self) -> None:
-        """Say on standard error what was taken for what, with a value, and what a person should know."""
-        for number, (source, of_table) in enumerate(self.columns.items()):
-            note(f"{source}:")
-            for name, expression in of_table.items():
-                first = self.rows.get(name, pd.Series(dtype=object)).dropna()
-                example = f"  (as in {first.iloc[0]})" if len(first) and not number else ""
-                note(f"  {name:16} {expression}{example}")
-        for text in self.notes:
-            note(f"note: {text}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +161,7 @@ def _with_our_columns(
     A column that became one of ours stays only to ``keep_all``, and then but for the arms': what tells them
     apart is no setting of theirs.
     """
+    refuse_charts(table.rows)
     rows = GivenRows(table.rows.reset_index(drop=True))
     columns = guessed(
         rows.given, {name: rows.first_able(name, texts, findings) for name, texts in wanted.items()}, findings
@@ -291,24 +278,31 @@ def _without_copies(rows: pd.DataFrame, common: Sequence[str], findings: Finding
 
 
 def _check_units(table: pd.DataFrame, unit: str | None, findings: Findings) -> None:
-    """Add a problem where losses at the same N and tokens are further apart than losses of one unit.
+    """Add a problem where some losses look as if they were in another unit than others at their N and tokens.
 
-    Runs that failed to train are too: where the ``unit`` is said, that is noted. The index names the rows.
+    A minority of higher losses may be of runs that failed to train: that is noted, unless they are higher by
+    as much as bits are than nats. The index of ``table`` names its rows.
     """
     completed = table[table["status"] == "completed"]
-    point = [completed[name] for name in ("n_params", "n_tokens", "corpus") if name in completed]
-    above = completed["loss"] / completed["loss"].groupby(point, dropna=False).transform("min")
-    higher = above > APART
-    if higher.any():
-        factor = float(above[higher].median())
-        words = f"losses at the same N and tokens differ by a factor of {factor:.2f} ({_named(higher)})"
-        if unit is None:
-            findings.problems.append(
-                f"{words}: of another unit (bits are 1.44 nats), or did runs fail to train? Import what is "
-                "in one unit with its --unit, or leave rows out; --unit nats takes them as they are"
-            )
-        else:
-            findings.notes.append(f"{words}: runs that failed to train? They count as they are")
+    logs: pd.Series[float] = np.log(completed["loss"])
+    point = [name for name in ("n_params", "n_tokens", "corpus") if name in completed]
+    of_point = logs.groupby([completed[name] for name in point], dropna=False)
+    above = logs - of_point.transform("min")
+    split = of_point.transform("max") - of_point.transform("min") > math.log(APART)
+    higher = above[split] > math.log(APART)
+    if not split.any():
+        return
+    factor = float(above[split][higher].median())
+    is_minority = 2 * higher.sum() < len(logs)
+    as_bits = abs(factor - math.log(BITS_PER_NAT)) < math.log(1.03) and higher.sum() > 1
+    names = _named(higher if is_minority else ~higher)
+    words = f"losses at the same N and tokens differ by a factor of {math.exp(factor):.2f}"
+    if unit is None and (as_bits or not is_minority):
+        how = "as bits are to nats" if as_bits else "of another unit?"
+        remedy = "import what is in one unit with its --unit, or leave these rows out; --unit nats takes them"
+        findings.problems.append(f"{words}, {how} ({names}): {remedy} as they are")
+    else:
+        findings.notes.append(f"{words} ({names}): runs that failed to train? They count as they are")
 
 
 def _named(which: "pd.Series[bool]") -> str:
@@ -319,3 +313,19 @@ def _named(which: "pd.Series[bool]") -> str:
 def _listed(which: "pd.Series[bool]", before: int = 0) -> str:
     """The numbers of the rows that ``which`` tells; the first one is ``before`` less in its index."""
     return shortened((which.index[which] + before).tolist())
+
+
+def repeated(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The options ``--map`` that choose the same columns again, each once."""
+    maps = (f"{name}={expression}" for of_table in columns.values() for name, expression in of_table.items())
+    return list(dict.fromkeys(maps))
+
+
+def mapping_lines(columns: Mapping[str, Mapping[str, str]], rows: pd.DataFrame) -> Iterator[str]:
+    """What was taken for what, by table, with the first value of each of our columns in the first table."""
+    for number, (source, of_table) in enumerate(columns.items()):
+        yield f"{source}:"
+        for name, expression in of_table.items():
+            first = rows.get(name, pd.Series(dtype=object)).dropna()
+            example = f"  (as in {first.iloc[0]})" if len(first) and not number else ""
+            yield f"  {name:16} {expression}{example}"

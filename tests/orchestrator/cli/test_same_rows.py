@@ -221,14 +221,29 @@ def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_pat
     assert table[["loss", "n_params", "n_tokens"]].to_numpy().tolist() == [[3.5, 1e6, 2e7], [3.25, 2e6, 4e7]]
 
 
-def test_files_of_one_run_each_are_runs_that_are_named_as_their_files(tmp_path, command):
+CHART = """\
+"Step","r - _step","r - _step__MIN","r - _step__MAX","r - val/loss","r - val/loss__MIN","r - val/loss__MAX"
+"0","0","0","0","9.1","9.1","9.1"
+"10","10","10","10","5.1","5.1","5.1"
+"""
+
+
+def test_a_chart_with_steps_is_no_table_of_runs(tmp_path, command):
+    (tmp_path / "chart.csv").write_text(CHART)
+    for verb in ("import", "compare"):
+        refused = command(verb, "chart.csv")
+        assert refused.code == 2
+        assert "a chart that W&B exported, with columns per run (r)" in refused.err
+
+
+def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, command):
     for name, shift in (("one.csv", 0.0), ("two.csv", 0.1)):
         rows = [f"{step},{3.2 - 1e-4 * step + shift:.4f}" for step in (100, 200, 300)]
         (tmp_path / name).write_text("\n".join(["step,loss", *rows]) + "\n")
-    maps = ("--map", "n_params=1e6", "--map", "n_tokens=step*1000")
-    maps += tuple(word for name in ("arm", "run", "cluster") for word in ("--map", f"{name}=source"))
+    maps = ("--map", "n_params=1e6", "--map", "n_tokens=step*1000", "--map", "arm=run")
     taken = command("import", "one.csv", "two.csv", *maps, "-o", "out.csv")
     assert taken.code == 0, taken.err
+    assert "one run per file, of its name (one, two)" in taken.err
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["arm"].tolist() == table["cluster"].tolist() == ["one"] * 3 + ["two"] * 3
 

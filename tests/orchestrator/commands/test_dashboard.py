@@ -10,8 +10,9 @@ import pytest
 from browser import chromium
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import dashboard as dashboards
-from scalevec.orchestrator.commands.look.dashboard import POINTS, WatchedSweep, server_of
+from scalevec.orchestrator.commands.look.dashboard import POINTS, Curve, WatchedSweep, server_of
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.observers.trial_logs import MetricsTail
 
 ODD = "<img src=x onerror=alert(1)>"
 
@@ -47,9 +48,13 @@ def get(url: str, **headers: str) -> bytes:
         return answer.read()
 
 
-@pytest.mark.parametrize("path", ["", "state"])
-def test_without_the_token_nothing_is_shown(path, server):
+def test_it_listens_on_this_machine_alone(server):
     assert server.server_address[0] == "127.0.0.1"
+    assert server.url.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize("path", ["", "state", "report"])
+def test_without_the_token_nothing_is_shown(path, server):
     for wrong in ("", "wrong/", server.token[:-1] + "/"):
         with pytest.raises(HTTPError, match="403"):
             get(f"http://127.0.0.1:{server.server_port}/{wrong}{path}")
@@ -58,7 +63,10 @@ def test_without_the_token_nothing_is_shown(path, server):
 def test_a_page_whose_own_name_points_here_is_refused(server):
     with pytest.raises(HTTPError, match="403"):
         get(server.url, Host=f"elsewhere.example:{server.server_port}")
-    assert b"<!doctype html>" in get(server.url, Host="localhost:9999")  # the other end of a tunnel
+
+
+def test_another_end_of_a_tunnel_is_this_machine_too(server):
+    assert b"<!doctype html>" in get(server.url, Host="localhost:9999")
 
 
 def test_the_state_has_progress_and_curves_and_no_loss_of_an_arm(server):
@@ -69,6 +77,27 @@ def test_the_state_has_progress_and_curves_and_no_loss_of_an_arm(server):
     [curve] = state["curves"]
     assert len(curve["points"]) <= 2 * POINTS
     assert (curve["points"][0], curve["points"][-1]) == ([1, 7.998], [1000, 6.0])
+
+
+def test_a_curve_goes_on_with_its_file_whose_last_line_may_be_torn(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    curve = Curve(MetricsTail(path))
+    curve.read_on()
+    assert curve.points == []
+    path.write_text('{"step": 1, "loss": 3}\n{"step": 2, "loss": 2}\n{"step": 3, "lo')
+    curve.read_on()
+    assert curve.points == [(1, 3.0), (2, 2.0)]
+    path.write_text('{"step": 1, "loss": 3}\n{"step": 2, "loss": 2}\n{"step": 3, "loss": 1}\n')
+    curve.read_on()
+    assert curve.points == [(1, 3.0), (2, 2.0), (3, 1.0)]
+
+
+def test_the_report_is_there_once_it_is_written(server, runs_dir):
+    assert not json.loads(get(server.url + "state"))["has_report"]
+    with pytest.raises(HTTPError, match="404"):
+        get(server.url + "report")
+    (runs_dir / "sweeps" / "small" / "report.html").write_text("the report")
+    assert get(server.url + "report") == b"the report"
 
 
 def test_damage_is_said_and_the_page_asks_again(server, runs_dir, monkeypatch):

@@ -79,8 +79,9 @@ def test_results_are_those_of_the_run_directories_and_the_damage_is_said(runs, i
     assert not capsys.readouterr().err
 
 
-def test_store_rebuild_makes_it_again(runs, index_path):
-    garbage(index_path)
+@pytest.mark.parametrize("break_it", BREAKS, ids=lambda function: function.__name__)
+def test_store_rebuild_makes_it_again(runs, index_path, break_it):
+    break_it(index_path)
     assert "8 trials" in rebuild(runs).text
 
 

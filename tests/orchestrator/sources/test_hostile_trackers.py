@@ -11,7 +11,7 @@ import pytest
 from mlflow_runs import mlflow_database, mlflow_folder
 from scalevec.analysis.data.read import MOST_COLUMNS, table_of
 from scalevec.analysis.errors import DataError
-from scalevec.orchestrator.sources.imports import given_tables
+from scalevec.orchestrator.sources.imports import trackers
 from scalevec.orchestrator.sources.imports.given_tables import read_given
 
 
@@ -124,7 +124,7 @@ def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
             "SELECT x, x FROM n"
         )
         database.commit()
-    monkeypatch.setattr(given_tables, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(trackers, "PATIENCE_S", 0.0)
     assert_refused(path, "takes too long: interrupted")
 
 
@@ -135,7 +135,7 @@ def test_cells_that_are_computed_do_not_fill_the_memory(tmp_path, monkeypatch):
         database.execute("CREATE TABLE params (run_uuid, key, value AS (hex(zeroblob(30000))))")
         database.execute("INSERT INTO params VALUES ('aa', 'x'), ('aa', 'y'), ('aa', 'z')")
         database.commit()
-    monkeypatch.setattr(given_tables, "LARGEST_FILE_BYTES", 100_000)
+    monkeypatch.setattr(trackers, "LARGEST_FILE_BYTES", 100_000)
     assert_refused(path, "a larger table than is read, 2000000 rows and 100000 bytes")
 
 

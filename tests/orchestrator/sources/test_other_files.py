@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 
+import pandas as pd
 import pyarrow
 import pytest
 
@@ -29,15 +30,23 @@ SCRIPT = "scalevec init --from own-trainer"
 OTHERS = {
     "scan.yaml": (WANDB, "with the keys method, metric, parameters, and no sweep file", SCRIPT[:13]),
     "scan.txt": (WANDB, "with the keys method, metric, parameters, and no sweep file", SCRIPT[:13]),
+    "tune.yml": ("ppo:\n  run: PPO\n  stop: {a: 1}\n", "with the keys ppo, and no sweep file", SCRIPT[:13]),
+    "snake.yaml": ("samples: {A: a.fq}\n", "with the keys samples, and no sweep file", SCRIPT[:13]),
+    "run.ipynb": (json.dumps({"cells": [], "nbformat": 4}), "a notebook", ".parquet"),
     "rows.json": (json.dumps([{"arm": "a"}]), "a JSON file", "one object on each line"),
     "one.json": (json.dumps({"loss": 3.5}, indent=2), "a JSON file", "one object on each line"),
-    "frame.csv": (b"\x80\x04\x95\0\0", "no text", ".parquet"),
-    "plot.gz": (gzip.compress(b"\x89PNG\r\n\x1a\n\0"), "no text", ".csv"),
+    "wandb-summary.json": (json.dumps({"_runtime": 3}), "a JSON file of W&B", "as CSV"),
+    "sheet.xlsx": ("PKnot really", "an Excel file", ".csv"),
+    "sheet": ("PK\x03\x04\x14\0[Content_Types].xml", "an Excel file", ".csv"),
+    "frame.csv": (b"\x80\x04\x95\0\0", "a pickle", ".parquet"),
+    "plot.png": (b"\x89PNG\r\n\x1a\n\0", "an image", ".csv"),
+    "paper": (b"%PDF-1.4\n\xe2\0", "a PDF file", ".csv"),
+    "plot.gz": (gzip.compress(b"\x89PNG\r\n\x1a\n\0"), "an image", ".csv"),
     "words.gz": (gzip.compress(b"two\nlines\n"), "packed, and no table", "unpack it"),
     "train.py": ("import torch\n", "a Python script", SCRIPT),
     "log.txt": ("step 1 loss 3\nstep 2 loss 4\n", "text, neither a sweep file nor a table", ".csv"),
 }
-COMMANDS = ("compare", "run", "import")
+COMMANDS = (("compare",), ("fit",), ("plan",), ("run",), ("submit", "--executor", "slurm"), ("import",))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -51,12 +60,18 @@ def test_a_table_is_read_by_what_it_holds_whatever_it_is_called(name, scalevec, 
     assert "YAML" not in results.stderr
 
 
+def test_a_parquet_file_of_another_name_is_read(scalevec, tmp_path):
+    table = pd.DataFrame({"arm": ["a", "b"], "loss": [3.0, 2.9], "n_params": 1e6, "n_tokens": 2e7})
+    table.to_parquet(tmp_path / "kept.dat")
+    assert scalevec("import", "kept.dat").returncode == Exit.DONE
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_neither_sweep_nor_table_is_answered_by_what_it_is_and_what_to_do(name, scalevec, tmp_path):
     content, what, remedy = OTHERS[name]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode("latin-1"))
     for command in COMMANDS:
-        done = scalevec(command, name)
+        done = scalevec(*command[:1], name, *command[1:])
         first, second = done.stderr.splitlines()
         assert done.returncode == Exit.INVALID_INPUT
         assert what in first

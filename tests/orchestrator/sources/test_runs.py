@@ -26,6 +26,10 @@ def runs(tmp_path, monkeypatch):
     return scalevec.open(folder)
 
 
+def test_its_sweeps_are_listed(runs):
+    assert runs.sweeps() == ["small"]
+
+
 def test_results_are_a_frame_with_one_row_per_trial_whatever_its_state(runs):
     results = runs.results("small")
     assert dict(zip(results.trial_id, results.status, strict=True)) == {
@@ -70,3 +74,8 @@ def test_a_sweep_has_its_results_its_trials_and_their_curves(runs):
     assert sweep.results().equals(runs.results("small"))
     assert [trial.trial_id for trial in sweep.trials()] == [FIRST, SECOND]
     assert sweep.curves()[["trial_id", "arm", "loss"]].to_numpy().tolist() == [[FIRST, "baseline", 4.0]]
+
+
+def test_a_sweep_of_another_name_is_refused(runs):
+    with pytest.raises(InvalidInputError, match="there are: small"):
+        runs.sweep("other")

@@ -11,7 +11,7 @@ import pytest
 
 from scalevec.analysis.errors import DataError
 from scalevec.orchestrator.sources.imports.given_tables import GivenTable, read_given, table_of
-from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable, imported
+from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable, imported, repeated
 
 
 def from_csv(tmp_path, text: str, *maps: str, unit: str | None = None) -> ImportedTable:
@@ -27,9 +27,9 @@ def refusal(tmp_path, text: str, *maps: str, unit: str | None = None) -> str:
 
 
 EXPORT = """\
-Name,State,_step,config.batch_tokens,config.block_size,config.seed,train/loss,val/loss,model/params,Runtime
-a,finished,1000,32768,1024,1,3.1,3.2,10.6M,100
-b,finished,1000,32768,1024,2,3.0,3.1,"10,600,000",90
+Name,State,_step,config.batch_size,config.block_size,config.seed,train/loss,val/loss,model/params,Runtime
+a,finished,1000,32,1024,1,3.1,3.2,10.6M,100
+b,finished,1000,32,1024,2,3.0,3.1,"10,600,000",90
 """
 
 
@@ -37,7 +37,7 @@ def test_columns_are_known_by_their_names_and_numbers_as_they_are_written(tmp_pa
     rows = from_csv(tmp_path, EXPORT).rows
     assert rows["loss"].tolist() == [3.2, 3.1]
     assert rows["n_params"].tolist() == [10.6e6, 10.6e6]
-    assert rows["n_tokens"].tolist() == [1000 * 32_768] * 2
+    assert rows["n_tokens"].tolist() == [1000 * 32 * 1024] * 2
     assert rows["seed"].tolist() == [1, 2]
     assert rows["status"].tolist() == ["completed"] * 2
     assert rows["train/loss"].tolist() == [3.1, 3.0]
@@ -45,7 +45,7 @@ def test_columns_are_known_by_their_names_and_numbers_as_they_are_written(tmp_pa
 
 def test_the_maps_that_are_said_choose_the_same_columns_again(tmp_path):
     first = from_csv(tmp_path, EXPORT)
-    again = from_csv(tmp_path, EXPORT, *first.repeated())
+    again = from_csv(tmp_path, EXPORT, *repeated(first.columns))
     pd.testing.assert_frame_equal(first.rows[sorted(first.rows)], again.rows[sorted(again.rows)])
 
 
@@ -58,6 +58,11 @@ def test_what_tells_the_arms_apart_is_no_setting_of_pairs(tmp_path):
     rows = from_csv(tmp_path, text, "arm=config.optimizer").rows
     assert rows["arm"].tolist() == ["adamw", "muon"]
     assert "optimizer" not in rows
+
+
+def test_parameters_follow_from_layers_and_width(tmp_path):
+    text = "loss,tokens,n_layer,n_embd\n3.2,1e9,6,384\n"
+    assert from_csv(tmp_path, text).rows["n_params"].tolist() == [12 * 6 * 384**2]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +95,14 @@ def test_a_training_loss_is_never_guessed_and_warned_of_when_it_is_chosen(tmp_pa
     assert "of training text may be train/loss" in refusal(tmp_path, text)
     notes = from_csv(tmp_path, text, "loss=train/loss").notes
     assert any("looks like the loss of the training text" in note for note in notes)
+
+
+def test_devices_or_accumulation_beside_the_batch_make_tokens_ambiguous(tmp_path):
+    text = "loss,step,batch_size,seq_len,grad_accum,params\n3.2,1000,8,512,4,1e6\n"
+    message = refusal(tmp_path, text)
+    assert "--map 'n_tokens=step * batch_size * seq_len * grad_accum'" in message
+    rows = from_csv(tmp_path, text, "n_tokens=step * batch_size * seq_len * grad_accum").rows
+    assert rows["n_tokens"].tolist() == [1000 * 8 * 512 * 4]
 
 
 @pytest.mark.parametrize(
@@ -183,18 +196,18 @@ def from_two(tmp_path, first: str, second: str) -> ImportedTable:
 
 def test_a_loss_in_another_unit_than_the_others_of_its_column_is_refused_with_its_row(tmp_path):
     message = refusal(tmp_path, with_losses("a", 2.9, 2.91, 0.9, 2.92))
-    assert "differ by a factor of 3.23 (row 1, row 2, row 4): of another unit" in message
+    assert "differ by a factor of 3.23, of another unit? (row 3)" in message
 
 
 def test_bits_in_one_file_beside_nats_in_another_are_refused(tmp_path):
     nats = (3.0, 3.01, 2.99, 3.02)
     bits = [loss / math.log(2) for loss in (2.98, 2.99)]
-    with pytest.raises(DataError, match=r"a factor of 1.44 \(.*second.csv row 1, .*second.csv row 2\)"):
+    with pytest.raises(DataError, match=r"as bits are to nats \(.*second.csv row 1, .*second.csv row 2\)"):
         from_two(tmp_path, with_losses("a", *nats), with_losses("b", *bits))
 
 
-def test_a_run_that_failed_to_train_is_said_and_counts_as_it_is_where_the_unit_is_known(tmp_path):
-    table = from_csv(tmp_path, with_losses("a", 2.9, 2.91, 6.9, 2.92), unit="nats")
+def test_a_run_that_failed_to_train_is_said_and_counts_as_it_is(tmp_path):
+    table = from_csv(tmp_path, with_losses("a", 2.9, 2.91, 6.9, 2.92))
     assert len(table.rows) == 4
     assert "(row 3): runs that failed to train?" in table.notes[0]
 
@@ -203,6 +216,12 @@ def test_a_run_that_two_files_have_counts_once(tmp_path):
     table = from_two(tmp_path, with_losses("a", 3.0, 3.1), with_losses("a", 3.1, 3.2, first_seed=1))
     assert table.rows["seed"].tolist() == [0, 1, 2]
     assert "second.csv row 1: in another source too, left out" in table.notes[0]
+
+
+def test_a_run_with_two_results_in_two_files_is_refused(tmp_path):
+    text = "id,loss,tokens,params\nr1,3.2,1e9,1e6\n"
+    with pytest.raises(DataError, match=r"first.csv row 1, .*d.csv row 1 are of the same run"):
+        from_two(tmp_path, text, text.replace("3.2", "3.1"))
 
 
 def test_projects_with_other_columns_go_one_below_the_other(tmp_path):

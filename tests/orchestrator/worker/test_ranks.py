@@ -25,7 +25,7 @@ from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.train import checkpoint_steps, ddp
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
-from scalevec.orchestrator.sources.runs import TrainedTrial
+from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.failures import AttemptFailedError
