@@ -34,7 +34,7 @@ def question(
 
 def declared_options(source: Source) -> AnalysisOptions:
     """Return the options of the sweep's own question; the defaults for a table."""
-    from scalevec.sweeps.options import analysis_options
+    from scalevec.sweeps.fields import analysis_options
 
     return AnalysisOptions(**analysis_options(source.compare))
 
@@ -44,7 +44,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
 
     Standard error says which of them differ from the sweep file. Raises ``DataError``.
     """
-    from scalevec.sweeps.options import analysis_options
+    from scalevec.sweeps.fields import analysis_options
 
     planned = analysis_options(source.compare)
     declared = AnalysisOptions(**planned)

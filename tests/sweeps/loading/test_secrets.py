@@ -5,7 +5,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.results.masking import masked
-from scalevec.sweeps.loading.trainer_checks import SHORTEST, is_secret
+from scalevec.sweeps.trainer_checks import SHORTEST, is_secret
 
 SECRET = "s3cr3t-value"
 

@@ -6,7 +6,7 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.sweeps.options import analysis_options
+from scalevec.sweeps.fields import analysis_options
 
 BEGINNING = "name: a\nladder: [tiny-25k]\narms: {b: {}}\ncompare: "
 
