@@ -34,6 +34,7 @@ from scalevec.sweeps.sections.entries import (
     Named,
     Number,
     OneOrMore,
+    Positive,
     Section,
     Seed,
     TuneLists,
@@ -47,7 +48,6 @@ from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
 
 Scalar = str | int | float | bool
-Positive = Annotated[Number, Field(gt=0)]
 
 
 def _minutes(value: Any) -> Any:

@@ -15,6 +15,7 @@ from scalevec.sweeps.sections.entries import (
     ListsOfFields,
     Number,
     OneOrMore,
+    Positive,
     TuneLists,
     problem,
 )
@@ -109,7 +110,7 @@ class TrainerSection(Given):
     """Key of the parameter count in the result, held against the ladder."""
     unit: Literal["nats", "bits", "bits-per-byte", "perplexity"] = "nats"
     """Unit of all losses."""
-    bytes_per_token: Annotated[Number, Field(gt=0)] | None = None
+    bytes_per_token: Positive | None = None
     """Of the text, with unit: bits-per-byte."""
     vocabulary: Annotated[int, Field(ge=2)] | None = None
     """Size of the vocabulary: the first loss is held against its logarithm."""
