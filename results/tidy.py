@@ -134,7 +134,7 @@ def _list_or_itself(value: Any) -> Any:
 def _json_records(frame: pd.DataFrame) -> bytes:
     """Not ``DataFrame.to_json``, which rounds to 15 digits."""
     frame = frame.astype(object).where(frame.notna(), None)
-    for name in frame.columns.intersection(_BLOCKS):
+    for name in frame.columns.intersection(list(_BLOCKS)):
         frame[name] = frame[name].map(_list_or_itself)
     records = frame.to_dict("records")
     try:
