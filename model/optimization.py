@@ -9,7 +9,7 @@ import functools
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalevec.model.fields import (
     ABOVE_ZERO_UP_TO_ONE,
@@ -28,9 +28,6 @@ from scalevec.model.fields import (
     require_choice,
     require_in,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,6 @@ class SweepFolder:
     """A file for each list of predictions, named by its hash."""
     dropped_path = FileIn("dropped.json")
     """The trials that the sweep file left out after they had been started."""
-    """Which rungs and settings are trained with compiled blocks."""
     report_path = FileIn("report.html")
     """The report."""
     origin_path = FileIn("origin.json")

@@ -133,17 +133,14 @@ def _list_or_itself(value: Any) -> Any:
 
 def _json_records(frame: pd.DataFrame) -> bytes:
     """Not ``DataFrame.to_json``, which rounds to 15 digits."""
-    columns = {name: frame[name].astype(object).where(frame[name].notna(), None) for name in frame.columns}
-    for name in columns.keys() & set(_BLOCKS):
-        columns[name] = columns[name].map(_list_or_itself)
-    rows = zip(*columns.values(), strict=True)
-    lines = []
-    for number, row in enumerate(rows, start=1):
-        record = dict(zip(columns, row, strict=True))
-        try:
-            lines.append(json.dumps(record, allow_nan=False, default=_as_json))
-        except ValueError as error:
-            message = f"row {number} holds an infinite number, which JSON does not have; write CSV or Parquet"
-            raise UnwritableTableError(message) from error
-    body = ",\n".join(f"  {line}" for line in lines)
-    return f"[\n{body}\n]\n".encode() if body else b"[]\n"
+    frame = frame.astype(object).where(frame.notna(), None)
+    for name in frame.columns.intersection(list(_BLOCKS)):
+        frame[name] = frame[name].map(_list_or_itself)
+    records = frame.to_dict("records")
+    try:
+        lines = [f"  {json.dumps(record, allow_nan=False, default=_as_json)}" for record in records]
+    except ValueError as error:
+        message = "a row holds an infinite number, which JSON does not have; write CSV or Parquet"
+        raise UnwritableTableError(message) from error
+    body = ",\n".join(lines)
+    return f"[\n{body}\n]\n".encode() if lines else b"[]\n"

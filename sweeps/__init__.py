@@ -42,7 +42,7 @@ def load(path: str | Path, *, look_for_files: bool = True) -> "Sweep":
         ('quickstart', ['baseline', 'none', 'unified'])
     """
     # Not at the top: pydantic takes longer to import than the command line may take to answer.
-    from scalevec.sweeps.loading.load import read
+    from scalevec.sweeps.reading import read
     from scalevec.sweeps.yaml_source import read_file
 
     return read(read_file(Path(path)), look_for_files=look_for_files)
@@ -60,7 +60,7 @@ def loads(text: str, name: str = "<text>", folder: Path = Path(), *, look_for_fi
     Raises:
         SweepError: With everything that is wrong: line, field, value, and what is allowed.
     """
-    from scalevec.sweeps.loading.load import read
+    from scalevec.sweeps.reading import read
     from scalevec.sweeps.yaml_source import read_text
 
     return read(read_text(text, name, folder), look_for_files=look_for_files)

@@ -24,16 +24,16 @@ ALLOWED_BY_KIND = {
     "tuple_type": "a list",
     "model_type": "a mapping of fields",
     "dict_type": "a mapping",
-    "finite_number": "a finite number",
     "greater_than": "more than {gt}",
     "greater_than_equal": "{ge} or more",
     "less_than": "less than {lt}",
     "less_than_equal": "{le} or less",
-    "literal_error": "{expected}",
     "string_too_short": "text that is not empty",
     "too_short": "at least one entry",
 }
-"""pydantic's kinds of problem -> what is allowed, in our words; ``{...}`` is filled from its context."""
+"""pydantic's kinds of problem -> what is allowed, in our words; ``{...}`` is filled from its context.
+
+Of any other kind its own words are taken."""
 
 DEVICES = "a whole number of GPUs, or a share of one (0 to 1) that lets several trials use it"
 """How many GPUs a trial may ask for."""

@@ -175,3 +175,11 @@ STRATEGY_HELP: dict[str, str] = {
     "experts": "Vectors of routed experts: shared by all, one each, or none.",
     "router": "Whether the router reads the normalized input as a branch with vectors, or as it is.",
 }
+
+NO_OPTIONS_OF_ANALYSIS = ("reference", "predict")
+"""What the section ``compare`` holds beside options of an analysis."""
+
+
+def analysis_options(compare: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the section ``compare``, given or resolved, says of ``analysis.AnalysisOptions``."""
+    return {name: value for name, value in compare.items() if name not in NO_OPTIONS_OF_ANALYSIS}

@@ -1,11 +1,11 @@
-"""Ladders of sizes: the named presets, what a rung leaves to its defaults, and ladders made from a rule.
+"""Ladders of sizes (presets, what a rung leaves to its defaults, ladders made from a rule), token budgets.
 
 A size is a shape and, for a mixture, its experts; architecture and scale vectors are fields of a trial, so
 that each size serves every one of them.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -216,7 +216,7 @@ def _around(target: float) -> Iterator[tuple[int, int, int]]:
 
 def _rule_compute(n_params: int) -> float:
     """C = 6 N D in FLOPs at the tokens per parameter at which the rules are read off."""
-    return 6 * RULE_TOKENS_PER_PARAMETER * float(n_params) ** 2
+    return FLOPS_PER_PARAMETER_AND_TOKEN * RULE_TOKENS_PER_PARAMETER * float(n_params) ** 2
 
 
 def rule_batch_tokens(n_params: int) -> int:
@@ -230,3 +230,23 @@ def rule_batch_tokens(n_params: int) -> int:
 def rule_learning_rate(n_params: int) -> float:
     """0.3118 C^-0.1250, to two digits (DeepSeek LLM, arXiv 2401.02954, section 3.1); for AdamW."""
     return float(f"{0.3118 * _rule_compute(n_params) ** -0.125:.2g}")
+
+
+TOKENS_PER_PARAMETER, TOKENS = "tokens_per_parameter", "tokens"
+DEFAULT_BUDGETS = (20.0,)
+"""Tokens per parameter, where a sweep names no budget (arXiv 2203.15556)."""
+
+FLOPS_PER_PARAMETER_AND_TOKEN = 6
+"""C = 6 N D: two for a multiply and an add, once forward and twice backward (arXiv 2001.08361)."""
+
+BUDGETS: dict[str, Callable[[float, int], float]] = {
+    TOKENS_PER_PARAMETER: lambda amount, n_params: amount,  # noqa: ARG005 (one signature)
+    TOKENS: lambda amount, n_params: amount / n_params,
+    "flops": lambda amount, n_params: amount / (FLOPS_PER_PARAMETER_AND_TOKEN * n_params) / n_params,
+}
+"""Kind, as the sweep file calls it -> tokens over N of an amount at N. Trials take whole batches of it."""
+
+
+def setting_name(kind: str) -> str:
+    """What a setting calls the budget; ``flops`` of a tidy row are those of its trial, in whole batches."""
+    return kind if kind == TOKENS_PER_PARAMETER else f"{kind}_budget"

@@ -1,14 +1,12 @@
 """The documents in files of text, JSON lines, Parquet and token ids, compressed or not."""
 
 import codecs
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -45,21 +43,17 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with _open(path) as file:
             yield file
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise damaged(path, error) from error
     except OSError as error:
         is_arrow = error.errno is None  # which says so of a broken page or stream
         raise damaged(path, error) if is_arrow else unreadable(path, error) from error
 
 
 def _open(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if path.suffix == ".zst":
-        import pyarrow
+    if path.suffix not in COMPRESSED:
+        return path.open("rb")
+    import pyarrow
 
-        return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), BLOCK)
-    return path.open("rb")
+    return io.BufferedReader(pyarrow.input_stream(str(path), compression="detect"), BLOCK)
 
 
 def damaged(path: Path, error: object) -> CorpusError:

@@ -23,18 +23,8 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}.safetensors"
 
 
-def newest_first(folder: Path) -> list[Path]:
-    """The checkpoints of ``folder``, whole or not."""
-    return [path for _, path in reversed(_entries(folder))]
-
-
-def checkpoint_steps(folder: Path) -> list[int]:
-    """The steps of the checkpoints of ``folder`` by their names, unread, ascending."""
-    return [step for step, _ in _entries(folder)]
-
-
-def _entries(folder: Path) -> list[tuple[int, Path]]:
-    """Each checkpoint with its step, in order."""
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Each checkpoint of ``folder``, whole or not, with its step by its name, ascending."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (glob raises where another process deletes the folder)
     except FileNotFoundError:
@@ -42,11 +32,14 @@ def _entries(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), folder / match[0]) for match in map(_CHECKPOINT.fullmatch, names) if match)
 
 
-def step_of(path: Path) -> int:
-    """The step of the checkpoint ``path``."""
-    match = _CHECKPOINT.fullmatch(path.name)
-    assert match is not None, path
-    return int(match[1])
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints of ``folder``, whole or not."""
+    return [path for _, path in reversed(checkpoints(folder))]
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints of ``folder`` by their names, unread, ascending."""
+    return [step for step, _ in checkpoints(folder)]
 
 
 def newest_step(folder: Path) -> int:
@@ -58,14 +51,6 @@ def set_aside(path: Path) -> None:
     """Take a checkpoint that cannot be used out of the order, where it would pass for the newest."""
     with suppress(FileNotFoundError):
         path.replace(path.with_name(path.name + _ASIDE))
-
-
-def set_aside_after(folder: Path, step: int) -> list[str]:
-    """Set the checkpoints after ``step`` aside; their names, the newest first."""
-    paths = [path for other, path in reversed(_entries(folder)) if other > step]
-    for path in paths:
-        set_aside(path)
-    return [path.name for path in paths]
 
 
 def prune(folder: Path, n: int = KEPT) -> None:

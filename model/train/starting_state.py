@@ -17,7 +17,7 @@ import torch
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.identity import branch_step
-from scalevec.model.train import drop_leftovers, newest_first, newest_step, set_aside_after, step_of
+from scalevec.model.train import checkpoints, drop_leftovers, newest_step, set_aside
 from scalevec.model.train.checkpoint import DAMAGE, Checkpoint, load_newest, read_checkpoint, write_checkpoint
 from scalevec.model.train.record import Recorder, stays_whole, unbroken
 
@@ -91,8 +91,11 @@ class StartingStates:
     def _set_aside_without_rows(self) -> None:
         """A checkpoint whose rows were lost, as with a machine's power, would leave a gap in the metrics."""
         reached = unbroken(self.recorder.recorded())
-        for name in set_aside_after(self.checkpoints, reached):
-            self.recorder.say(f"checkpoint {name} is not used: the metrics are whole only to step {reached}")
+        for step, path in reversed(checkpoints(self.checkpoints)):
+            if step > reached:
+                set_aside(path)
+                why = f"the metrics are whole only to step {reached}"
+                self.recorder.say(f"checkpoint {path.name} is not used: {why}")
 
     def _of_trial(self) -> StartingState:
         checkpoint = load_newest(self.checkpoints, self.recorder.say)
@@ -124,8 +127,9 @@ class StartingStates:
         """Why going on from ``state`` would not be this trial alone; empty where it is."""
         here = how_trained(self.options)
         there = {name: state.checkpoint.facts.get(name) for name in here}
-        if here != there:
-            return f"it was trained with {_in_words(there)}, this is {_in_words(here, short=True)}"
+        pairs = ((name, there[name], value) for name, value in here.items())
+        if others := [f"{name} {then}, here {value}" for name, then, value in pairs if then != value]:
+            return f"it was trained with {'; '.join(others)}"
         if unbroken(state.rows) != state.checkpoint.step:
             return "its metrics have a gap"
         if not stays_whole(self.trial, state.rows):
@@ -137,14 +141,6 @@ def _note_of_branch(trunk: str, step: int, origin: Mapping[str, Any]) -> str:
     """``origin`` has no commit where the code is in no repository."""
     known = (f"{name} {str(origin[name])[:12]}" for name in ("trial_id", "commit") if origin.get(name))
     return f"branched from trunk {trunk[:12]} after step {step}" + "".join(f", {words}" for words in known)
-
-
-def _in_words(how: Mapping[str, Any], *, short: bool = False) -> str:
-    words = f"{'' if short else 'micro_batch '}{how['micro_batch']} on {how['device']}"
-    words += ", compiled" if how["compiled"] else ""
-    if how["world_size"] == 1:
-        return words
-    return f"{words} in {how['world_size']} processes{' that shard it' if how['shard'] else ''}"
 
 
 def save_trunk(folder: Path, checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -171,7 +167,9 @@ def load_trunk(
     ``say`` is told of each one that is passed over; a damaged one is set aside. Raises ``OSError`` as
     ``checkpoint.load_newest`` does.
     """
-    for path in (path for path in newest_first(folder) if step_of(path) in steps):
+    for step, path in reversed(checkpoints(folder)):
+        if step not in steps:
+            continue
         try:
             state = _with_rows(read_checkpoint(path))
         except FileNotFoundError:  # nobody needed it any more
@@ -187,7 +185,7 @@ def load_trunk(
             say(f"trunk {folder.name[:12]}: {path.name} is not used ({problem})")
             continue
         if reason := unfit(state):
-            say(f"trunk {folder.name[:12]}: the state after step {step_of(path)} is not used, {reason}")
+            say(f"trunk {folder.name[:12]}: the state after step {step} is not used, {reason}")
             continue
         return state
     return None

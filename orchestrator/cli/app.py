@@ -176,11 +176,19 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
 def _require_other_output(values: Mapping[str, Any]) -> None:
     """Raise :class:`InvalidInputError` where a command would write over a file that it was given to read."""
     output = values.get("output")
+    if not isinstance(output, Path) or not output.is_file():
+        return
     for name, value in values.items():
         for given in value if isinstance(value, list | tuple) else [value]:
-            is_path = name != "output" and isinstance(given, str | Path) and isinstance(output, Path)
-            if is_path and output.is_file() and Path(given).resolve() == output.resolve():
+            if name != "output" and isinstance(given, str | Path) and _is_same_file(Path(given), output):
                 raise InvalidInputError(f"--output {output}: that is the file to read; name another one")
+
+
+def _is_same_file(path: Path, output: Path) -> bool:
+    try:
+        return path.samefile(output)
+    except OSError:
+        return False
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

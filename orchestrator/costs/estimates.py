@@ -16,7 +16,7 @@ from scalevec.model.strategies import (
 )
 from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
-from scalevec.sweeps.budgets import FLOPS_PER_PARAMETER_AND_TOKEN
+from scalevec.sweeps.ladders import FLOPS_PER_PARAMETER_AND_TOKEN
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 ASSUMED_FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 3e14}

@@ -221,7 +221,7 @@ def compare_section(folder: SweepFolder) -> Record:
 def _options(path: Path, section: Any) -> Record:
     """``section`` if it holds options of an analysis. Raises ``CorruptRecordError``."""
     from scalevec.analysis.options import AnalysisOptions
-    from scalevec.sweeps.options import analysis_options
+    from scalevec.sweeps.fields import analysis_options
 
     try:
         AnalysisOptions(**analysis_options(section))

@@ -22,7 +22,7 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     count from the folder of the original. For a name, standard error gets a line that says what was chosen.
     Raises ``InvalidInputError`` where nothing has that name, ``SweepError`` for a file with mistakes.
     """
-    from scalevec.sweeps.loading.load import read
+    from scalevec.sweeps.reading import read
     from scalevec.sweeps.yaml_source import read_file, read_text
 
     if _is_file(source):

@@ -13,8 +13,8 @@ from scalevec.orchestrator.sweep.kept_plan import members_before
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.expansion.expand import code_files
-from scalevec.sweeps.imported_modules import not_covered
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
+from scalevec.sweeps.trainers.source_files import not_covered
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun

@@ -34,8 +34,8 @@ from scalevec.orchestrator.tuning.choices import (
 )
 from scalevec.orchestrator.tuning.larger_rungs import Grid
 from scalevec.sweeps.axes import axis_of, beyond, is_whole
-from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.expansion.trials import Cell
+from scalevec.sweeps.ladders import BUDGETS, setting_name
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ours, trunk_id
 
 Losses = Callable[[AnyTrial], float]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
 from scalevec.model.identity import digest
-from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
 from scalevec.sweeps.expansion.trials import (
     Budget,
     Cell,
     CorpusFacts,
+    Exclusion,
     ForeignBudget,
     base_of,
     batch_tokens,
     merged,
 )
-from scalevec.sweeps.sections.exclusion import Exclusion
+from scalevec.sweeps.ladders import BUDGETS, setting_name
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, trial_id
 

@@ -1,6 +1,6 @@
-"""A trial and its stream from the flat fields of a sweep file; cells of trials."""
+"""A trial and its stream from the flat fields of a sweep file; cells of trials, and which are dropped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from scalevec.model.config import (
 from scalevec.model.fields import PlainValues, fields_of, is_left_out, to_dict
 from scalevec.model.identity import stream, stream_base
 from scalevec.model.strategies import PRESETS as STRATEGIES
+from scalevec.sweeps.errors import Problem, shown
 from scalevec.sweeps.fields import (
     DEFAULT_BATCH_SEQUENCES,
     DEFAULT_WARMUP_FRACTION,
@@ -28,10 +29,10 @@ from scalevec.sweeps.fields import (
     TRIAL_FIELDS,
     WARMUP_FRACTION,
 )
-from scalevec.sweeps.imported_modules import with_imports
 from scalevec.sweeps.trainers import command
 from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, AnyTrial, ForeignTrial, Trainer
-from scalevec.sweeps.trainers.source_files import files_of_words, scripts_of_words, source_files
+from scalevec.sweeps.trainers.source_files import files_of_words, scripts_of_words, source_files, with_imports
+from scalevec.sweeps.yaml_source import SweepSource
 
 MOST_ROUNDED = 0.05
 """Of a budget, by which it may be changed so that all tuned batches divide it."""
@@ -132,14 +133,14 @@ class ForeignBudget:
             self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
         )
         if self.trainer.code_version:
-            self._known_words(trial)
+            command.known_before(self._asked, trial.placeholders)
             return trial
         names = self.file_names(trial)
         return replace(trial, trainer=replace(self.trainer, files=source_files(self.folder, names)))
 
     def file_names(self, trial: ForeignTrial) -> tuple[str, ...]:
         """The files below the sweep's folder on which ``trial`` rests. Raises ``ConfigurationError``."""
-        words = self._known_words(trial)
+        words = command.known_before(self._asked, trial.placeholders)
         later = {*OF_AN_ATTEMPT, *self.first}
         varied = [word for word in self._asked if later & set(command.placeholders_of(word))]
         names = (*self.names, *files_of_words(self.folder, words), *scripts_of_words(self.folder, varied))
@@ -147,11 +148,8 @@ class ForeignBudget:
 
     @property
     def _asked(self) -> tuple[str, ...]:
+        """The words of which something may be known before an attempt."""
         return (*self.trainer.command, *self.resume)
-
-    def _known_words(self, trial: ForeignTrial) -> tuple[str, ...]:
-        """What is known of the command before an attempt. Raises ``ConfigurationError``."""
-        return command.known_before(self._asked, trial.placeholders)
 
 
 @dataclass(frozen=True)
@@ -355,3 +353,48 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
     defaults = {field.name: field.default for field in with_default if not is_left_out(field, field.default)}
     factories = {field.name: field.default_factory for field in fields_of(kind)}
     return defaults | {name: _as_plain(make()) for name, make in factories.items() if make is not MISSING}
+
+
+CELL_FIELDS = ("arm", "rung", "seed", "stage")
+
+
+class Exclusion:
+    """The rules of ``exclude``, which drop trials; remembers which of their values matched anything."""
+
+    def __init__(self, rules: Sequence[Mapping[str, Sequence[Any]]]) -> None:
+        self._rules = rules
+        self._seen: set[tuple[int, str, int]] = set()
+        self._used: set[int] = set()
+
+    def left(self, view: Mapping[str, Any], stage: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        """The ``seeds`` that no rule drops from the cell whose fields are ``view``."""
+        dropped: set[int] = set()
+        cell = {**view, "stage": stage}
+        for position, rule in enumerate(self._rules if seeds else ()):
+            matched = [self._matches(position, name, cell.get(name)) for name in rule if name != "seed"]
+            gone = {seed for seed in seeds if "seed" not in rule or self._matches(position, "seed", seed)}
+            if all(matched) and gone:
+                self._used.add(position)
+                dropped |= gone
+        return tuple(seed for seed in seeds if seed not in dropped)
+
+    def _matches(self, position: int, name: str, actual: Any) -> bool:
+        values = enumerate(self._rules[position][name])
+        hits = {(position, name, i) for i, value in values if _same(value, actual)}
+        self._seen |= hits
+        return bool(hits)
+
+    def problems(self, source: SweepSource) -> Iterator[Problem]:
+        """Values and rules that matched no trial: most likely mistyped."""
+        for position, rule in enumerate(self._rules):
+            where = ("exclude", position)
+            values = [(name, i, value) for name in rule for i, value in enumerate(rule[name])]
+            never = [(name, value) for name, i, value in values if (position, name, i) not in self._seen]
+            for name, value in never:
+                yield source.problem((*where, name), f"{shown(value)} matches no trial of the sweep")
+            if not never and position not in self._used:
+                yield source.problem(where, "matches no trial of the sweep")
+
+
+def _same(first: Any, second: Any) -> bool:
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from scalevec.model.fields import ConfigurationError, PluginSource
-from scalevec.sweeps.imported_modules import with_imports
+from scalevec.sweeps.trainers.source_files import with_imports
 
 MANIFEST, FOLDER = "plugins.json", "plugins"
 """In a snapshot: the ``code_version`` of each module, and the packages."""

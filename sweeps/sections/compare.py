@@ -9,7 +9,7 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions, is_formula, law_text, require_law
 from scalevec.analysis.registry import LAWS
 from scalevec.sweeps.errors import not_among, refused
-from scalevec.sweeps.options import analysis_options
+from scalevec.sweeps.fields import analysis_options
 from scalevec.sweeps.plugins.registered import is_of_plugin
 from scalevec.sweeps.sections.entries import (
     Given,

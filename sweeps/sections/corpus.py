@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from scalevec.sweeps.errors import refused
-from scalevec.sweeps.sections.entries import Count, Items, Number, Section, Seed, problem
+from scalevec.sweeps.sections.entries import Count, Items, Positive, Section, Seed, problem
 
 BYTES_VOCABULARY = 256
 NOMINAL_VOCABULARY = 2**16
@@ -45,7 +45,7 @@ class TokenizerSection(Section):
 
     bpe: Annotated[int, Field(gt=BYTES_VOCABULARY, le=1_000_000)] | None = None
     """Vocabulary of byte-pair tokens that are learned from the training split."""
-    sample_mb: Annotated[Number, Field(gt=0)] | None = None
+    sample_mb: Positive | None = None
     """Megabytes of the training split that byte-pair tokens are learned from; text and python-stdlib: all."""
     file: Text | None = None
     """A tokenizer.json, looked up beside the sweep file."""

@@ -138,6 +138,7 @@ Items = Annotated[tuple[T, ...], Strict(False), OneOrMore(), AfterValidator(_dis
 """A list of at least one value, all different, or one value alone."""
 Number = Annotated[float, AfterValidator(lambda value: value + 0.0)]
 """A finite number; -0.0 becomes 0.0, which is another text in an identity but the same number."""
+Positive = Annotated[Number, Field(gt=0)]
 Integer = Annotated[int, Field(ge=-_LARGEST_INTEGER, le=_LARGEST_INTEGER)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 LABEL_PATTERN = r"^[A-Za-z0-9._+-]{1,40}$"

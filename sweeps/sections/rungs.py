@@ -14,13 +14,13 @@ from scalevec.sweeps.sections.entries import (
     Items,
     Label,
     Number,
+    Positive,
     ValidatedAs,
     as_problem,
     problem,
 )
 
 Layers = Annotated[int, Field(ge=1, le=10_000)]
-Positive = Annotated[Number, Field(gt=0)]
 WholeOrNone = Annotated[int, Field(ge=0, le=1_000_000)]
 
 

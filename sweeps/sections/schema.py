@@ -1,6 +1,6 @@
 """The sweep file as frozen pydantic models: types, defaults, and what one section can check alone.
 
-What needs several sections is in ``loading.load``, what needs a whole trial in ``expansion.expand``.
+What needs several sections is in ``sweeps.reading``, what needs a whole trial in ``expansion.expand``.
 """
 
 import math
@@ -20,8 +20,8 @@ from pydantic import (
 )
 
 from scalevec.model.config import MEASURES
-from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.errors import DEVICES, not_among, refused
+from scalevec.sweeps.ladders import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.plugins.locate import Plugin
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
@@ -34,6 +34,7 @@ from scalevec.sweeps.sections.entries import (
     Named,
     Number,
     OneOrMore,
+    Positive,
     Section,
     Seed,
     TuneLists,
@@ -47,7 +48,6 @@ from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
 
 Scalar = str | int | float | bool
-Positive = Annotated[Number, Field(gt=0)]
 
 
 def _minutes(value: Any) -> Any:
@@ -239,7 +239,7 @@ class Sweep(Section):
 
     @property
     def budget_kind(self) -> str:
-        """How the file gives its token budgets (``sweeps.budgets``)."""
+        """How the file gives its token budgets (``sweeps.ladders``)."""
         if self.budget_is_rungs:
             return TOKENS
         return next((kind for kind in BUDGETS if getattr(self, kind) is not None), TOKENS_PER_PARAMETER)

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from scalevec.sweeps.sections.entries import Given, Label, Number, Section, Seed
+from scalevec.sweeps.sections.entries import Given, Label, Number, Positive, Section, Seed
 
-Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
 Probability = Annotated[Number, Field(ge=0, le=1)]
 

@@ -3,7 +3,6 @@
 Those are ours with the options of the file's plugins, or those that its trainer declares.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
@@ -112,17 +111,8 @@ def _sweep(sections: Mapping[str, Any]) -> type[Sweep]:
 sweep_model({})  # before plugins add to the tables
 
 
-Schema = dict[str, Any]
-
-_VALUE: Schema = {"type": ["number", "string", "boolean"]}
-_VALUES: Schema = {"anyOf": [_VALUE, {"items": _VALUE, "type": "array"}]}
-_OPEN = {
-    **dict.fromkeys(("TrialFields", "OptimizerFields", "ScheduleFields", "RungOptions"), _VALUE),
-    **dict.fromkeys(("FieldLists", "Tune"), _VALUES),
-    **dict.fromkeys(("StrategyFields", "Compare"), False),
-}
-"""What further fields may be where a trainer or plugins declare some, by definition."""
-_NAMED_BY_PLUGINS = ("name", "optimizer", "schedule", "reparameterization", "law")
+_OF_FIELDS = ("trial", "ladder", "arms", "tune", "grid", "zip", "optimizers", "schedules", "compare")
+"""The sections that take what a trainer or plugins declare: fields, options, names, laws."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -131,33 +121,14 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def sweep_schema() -> Schema:
-    """The schema of a sweep of ours, and where the file names a trainer or plugins the open one."""
+def sweep_schema() -> dict[str, Any]:
+    """The schema of a sweep of ours; where the file names a trainer or plugins, their sections are open."""
     ours = sweep_model({}).model_json_schema(schema_generator=_Untitled)
-    opened, properties = _opened(ours), ours["properties"]
-    differing = [name for name in properties if opened["properties"][name] != properties[name]]
-    forms = (
-        {"properties": {name: form["properties"][name] for name in differing}} for form in (opened, ours)
-    )
-    shown = {name: {"description": properties[name]["description"]} for name in differing}
+    closed = {name: ours["properties"][name] for name in _OF_FIELDS}
+    shown = {name: {"description": section["description"]} for name, section in closed.items()}
     return {
         **ours,
-        "$defs": opened["$defs"] | ours["$defs"],
-        "properties": properties | shown,
+        "properties": ours["properties"] | shown,
         "if": {"anyOf": [{"required": ["trainer"]}, {"required": ["plugins"]}]},
-        **dict(zip(("then", "else"), forms, strict=True)),
+        "else": {"properties": closed},
     }
-
-
-def _opened(ours: Schema) -> Schema:
-    """``ours`` with definitions of other names that take further fields and names."""
-    text = json.dumps(ours)
-    for name in _OPEN:
-        text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Open"')
-    schema: Schema = json.loads(text)
-    for name, further in _OPEN.items():
-        definition = schema["$defs"].pop(name)
-        schema["$defs"][f"{name}Open"] = definition | {"additionalProperties": further}
-        for field in _NAMED_BY_PLUGINS:
-            definition["properties"].get(field, {}).pop("enum", None)
-    return schema

@@ -15,6 +15,7 @@ from scalevec.sweeps.sections.entries import (
     ListsOfFields,
     Number,
     OneOrMore,
+    Positive,
     TuneLists,
     problem,
 )
@@ -81,7 +82,7 @@ FieldKind = Literal["int", "float", "str", "bool"]
 class TrainerSection(Given):
     """What trains in place of our own loop, how it is stopped, and which of its numbers is the loss."""
 
-    command: Words | None = None
+    command: Words
     """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
     files: Words | None = None
     """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""
@@ -109,7 +110,7 @@ class TrainerSection(Given):
     """Key of the parameter count in the result, held against the ladder."""
     unit: Literal["nats", "bits", "bits-per-byte", "perplexity"] = "nats"
     """Unit of all losses."""
-    bytes_per_token: Annotated[Number, Field(gt=0)] | None = None
+    bytes_per_token: Positive | None = None
     """Of the text, with unit: bits-per-byte."""
     vocabulary: Annotated[int, Field(ge=2)] | None = None
     """Size of the vocabulary: the first loss is held against its logarithm."""
@@ -129,13 +130,13 @@ class TrainerSection(Given):
     @property
     def words(self) -> tuple[str, ...]:
         """All words that may have placeholders."""
-        return (*(self.command or ()), *(self.resume or ()))
+        return (*self.command, *(self.resume or ()))
 
     def trainer(self) -> Trainer:
         """What trains, without its files."""
         version = "" if self.code_version is None else str(self.code_version)
         readings = Readings(**self._given_of(Readings))
-        return Trainer(self.command or (), (), version, readings)
+        return Trainer(self.command, (), version, readings)
 
     def named_files(self, folder: Path) -> tuple[str, ...]:
         """What every trial rests on below ``folder``: those under ``files``."""

@@ -141,12 +141,6 @@ class ForeignTrial:
         return self.tokens // batch if isinstance(batch, int) and batch > 0 else 0
 
 
-def foreign_trial(fields: dict[str, Any]) -> ForeignTrial:
-    """The trial that :meth:`ForeignTrial.semantic_fields` described. Raises ``ConfigurationError``."""
-    known = {name: value for name, value in fields.items() if name != "identity_version"}
-    return from_dict(ForeignTrial, known)
-
-
 def is_foreign(fields: dict[str, Any]) -> bool:
     """Whether the semantic ``fields`` are those of a foreign trainer's trial."""
     return "trainer" in fields
@@ -169,7 +163,9 @@ def trial_id(trial: AnyTrial) -> str:
 
 def trial_from_fields(fields: dict[str, Any]) -> AnyTrial:
     """The trial that :func:`semantic_fields` described. Raises ``ConfigurationError``."""
-    return foreign_trial(fields) if is_foreign(fields) else identity.trial_from_fields(fields)
+    if not is_foreign(fields):
+        return identity.trial_from_fields(fields)
+    return from_dict(ForeignTrial, {k: value for k, value in fields.items() if k != "identity_version"})
 
 
 def learning_rate(trial: AnyTrial) -> float | None:

@@ -1,10 +1,13 @@
-"""Arithmetic over the fields of a trial: ``12 * layers * width ** 2``; never run as Python."""
+"""Arithmetic over the fields of a trial, ``12 * layers * width ** 2``, written as formulas of laws are."""
 
 import ast
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from scalevec.analysis.errors import FormulaError
+from scalevec.analysis.formula.formula import names_in as names_of
+from scalevec.analysis.formula.formula import read
 from scalevec.model.fields import ConfigurationError
 
 LARGEST = 1e18
@@ -22,7 +25,7 @@ ALLOWED = "numbers, fields and + - * / // ** ( )"
 
 def names_in(formula: str) -> list[str]:
     """The fields that ``formula`` names, each once. Raises ``ConfigurationError`` for what is no formula."""
-    return list(dict.fromkeys(node.id for node in ast.walk(_parsed(formula)) if isinstance(node, ast.Name)))
+    return list(names_of(_parsed(formula)))
 
 
 def value_of(formula: str, fields: Mapping[str, Any]) -> int:
@@ -44,8 +47,8 @@ def value_of(formula: str, fields: Mapping[str, Any]) -> int:
 def _parsed(formula: str) -> ast.expr:
     """Its tree, which holds nothing but what is allowed."""
     try:
-        tree = ast.parse(formula.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = read(formula)
+    except FormulaError:
         tree = ast.Constant(None)
     if not all(map(_is_allowed, ast.walk(tree))):
         raise ConfigurationError("n_params", formula, ALLOWED)

@@ -1,11 +1,23 @@
-"""The files of a trainer that lie beside the sweep file, and what they hold."""
+"""The files of a trainer or a plugin: those that a sweep file names, and what they import from beside them.
 
+Imports are found in the text of the code, which is never run. What is found only at run time
+(``import_module(name)``, ``exec``, an edit of ``sys.path``) is not followed; :func:`not_covered` names it.
+"""
+
+import ast
 import glob
+import os
 import re
+import stat
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
+from importlib.machinery import all_suffixes
+from pathlib import Path, PurePosixPath
 
+from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.trainers.any_trial import SourceFile, file_digest
 
 SCRIPTS = (".py", ".sh")
@@ -43,12 +55,9 @@ def files_of(folder: Path, pattern: str) -> list[str]:
 
 def source_files(folder: Path, names: Iterable[str]) -> tuple[SourceFile, ...]:
     """The files ``names`` below ``folder`` with their digests, sorted, each once. Raises ``OSError``."""
-    return tuple(SourceFile(name, _digest(folder / name)) for name in sorted(set(names)))
-
-
-def _digest(path: Path) -> str:
-    state = path.stat()
-    return _digest_of(path, state.st_mtime_ns, state.st_size)
+    states = ((name, (folder / name).stat()) for name in sorted(set(names)))
+    digests = ((name, _digest_of(folder / name, state.st_mtime_ns, state.st_size)) for name, state in states)
+    return tuple(SourceFile(name, digest) for name, digest in digests)
 
 
 @lru_cache(maxsize=4096)  # more than the files of one trainer
@@ -57,7 +66,202 @@ def _digest_of(path: Path, _changed: int, _size: int) -> str:
 
 
 def _is_file(path: Path) -> bool:
+    return _file_state(path) is not None
+
+
+MOST_FILES, MOST_BYTES = 2_000, 20_000_000
+LONGEST, LONGEST_OTHER = 2_000_000, 200_000
+"""Bytes of a file that is looked at for imports; of one whose name does not end in .py."""
+UNASKED = frozenset(("sitecustomize", "usercustomize")) | sys.stdlib_module_names
+"""Modules that Python and its libraries import unasked, from beside a script first."""
+_SUFFIXES = tuple(all_suffixes())
+_MODULE, _CODE = re.compile("(?:-[A-Za-z]*?m|--module=?)(.*)"), re.compile("-[A-Za-z]*?c(.*)", re.DOTALL)
+_IMPORTS = ("import_module", "__import__")
+_EDITS = ("insert", "append", "extend")
+_RUNS = (*_IMPORTS, "run_path", "run_module", "spec_from_file_location", "addsitedir")
+
+
+@dataclass(frozen=True)
+class _Code:
+    """What a text imports (dots of a relative import, name), and calls that bring in what cannot be seen.
+
+    Of such a call there is the line, its text, and the texts that it holds.
+    """
+
+    imports: tuple[tuple[int, str], ...] = ()
+    unseen: tuple[tuple[int, str, frozenset[str]], ...] = ()
+    is_python: bool = True
+
+
+@dataclass
+class Beside:
+    """The code below ``folder``, each once; names are relative to it, modules are looked for in ``bases``."""
+
+    folder: Path
+    bases: list[PurePosixPath] = field(default_factory=lambda: [PurePosixPath()])
+    _listed: dict[PurePosixPath, frozenset[str]] = field(default_factory=dict)
+    _yielded: set[tuple[PurePosixPath, str]] = field(default_factory=set)
+
+    def module(self, module: str, bases: Iterable[PurePosixPath] | None = None) -> Iterator[str]:
+        """Yield the files of ``module``, or of the whole package that it belongs to, if it is here."""
+        for base in self.bases if bases is None else bases:
+            if (base, module) not in self._yielded:
+                self._yielded.add((base, module))
+                yield from self._in(base, module.split("."))
+
+    def unasked(self) -> Iterator[str]:
+        """Yield the files of modules that Python imports unasked."""
+        for base in self.bases:
+            for name in sorted({entry.partition(".")[0] for entry in self._names(base)} & UNASKED):
+                yield from self._in(base, [name])
+
+    def _in(self, base: PurePosixPath, parts: Iterable[str]) -> Iterator[str]:
+        for part in parts:
+            inner, names = base / part, self._names(base)
+            if part in names and any(f"__init__{suffix}" in self._names(inner) for suffix in _SUFFIXES):
+                if (inner, "") not in self._yielded:
+                    self._yielded.add((inner, ""))
+                    yield from self._package(inner)
+                return
+            if files := [f"{inner}{suffix}" for suffix in _SUFFIXES if f"{part}{suffix}" in names]:
+                yield from files
+                return
+            base = inner
+
+    def _package(self, package: PurePosixPath) -> Iterator[str]:
+        pattern = f"{glob.escape(str(package))}/**/*"
+        entries = glob.iglob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
+        for count, name in enumerate(entries):
+            if count > 10 * MOST_FILES:  # links in a circle too
+                raise _too_much(f"{self.folder / package} with more than {count:,} entries")
+            if name.endswith(_SUFFIXES) and "/__pycache__/" not in name:
+                yield name
+
+    def _names(self, inner: PurePosixPath) -> frozenset[str]:
+        if inner not in self._listed:
+            try:
+                self._listed[inner] = frozenset(os.listdir(self.folder / inner))  # noqa: PTH208
+            except (OSError, ValueError):
+                self._listed[inner] = frozenset()
+        return self._listed[inner]
+
+
+def with_imports(
+    folder: Path, names: Iterable[str], words: Iterable[str] = (), *, unasked: bool = True
+) -> list[str]:
+    """The files ``names`` below ``folder`` with all that they import from there, directly or not, sorted.
+
+    Args:
+        folder: Where modules are looked for first; then beside each of ``names``.
+        words: Of a command that may have ``-m MODULE`` or ``-c CODE``, whose imports count too.
+        unasked: Whether modules count too that Python would take from there in place of its own.
+
+    Raises:
+        ConfigurationError: They are too many.
+    """
+    names, words = list(dict.fromkeys(names)), list(words)
+    given = frozenset(names)
+    beside = Beside(folder, list(dict.fromkeys(map(PurePosixPath, ["", *map(os.path.dirname, names)]))))
+    queue = [*names, *(name for module in _modules_of(words) for name in beside.module(module))]
+    if unasked and any(name.endswith(".py") for name in queue):
+        queue += beside.unasked()
+    known: set[str] = set()
+    n_bytes = 0
+    while queue:
+        name = queue.pop()
+        if name in known or (state := _file_state(path := folder / name)) is None:
+            continue
+        known.add(name)
+        if name not in given:
+            n_bytes += state.st_size
+        if len(known) - len(names) > MOST_FILES or n_bytes > MOST_BYTES:
+            raise _too_much(f"what it imports: {len(known):,} files, {n_bytes:,} bytes")
+        above = PurePosixPath(name).parents
+        for dots, module in _code_of(path, state.st_mtime_ns, state.st_size).imports:
+            queue += beside.module(module, above[dots - 1 : dots] if dots else None)
+    return sorted(known)
+
+
+def not_covered(folder: Path, names: Iterable[str]) -> list[str]:
+    """What the files ``names`` bring in that their text does not show, with its line; not what they name."""
+    lines, names = list[str](), list(names)
+    named = {*names, *map(os.path.dirname, names)} - {""}
+    for name in names:
+        state = (path := folder / name).stat()
+        code = _code_of(path, state.st_mtime_ns, state.st_size)
+        if not code.is_python and name.endswith((".py", ".sh")):
+            lines.append(f"what {name} imports or starts")
+        lines += [f"{name}:{line} {text}" for line, text, held in code.unseen if held.isdisjoint(named)]
+    return lines
+
+
+def _modules_of(words: list[str]) -> Iterator[str]:
+    """The modules of ``-m MODULE``, and what is imported by ``-c CODE``, in the words of a command."""
+    for option, value in zip(words, [*words[1:], ""], strict=False):
+        if named := _MODULE.fullmatch(option):
+            yield named[1] or value
+        elif given := _CODE.fullmatch(option):
+            yield from (module for _, module in _parsed((given[1] or value).encode()).imports)
+
+
+def _too_much(what: str) -> ConfigurationError:
+    allowed = f"{MOST_FILES:,} files and {MOST_BYTES:,} bytes of code beside it; keep data elsewhere"
+    return ConfigurationError("command", what, allowed)
+
+
+def _file_state(path: Path) -> os.stat_result | None:
+    """What the system says of a file; None where there is none."""
     try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long, or none
-        return False
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    return state if stat.S_ISREG(state.st_mode) else None
+
+
+@lru_cache(maxsize=4096)
+def _code_of(path: Path, _changed: int, size: int) -> _Code:
+    if size > (LONGEST if path.suffix == ".py" else LONGEST_OTHER) or path.suffix in _SUFFIXES[1:]:
+        return _Code(is_python=False)
+    return _parsed(path.read_bytes())
+
+
+def _parsed(text: bytes) -> _Code:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in its strings
+            nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Code(is_python=False)
+    imports = tuple(dict.fromkeys(pair for node in nodes for pair in _imports(node)))
+    return _Code(imports, tuple(_unseen(node) for node in nodes if _is_unseen(node)))
+
+
+def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
+    match node:
+        case ast.Import(names):
+            yield from ((0, alias.name) for alias in names)
+        case ast.ImportFrom(module, names, level):
+            yield from ((level, f"{module or ''}.{alias.name}".lstrip(".")) for alias in names)
+        case ast.Call(func, [ast.Constant(str(name)), *_]) if _last(func) in _IMPORTS:
+            yield len(name) - len(name.lstrip(".")), name.lstrip(".")
+
+
+def _is_unseen(node: ast.AST) -> bool:
+    match node:
+        case ast.Assign([target]) | ast.AugAssign(target):
+            return isinstance(target, ast.Attribute) and ast.unparse(target) == "sys.path"
+        case ast.Call(func, args):
+            is_edit = _last(func) in _EDITS and ast.unparse(func).startswith("sys.path.")
+            is_run = _last(func) in _RUNS and not any(_imports(node))
+            return is_edit or is_run or (isinstance(func, ast.Name) and func.id == "exec" and bool(args))
+    return False
+
+
+def _unseen(node: ast.AST) -> tuple[int, str, frozenset[str]]:
+    held = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+    text = ast.unparse(node)
+    return node.lineno, text if len(text) <= 80 else f"{text[:77]}...", frozenset(map(str, held))  # type: ignore[attr-defined]
+
+
+def _last(function: ast.expr) -> str:
+    return str(getattr(function, "attr", getattr(function, "id", "")))

@@ -99,11 +99,12 @@ def test_any_text_that_json_holds_comes_back(index, tmp_path):
 
 def test_a_row_says_which_machine_and_code_trained_it(index, runs_dir):
     attempt = {"cpu_model": "A", "threads": 2, "versions": {"torch": "2.13.0"}, "commit": "c" * 40}
-    RunDirectory.of(runs_dir, identity(1)).write_environment(attempt)
+    for record in (attempt, attempt | {"cpu_model": "B"}, attempt):  # it went on elsewhere, and came back
+        RunDirectory.of(runs_dir, identity(1)).write_environment(record)
     index.collect(runs_dir)
     known, unknown = (index.rows(runs_dir, [identity(number)])[0] for number in (1, 2))
     names = ("cpu_model", "threads", "torch_version", "commit", "gpu", "local_changes")
-    assert [known[name] for name in names] == ["A", "2", "2.13.0", "c" * 40, None, None]
+    assert [known[name] for name in names] == ["A; B", "2", "2.13.0", "c" * 40, None, None]
     assert [unknown[name] for name in names] == [None] * 6
 
 
@@ -378,17 +379,11 @@ def collect_at_once(urls: list[str], runs_dir: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_processes_that_collect_at_once_all_succeed(url, tmp_path):
-    runs_dir = tmp_path / "runs"
-    for number in range(300):
+def test_processes_that_create_an_index_and_collect_at_once_all_succeed(new_url, tmp_path):
+    runs_dir, urls = tmp_path / "runs", [new_url() for _ in range(10)]
+    for number in range(50):
         make_trial(runs_dir, number)
-    assert collect_at_once([url], runs_dir) == [300] * COLLECTORS
-    with ResultsIndex(url) as index:
-        assert len(index.rows(runs_dir)) == 300
-        assert index.collect(runs_dir) == CollectReport(unchanged=300)
-
-
-@pytest.mark.slow
-def test_processes_that_create_an_index_at_once_all_succeed(new_url, runs_dir):
-    urls = [new_url() for _ in range(10)]
-    assert collect_at_once(urls, runs_dir) == [3] * COLLECTORS * len(urls)
+    assert collect_at_once(urls, runs_dir) == [50] * COLLECTORS * len(urls)
+    with ResultsIndex(urls[0]) as index:
+        assert len(index.rows(runs_dir)) == 50
+        assert index.collect(runs_dir) == CollectReport(unchanged=50)

@@ -26,8 +26,7 @@ for folder in folders:
     tokens = torch.load(folder + "/tokens.pt")
     with torch.no_grad():
         logits = model(tokens).logits
-    text = model.generate(tokens[:1], max_new_tokens=50, do_sample=False)
-    torch.save({"logits": logits, "text": text, "class": type(model).__name__}, folder + "/answer.pt")
+    torch.save({"logits": logits, "class": type(model).__name__}, folder + "/answer.pt")
 """
 CASES = {name: ModelConfig(SHAPE, 23, strategy) for name, strategy in PRESETS.items()} | {
     "a norm over the vocabulary": ModelConfig(
@@ -87,7 +86,7 @@ def answers(tmp_path_factory):
         torch.save(tokens, directory / "tokens.pt")
         write_hugging_face(directory, exported(model, 64), {"eos_token_id": None})
         with torch.no_grad():
-            ours[name] = model, model(tokens)
+            ours[name] = model(tokens)
     done = run_python(f"folders = {[str(folder / name) for name in CASES]}{LOGITS}")
     assert done.returncode == 0, done.stderr
     return {name: (ours[name], torch.load(folder / name / "answer.pt")) for name in CASES}
@@ -95,21 +94,8 @@ def answers(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_exported_model_gives_our_logits_without_us(answers, name):
-    (_, ours), answer = answers[name]
+    ours, answer = answers[name]
     torch.testing.assert_close(answer["logits"], ours, rtol=1e-6, atol=1e-5)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", CASES)
-def test_the_exported_model_writes_fifty_tokens_that_ours_finds_likeliest(answers, name):
-    (model, _), answer = answers[name]
-    text = answer["text"]
-    assert text.shape == (1, 62)
-    with torch.no_grad():
-        logits = model(text[:, :-1])[0, 11:]
-    chosen = logits.gather(1, text[0, 12:, None])[:, 0]
-    # Of two best logits that hardly differ either may be chosen.
-    torch.testing.assert_close(chosen, logits.max(1).values, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)

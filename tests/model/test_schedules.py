@@ -78,14 +78,6 @@ def test_wsd_is_stable_until_its_cooldown(shape, way_down, final, trial):
     assert actual[-1] == final
 
 
-def test_the_stable_phases_of_two_budgets_are_the_same_bits(trial):
-    long = replace(trial, schedule=ScheduleConfig("wsd", WARMUP * BATCH_TOKENS))
-    short = replace(long, tokens=long.tokens // 2)
-    stable = (short.tokens - short.cooldown_tokens) // BATCH_TOKENS
-    assert rates(short)[:stable] == rates(long)[:stable]
-    assert rates(short)[stable] < rates(long)[stable]
-
-
 def test_a_cooldown_is_a_whole_number_of_batches_and_never_none(trial):
     schedule = ScheduleConfig("wsd", cooldown_fraction=0.01)
     assert replace(trial, schedule=schedule).cooldown_tokens == BATCH_TOKENS

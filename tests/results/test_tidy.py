@@ -203,7 +203,7 @@ def test_json_holds_dates_lists_and_large_numbers_of_a_table_from_elsewhere():
 
 @pytest.mark.parametrize(
     ("form", "values", "message"),
-    [("json", [float("inf")], "row 1 holds an infinite number"), ("parquet", [1, "a"], "as Parquet: ")],
+    [("json", [float("inf")], "a row holds an infinite number"), ("parquet", [1, "a"], "as Parquet: ")],
 )
 def test_values_that_a_format_has_not_are_refused(form: str, values: list, message: str):
     with pytest.raises(UnwritableTableError, match=message):

@@ -3,8 +3,8 @@
 import pytest
 
 from scalevec.model.fields import ConfigurationError
-from scalevec.sweeps import imported_modules
-from scalevec.sweeps.imported_modules import not_covered, with_imports
+from scalevec.sweeps.trainers import source_files
+from scalevec.sweeps.trainers.source_files import not_covered, with_imports
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_what_python_would_take_in_place_of_its_own_counts_though_nobody_names_i
 
 
 def test_a_compiled_module_counts_by_its_bytes(folder):
-    suffix = imported_modules.all_suffixes()[2]
+    suffix = source_files.all_suffixes()[2]
     assert folder("import model", f"model{suffix}", "model.py") == [f"model{suffix}", "model.py"]
 
 
@@ -81,13 +81,13 @@ def test_a_file_that_is_no_python_is_covered_by_itself(folder):
 
 
 def test_more_than_is_sane_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(imported_modules, "MOST_FILES", 3)
+    monkeypatch.setattr(source_files, "MOST_FILES", 3)
     with pytest.raises(ConfigurationError, match=r"5 files.*allowed: 3 files .*keep data elsewhere"):
         folder("import pack", *(f"pack/{name}.py" for name in ("__init__", *"abcd")))
 
 
 def test_links_in_a_circle_end(folder, monkeypatch):
-    monkeypatch.setattr(imported_modules, "MOST_FILES", 60)
+    monkeypatch.setattr(source_files, "MOST_FILES", 60)
     folder("", "pack/__init__.py")
     for name in "ab":
         (folder.path / "pack" / name).symlink_to(folder.path / "pack")

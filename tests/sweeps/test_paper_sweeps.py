@@ -1,11 +1,10 @@
 """What the heads of the paper's sweeps and their page say, is what they are planned as."""
 
-import importlib.util
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Any
 
+import paper_sweeps
 import pytest
 
 from kept_text import difference_beyond_rounding
@@ -19,23 +18,13 @@ SMALLEST_EFFECT = {"removal": 0.028, "removal-tuned": 0.015, "ablation": 0.0245,
 
 
 @pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("paper_sweeps", CHECKOUT / "tools" / "paper_sweeps.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def plan(tool: ModuleType) -> Callable[[str], Any]:
+def plan() -> Callable[[str], Any]:
     """The plan of a sweep, which takes up to a minute and is made once."""
-    return cache(tool.PaperSweep.of)
+    return cache(paper_sweeps.PaperSweep.of)
 
 
-def test_the_page_has_every_sweep(tool: ModuleType) -> None:
-    assert sorted(tool.ORDER) == NAMES
+def test_the_page_has_every_sweep() -> None:
+    assert sorted(paper_sweeps.ORDER) == NAMES
 
 
 @pytest.mark.kept
@@ -46,9 +35,11 @@ def test_the_head_of_a_sweep_says_what_it_detects_and_takes(plan: Callable[[str]
 
 
 @pytest.mark.kept
-def test_the_page_is_what_the_command_writes(tool: ModuleType, plan: Callable[[str], Any]) -> None:
+def test_the_page_is_what_the_command_writes(plan: Callable[[str], Any]) -> None:
     kept = (CHECKOUT / "docs" / "paper-sweeps.md").read_text(encoding="utf-8")
-    assert not difference_beyond_rounding(kept, tool.page([plan(name) for name in tool.ORDER]))
+    assert not difference_beyond_rounding(
+        kept, paper_sweeps.page([plan(name) for name in paper_sweeps.ORDER])
+    )
 
 
 @pytest.mark.nightly

@@ -1,7 +1,6 @@
 """The sweep files that come with the project: those of the paper's sizes, and their small siblings."""
 
-import importlib.util
-
+import paper
 import pytest
 import yaml
 
@@ -12,12 +11,6 @@ from support import CHECKOUT
 
 PAPER = sorted((CHECKOUT / "sweeps" / "paper").glob("*.yaml"))
 SMALL = sorted((CHECKOUT / "sweeps" / "small").glob("*.yaml"))
-
-_spec = importlib.util.spec_from_file_location("paper", CHECKOUT / "tools" / "paper.py")
-assert _spec is not None
-assert _spec.loader is not None
-paper = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(paper)
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)

@@ -37,7 +37,7 @@ def options_of(source: Source, given: OptionChanges) -> tuple[AnalysisOptions, A
 
     Standard error says which of them differ from the sweep file. Raises ``DataError``.
     """
-    from scalevec.sweeps.options import analysis_options
+    from scalevec.sweeps.fields import analysis_options
 
     planned = analysis_options(source.compare)
     declared = AnalysisOptions(**planned)

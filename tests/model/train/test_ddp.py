@@ -15,20 +15,21 @@ from scalevec.model.train.ddp import ALONE, World
 from scalevec.model.train.evaluation import evaluate
 
 WORLDS = [
-    ("adamw", None, False),
-    ("muon", "bias", False),
-    ("muon", "bias", True),
-    pytest.param("adamw", "loss", False, marks=pytest.mark.slow),
-    pytest.param("adamw", "batch", True, marks=pytest.mark.slow),
-    pytest.param("sgd", None, True, marks=pytest.mark.nightly),
+    ("adamw", None, {}),
+    ("muon", "bias", {}),
+    ("muon", "bias", {"shard": True}),
+    ("adamw", "batch", {"micro_batch": 1}),
+    pytest.param("adamw", "loss", {}, marks=pytest.mark.slow),
+    pytest.param("adamw", "batch", {"shard": True}, marks=pytest.mark.slow),
+    pytest.param("sgd", None, {"shard": True}, marks=pytest.mark.nightly),
 ]
 
 
-@pytest.mark.parametrize(("optimizer", "experts", "shard"), WORLDS)
-def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, shard, corpus, tmp_path):
+@pytest.mark.parametrize(("optimizer", "experts", "how"), WORLDS)
+def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, how, corpus, tmp_path):
     trial = small_trial(corpus, optimizer, experts)
     alone = trained(trial, corpus, tmp_path / "alone")
-    leader, follower = together(2, trial, corpus, tmp_path / "together", shard=shard)
+    leader, follower = together(2, trial, corpus, tmp_path / "together", **how)
     assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
     for ours, theirs in zip(leader["rows"], alone["rows"], strict=True):
         assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-9)
@@ -38,17 +39,21 @@ def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, shard, 
     assert (leader["result"]["world_size"], follower["rows"]) == (2, [])
 
 
-@pytest.mark.parametrize("world_size", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_a_checkpoint_of_two_ranks_goes_on_in_any_world(world_size, corpus, tmp_path):
-    trial, kept = small_trial(corpus, "muon", "bias"), tmp_path / "kept"
+@pytest.mark.parametrize(
+    ("shard", "worlds"), [(False, (2, 1)), pytest.param(True, (2, 4, 1, 2), marks=pytest.mark.slow)]
+)
+def test_a_checkpoint_of_some_ranks_goes_on_in_any_world(shard, worlds, corpus, tmp_path):
+    trial, kept, rows = small_trial(corpus, "muon", "bias"), tmp_path / "kept", []
     undisturbed = trained(trial, corpus, tmp_path / "alone")
-    rows = together(2, trial, corpus, kept, stop_after=3)[0]["rows"]
-    if world_size == 1:
-        resumed = trained(trial, corpus, kept, rows=rows)
-    else:
-        resumed = together(world_size, trial, corpus, kept, rows=rows)[0]
-    assert resumed["result"]["resumes"] == 1
-    assert losses(resumed) == pytest.approx(losses(undisturbed), rel=1e-10)
+    for number, size in enumerate(worlds, 1):
+        how = {"rows": rows, "stop_after": number + 1 if number < len(worlds) else None}
+        if size == 1:
+            run = trained(trial, corpus, kept, **how)
+        else:
+            run = together(size, trial, corpus, kept, shard=shard, **how)[0]
+        rows = run["rows"]
+    assert run["result"]["resumes"] == len(worlds) - 1
+    assert losses(run) == pytest.approx(losses(undisturbed), rel=1e-10)
 
 
 @pytest.mark.parametrize("shard", [False, True])
@@ -63,13 +68,6 @@ def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(shard, 
     resumed = together(2, trial, corpus, kept, rows=begun["rows"], **how)[0]
     assert losses(resumed) == losses(undisturbed)
     assert resumed["parameters"] == undisturbed["parameters"]
-
-
-def test_micro_batches_are_of_each_rank_and_balance_is_of_the_whole_batch(corpus, tmp_path):
-    trial = small_trial(corpus, experts="batch")
-    alone = trained(trial, corpus, tmp_path / "alone")
-    leader, _ = together(2, trial, corpus, tmp_path / "together", micro_batch=1)
-    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
 
 
 def test_a_stop_that_one_rank_alone_is_asked_for_stops_all_at_one_step(corpus, tmp_path):

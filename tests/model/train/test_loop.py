@@ -6,15 +6,24 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
+from scalevec.model.config import (
+    BALANCINGS,
+    EVALUATED_AT_ONCE,
+    OPTIMIZERS,
+    Experts,
+    OptimizerConfig,
+    RunOptions,
+    ScheduleConfig,
+)
 from scalevec.model.decoder import Transformer
 from scalevec.model.identity import stream_of
+from scalevec.model.strategies import PRESETS
 from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train import loop
 from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import TrainingRun, train
 from scalevec.model.train.record import RunProgress, TrainingInterruptedError, has_diverged
-from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
+from support import SEQUENCE, STEPS, MemoryRecorder
 
 OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")
 
@@ -73,17 +82,35 @@ def step_lines(capsys) -> list[str]:
     return [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
 
 
-@pytest.mark.parametrize(
-    ("arm", "stops"),
-    [("none", [3, 4, 11]), ("unified-dp", [3, 4, 11]), ("unified", [1]), ("unified", [STEPS - 1])],
-    ids=str,
-)
-def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(
-    arm, stops, trial, train_with_stops, tmp_path
-):
-    trial = with_strategy(trial, arm)
-    undisturbed, reference = train_with_stops(trial, tmp_path / "undisturbed")
-    resumed, recorder = train_with_stops(trial, tmp_path / "resumed", stops)
+def of_model(**changes):
+    return lambda trial: replace(trial, model=replace(trial.model, **changes))
+
+
+def trained_by(name, **options):
+    return lambda trial: replace(trial, optimizer=OptimizerConfig(name, **options))
+
+
+FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)
+RESUMED = {
+    "no vectors": (of_model(scale_vectors=PRESETS["none"]), (3, 4, 11)),
+    "unified-dp": (of_model(scale_vectors=PRESETS["unified-dp"]), (3, 4, 11)),
+    "the first step": (of_model(), (1,)),
+    "the last step": (of_model(), (STEPS - 1,)),
+    **{name: (trained_by(name), (5, 13)) for name in OPTIMIZERS if name not in ("adamw", "sgd")},
+    "sgd": (trained_by("sgd", momentum=0.9, nesterov=True), (5, 13)),
+    **{
+        f"experts, {kind}": (of_model(experts=replace(FOUR, balancing=kind, bias_rate=0.05)), (3, 11))
+        for kind in BALANCINGS
+    },
+}
+"""What is trained, and after which steps it is stopped."""
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(name, trial, train_with_stops, tmp_path):
+    change, stops = RESUMED[name]
+    undisturbed, reference = train_with_stops(change(trial), tmp_path / "undisturbed")
+    resumed, recorder = train_with_stops(change(trial), tmp_path / "resumed", stops)
     assert [resumed[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
     assert resumed["resumes"] == len(stops)
     timeless = [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in recorder.rows]
@@ -233,9 +260,18 @@ def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, cor
     assert [result[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
 
 
-@pytest.mark.parametrize(("arm", "micro_batch"), [("baseline", 0), ("unified", 2)])
-def test_recomputed_blocks_change_no_bit(arm, micro_batch, trial, corpus, tmp_path):
-    trial = with_strategy(trial, arm)
+@pytest.mark.parametrize(
+    ("changes", "micro_batch"),
+    [
+        ({"scale_vectors": PRESETS["baseline"]}, 0),
+        ({}, 2),
+        ({"experts": replace(FOUR, per="batch")}, 2),
+        ({"experts": replace(FOUR, balancing="bias")}, 2),
+    ],
+    ids=["baseline", "unified", "experts balanced over the batch", "experts balanced by a bias"],
+)
+def test_recomputed_blocks_change_no_bit(changes, micro_batch, trial, corpus, tmp_path):
+    trial = of_model(**changes)(trial)
     kept, rows = run(trial, corpus, tmp_path / "kept", micro_batch=micro_batch)
     again, rows_again = run(trial, corpus, tmp_path / "again", micro_batch=micro_batch, recompute="block")
     assert [again[name] for name in OUTCOME] == [kept[name] for name in OUTCOME]

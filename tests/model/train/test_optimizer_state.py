@@ -1,32 +1,10 @@
 """What a checkpoint keeps of an optimizer: everything that the next step depends on."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from scalevec.model.config import OPTIMIZERS, OptimizerConfig
 from scalevec.model.train.checkpoint import Checkpoint, load_newest, save_checkpoint
 from scalevec.model.train.optimizer_state import pack_state, unpack_state
-from support import STEPS
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        *(OptimizerConfig(name, learning_rate=0.003) for name in OPTIMIZERS if name != "sgd"),
-        OptimizerConfig("sgd", momentum=0.9, nesterov=True),
-    ],
-    ids=lambda optimizer: optimizer.name,
-)
-def test_a_run_with_any_optimizer_resumes_bit_for_bit(optimizer, trial, train_with_stops, tmp_path):
-    trial = replace(trial, optimizer=optimizer)
-    runs = [train_with_stops(trial, tmp_path / str(len(stops)), stops) for stops in ((), (5, 13))]
-    for name in ("loss", "loss_validation", "steps"):
-        assert runs[0][0][name] == runs[1][0][name]
-    undisturbed, resumed = ([row | {"tokens_per_s": None} for row in recorder.rows] for _, recorder in runs)
-    assert resumed == undisturbed
-    assert len(undisturbed) == STEPS
 
 
 class Peculiar(torch.optim.Optimizer):

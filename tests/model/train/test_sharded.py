@@ -22,19 +22,6 @@ def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_pro
     assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [pytest.param("adamw", marks=pytest.mark.nightly), "muon"])
-def test_a_checkpoint_of_shares_goes_on_in_any_world_and_way(optimizer, corpus, tmp_path):
-    trial, kept = small_trial(corpus, optimizer, "bias"), tmp_path / "kept"
-    undisturbed = trained(trial, corpus, tmp_path / "alone")
-    first = together(2, trial, corpus, kept, shard=True, stop_after=2)[0]
-    second = together(4, trial, corpus, kept, shard=True, stop_after=3, rows=first["rows"])[0]
-    third = trained(trial, corpus, kept, rows=second["rows"], stop_after=4)
-    last = together(2, trial, corpus, kept, shard=True, rows=third["rows"])[0]
-    assert last["result"]["resumes"] == 3
-    assert losses(last) == pytest.approx(losses(undisturbed), rel=1e-10)
-
-
 def test_a_sharded_world_keeps_the_one_file_that_one_process_keeps(corpus, tmp_path):
     trial = small_trial(corpus, "muon", "bias")
     trained(trial, corpus, tmp_path / "alone", stop_after=3)

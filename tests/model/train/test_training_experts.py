@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import BALANCINGS, PER, Experts, RunOptions, Trial
+from scalevec.model.config import PER, Experts, RunOptions, Trial
 from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import TrainingInterruptedError
@@ -16,15 +16,6 @@ FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)
 
 def with_experts(trial: Trial, experts: Experts) -> Trial:
     return replace(trial, model=replace(trial.model, experts=experts))
-
-
-@pytest.mark.parametrize("balancing", BALANCINGS)
-def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, train_with_stops, tmp_path):
-    trial = with_experts(trial, replace(FOUR, balancing=balancing, bias_rate=0.05))
-    undisturbed, _ = train_with_stops(trial, tmp_path / "undisturbed")
-    resumed, _ = train_with_stops(trial, tmp_path / "resumed", (3, 11))
-    assert (resumed["loss"], resumed["resumes"]) == (undisturbed["loss"], 2)
-    assert resumed["loss"] < resumed["loss_initial"] - 0.3
 
 
 def test_the_bias_is_in_the_checkpoint_and_the_load_is_not(trial, corpus, tmp_path):
@@ -62,16 +53,3 @@ def first_row(trial, corpus, folder, **options):
     with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(**options), recorder, folder / trial.model.experts.balancing)
     return recorder.rows[0]
-
-
-@pytest.mark.parametrize("changes", [{"per": "batch"}, {"balancing": "bias"}], ids=str)
-def test_recomputed_blocks_change_no_bit_of_a_mixture(changes, trial, corpus, tmp_path):
-    """The load of the experts is counted once."""
-    mixture = with_experts(replace(trial, tokens=8 * trial.batch_tokens), replace(FOUR, **changes))
-    losses = []
-    for recompute in ("none", "block"):
-        recorder = MemoryRecorder()
-        options = RunOptions(recompute=recompute, micro_batch=2)
-        train(mixture, corpus, options, recorder, tmp_path / recompute)
-        losses.append([row["loss"] for row in recorder.rows])
-    assert losses[0] == losses[1]

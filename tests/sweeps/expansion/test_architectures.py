@@ -58,13 +58,6 @@ def test_what_the_architecture_means_is_in_the_stream_as_if_it_were_written_out(
     assert short.stream_base != norms.stream_base
 
 
-@pytest.mark.parametrize(("field", "value"), [("over", "max"), ("per", "token")])
-def test_another_balance_is_refused_at_its_line(field: str, value: str) -> None:
-    rung = f"{{name: m, width: 64, layers: 2, experts: {{n_experts: 4, top_k: 2, {field}: {value}}}}}"
-    with pytest.raises(sweeps.SweepError, match=rf":2: ladder\[0\].experts.{field}: '{value}'; allowed: "):
-        sweeps.loads(f"name: x\nladder: [{rung}]\narms: {{a: {{}}}}\n")
-
-
 def test_the_presets_balance_by_the_mean_over_layers_and_a_rung_of_ones_own_as_it_says() -> None:
     rung = "{name: m, width: 64, layers: 2, experts: {n_experts: 4, top_k: 2}}"
     sweep = sweeps.loads(f"name: x\nladder: [moe-tiny-25k, {rung}]\narms: {{a: {{}}}}\n")

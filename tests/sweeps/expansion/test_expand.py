@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.identity import trial_id
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, arms_of_other_budgets, expand
-from scalevec.sweeps.expansion.trials import whole_batches
+from scalevec.sweeps.expansion.trials import evaluated_tokens, whole_batches
 
 Cells = Callable[..., list[Cell]]
 
@@ -77,6 +78,16 @@ def test_the_warm_up_is_a_fraction_of_the_tokens_in_whole_batches(cells_of: Cell
 def test_the_batch_is_eight_sequences_unless_given(cells_of: Cells) -> None:
     cells = cells_of(corpus={"sequence_length": 64}, grid={"sequence_length": [32, 128]})
     assert [cell.template.batch_tokens for cell in cells] == [256, 1024]
+
+
+def test_a_trial_is_evaluated_on_what_is_given_else_four_million_tokens_as_far_as_they_are_there(
+    cells_of: Cells, corpus: CorpusFacts
+) -> None:
+    given, left_out = (cells_of(trial=fields)[0].template for fields in ({"evaluation_tokens": 1000}, {}))
+    facts = replace(corpus, held_out_tokens=(600, 5000))
+    assert left_out.evaluation_tokens == 4_000_000
+    assert evaluated_tokens(given, facts) == 1600
+    assert evaluated_tokens(replace(given, evaluation_tokens=0), facts) == 5600
 
 
 def test_optimizers_with_options_are_told_apart_in_the_setting(cells_of: Cells) -> None:

@@ -8,9 +8,9 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, code_files, expand
-from scalevec.sweeps.loading.trainer_checks import TYPES_OF_COLUMNS
 from scalevec.sweeps.sections.trainer import RESERVED
-from scalevec.sweeps.trainers.any_trial import ForeignTrial, foreign_trial, trial_id
+from scalevec.sweeps.trainer_checks import TYPES_OF_COLUMNS
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, trial_from_fields, trial_id
 
 COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", "--dropout={dropout}"]
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
@@ -61,7 +61,7 @@ def test_a_trial_has_its_fields_its_budget_and_the_content_of_the_script(folder:
     assert trial.values == {"width": 8, "learning_rate": 0.01, "dropout": 0.1}
     assert (trial.n_params, trial.tokens) == (1000, 20_000)
     assert [file.path for file in trial.trainer.files] == ["train.py"]
-    assert foreign_trial(trial.semantic_fields()) == trial
+    assert trial_from_fields(trial.semantic_fields()) == trial
 
 
 def test_the_golden_id_of_a_foreign_trial(folder: Path) -> None:

@@ -109,8 +109,3 @@ def test_an_arm_that_is_a_setting_elsewhere_is_another_trial(cells_of: Cells) ->
     (cell,) = cells_of(trial={"scale_vectors": "unified"}, arms={"all": {}})
     assert replace(of_arm, stream="") == replace(cell.template, stream="")
     assert trial_id(of_arm) != trial_id(cell.template)
-
-
-def test_arms_that_are_one_by_construction_are_one_trial(cells_of: Cells) -> None:
-    arms = {"baseline": {}, "iwd": {"scale_vectors": "iwd"}}
-    assert len({trial_id(cell.trial(1)) for cell in cells_of(arms=arms)}) == 1

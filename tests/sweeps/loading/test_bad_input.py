@@ -30,6 +30,11 @@ CASES = {
             "arms.none.scale_vectors.branches: 'two'; allowed: heterogeneous, none, shared"
         ),
     },
+    "{scale_vectors: unified}": {
+        "{scale_vectors: unified, evaluation_tokens: 0}": (
+            "arms.unified.evaluation_tokens: 0; allowed: evaluation_tokens under trial, grid or zip (arms are"
+        )
+    },
     "{scale_vectors: none} ": {"": "arms.none: nothing; allowed: a mapping of fields"},
     "precision: float32": {
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
@@ -69,7 +74,8 @@ CASES = {
         "[8.0e-3, 0.008,": "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]"
     },
     "batch_tokens: 1024": {
-        "batch_tokens: 1000": "trial.batch_tokens: 1000; allowed: a multiple of sequence_length 128"
+        "batch_tokens: 1024, evaluation_tokens: -1": "trial.evaluation_tokens: -1; allowed: zero (all) or",
+        "batch_tokens: 1000": "trial.batch_tokens: 1000; allowed: a multiple of sequence_length 128",
     },
     "none:     {scale_vectors: none}": {
         "baseline: {scale_vectors: none}": "arms.baseline: given twice; the first is in line ",

@@ -5,7 +5,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.results.masking import masked
-from scalevec.sweeps.loading.trainer_checks import SHORTEST, is_secret
+from scalevec.sweeps.trainer_checks import SHORTEST, is_secret
 
 SECRET = "s3cr3t-value"
 
@@ -97,9 +97,3 @@ def test_names_of_secrets_are_those_whose_values_are_masked(name):
     assert is_secret(name)
     assert masked(value, {name: value}) != value
     assert masked(value[1:], {name: value[1:]}) == value[1:]
-
-
-def test_a_webhook_has_no_place_in_a_sweep():
-    text = "name: x\nladder: [tiny-25k]\narms: {a: {}}\nnotify: {webhook: https://host/hook}\n"
-    with pytest.raises(sweeps.SweepError, match="notify: unknown key"):
-        sweeps.loads(text)

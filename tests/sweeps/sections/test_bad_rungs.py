@@ -19,6 +19,7 @@ CASES = {
     RUNG.format("feed_forward: 100, experts: {n_experts: 4, top_k: 2, feed_forward: 64}"): (
         "ladder[0].feed_forward: 100; allowed: 128, what a token passes of the experts"
     ),
+    RUNG.format("experts: {n_experts: 4, top_k: 2, over: max}"): "ladder[0].experts.over: 'max'; allowed: ",
     "{from: 2.0e7, to: 1.0e7, rungs: 3}": "ladder.to: 10000000.0; allowed: more than from, 20000000.0",
     "{from: 1.0e7, to: 1.05e7, rungs: 9}": (
         "ladder.rungs: 9; allowed: fewer rungs, or a wider range: two fall on one shape"

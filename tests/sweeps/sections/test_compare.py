@@ -6,7 +6,6 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.sweeps.options import analysis_options
 
 BEGINNING = "name: a\nladder: [tiny-25k]\narms: {b: {}}\ncompare: "
 
@@ -38,13 +37,6 @@ def test_a_law_of_ones_own_is_a_formula_with_its_positive_parameters_and_starts(
     law = "E + A/N^alpha; positive E, A; start alpha = 0.3"
     assert section(f"{{law: '{law}'}}").options().law == law
     assert section("{law: E + A/N^alpha}").options().law == "E + A/N^alpha"
-
-
-def test_the_resolved_section_says_the_same_options():
-    text = "{law: kaplan, where: loss < 4, settings: [beta2, width]}"
-    sweep = sweeps.loads(BEGINNING + text, "my.yaml")
-    resolved = sweep.resolved()["compare"]
-    assert AnalysisOptions(**analysis_options(resolved)) == sweep.compare.options()
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ from pathlib import Path as FilePath
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import Path, refused, shown, unknown
-from scalevec.sweeps.imported_modules import with_imports
 from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.sections.trainer import KINDS, PLAIN_TYPES, TrainerSection, types_of
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT
 from scalevec.sweeps.trainers.command import OF_A_BUDGET, names_in, placeholders_of
-from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, matching
+from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, matching, with_imports
 
 _Finding = tuple[Path, str]
 _OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
@@ -55,9 +54,7 @@ def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
 
 
 def _form(trainer: TrainerSection) -> Iterator[_Finding]:
-    if trainer.command is None:
-        yield ("trainer",), "has no command: the words that start your script"
-    elif not (trainer.metrics or trainer.pattern or trainer.result):
+    if not (trainer.metrics or trainer.pattern or trainer.result):
         allowed = "metrics (its log), result (a JSON file) or pattern (lines that it prints)"
         yield ("trainer",), f"nothing says where the command writes its loss; allowed: {allowed}"
     if trainer.metrics and trainer.pattern:
@@ -92,8 +89,8 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
     for name in formula.names_in(sweep.n_params) if sweep.n_params else ():
         if name not in known:
             yield ("n_params",), f"{name}: {unknown(name, known, 'no such field')}"
-    used = set(names_in(trainer.command or ()))
-    if trainer.command is None or "trial_json" in used:
+    used = set(names_in(trainer.command))
+    if "trial_json" in used:
         return
     several = max(len(sweep.seeds), len(sweep.tune.seeds) if sweep.tune else 0) > 1
     if several and not used & {"seed", "seed_index"}:
@@ -133,13 +130,13 @@ def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Findin
     for position, pattern in enumerate(trainer.files or ()):
         if not matching(folder, pattern):
             yield ("trainer", "files", position), f"{shown(pattern)}: {where}"
-    words = [word for word in trainer.command or () if "{" not in word]
+    words = [word for word in trainer.command if "{" not in word]
     files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
     for word in words:
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
             yield ("trainer", "command"), f"{shown(word)}: {where}"
     is_known = files_named or trainer.files or trainer.code_version is not None
-    if trainer.command and not is_known and all("{" in word or not word.endswith(SCRIPTS) for word in words):
+    if not is_known and all("{" in word or not word.endswith(SCRIPTS) for word in words):
         yield ("trainer", "command"), f"no argument is a file beside the sweep file; {_CODE}"
 
 

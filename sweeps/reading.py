@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from scalevec.sweeps.budgets import BUDGETS
 from scalevec.sweeps.errors import (
     Path,
     Problem,
@@ -17,17 +16,17 @@ from scalevec.sweeps.errors import (
     unknown,
 )
 from scalevec.sweeps.expansion.expand import expand
-from scalevec.sweeps.expansion.trials import CorpusFacts
+from scalevec.sweeps.expansion.trials import CELL_FIELDS, CorpusFacts
 from scalevec.sweeps.fields import OF_STRATEGY
-from scalevec.sweeps.loading.trainer_checks import missing_code, secrets_in, trainer_problems
+from scalevec.sweeps.ladders import BUDGETS
 from scalevec.sweeps.plugins.locate import Plugin, PluginError, find
 from scalevec.sweeps.plugins.registered import register
 from scalevec.sweeps.sections.corpus import PACKAGE_PATTERN
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, PROBLEM, UNKNOWN_KEY, Given, Strategy
-from scalevec.sweeps.sections.exclusion import CELL_FIELDS
 from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep
 from scalevec.sweeps.sections.sweep_model import sweep_model
 from scalevec.sweeps.sections.trainer import FIELD_PATTERN
+from scalevec.sweeps.trainer_checks import missing_code, secrets_in, trainer_problems
 from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
 

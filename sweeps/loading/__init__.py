@@ -1,1 +1,0 @@
-"""From a file to a valid sweep."""
