@@ -107,7 +107,7 @@ def command(verb: str, source: str | None, runs_dir: Path | None = None, **optio
     would find simulations.
     """
     from scalevec.orchestrator.executors.registry import SIMULATOR
-    from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
+    from scalevec.orchestrator.executors.simulate.planted_law import is_simulated
 
     default = Path(os.environ.get("SCALEVEC_RUNS_DIR", "runs"))
     runs_dir = runs_dir or default

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from scalevec.orchestrator.attempts.jobs import BOUND, FORK_SERVER, STOP_SIGNALS, WORKER, Job
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
-from scalevec.orchestrator.worker import kill_with_parent
+from scalevec.orchestrator.worker import guard
 from scalevec.results.claims import process_identity, process_lives
 from scalevec.results.opening import open_log
 
@@ -27,7 +27,7 @@ _OF_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_A
 """What a person may have set of torch's memory on a GPU; it is read when CUDA begins."""
 GROW_SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 """Freed GPU memory serves arrays of other sizes too: micro-batches can be as large as the card holds."""
-KILL_WITH_PARENT = (sys.executable, "-I", "-S", kill_with_parent.__file__)
+KILL_WITH_PARENT = (sys.executable, "-I", "-S", guard.__file__, "alone")
 """``-I -S``: no site-packages, so that the few lines between fork and exec start in milliseconds."""
 
 

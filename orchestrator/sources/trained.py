@@ -13,7 +13,7 @@ from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.private import private_folder
 from scalevec.orchestrator.snapshots.snapshot import SNAPSHOTS
 from scalevec.orchestrator.trust import Trust, require_trust
-from scalevec.orchestrator.worker.plugins import require_importable
+from scalevec.orchestrator.worker.preflight import require_importable
 from scalevec.results.files import names_in
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder

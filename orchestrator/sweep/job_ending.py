@@ -18,8 +18,7 @@ from scalevec.orchestrator.attempts.unreached_jobs import unreached, unreached_t
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
+from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus
 from scalevec.orchestrator.progress import Progress, note
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts

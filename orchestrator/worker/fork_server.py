@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import setproctitle
 
 from scalevec.orchestrator.attempts.jobs import BOUND, STOP_SIGNALS, WORKER
-from scalevec.orchestrator.worker.kill_with_parent import bind_to
+from scalevec.orchestrator.worker.guard import bind_to
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import process_identity
 

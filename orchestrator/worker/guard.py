@@ -1,9 +1,12 @@
-"""``python guard.py PARENT COMMAND...``: run a command whose processes all end with it, and with PARENT.
+"""Commands that end with process PARENT; a file of its own, run without anything else of ours.
 
-A file of its own, run without anything else of ours, as ``kill_with_parent`` is. The command runs in this
-process's group. SIGALRM, which the kernel sends too when the parent dies, ends all that the command has
-started, in whatever session; other requests to stop are the command's alone. Afterwards this process ends as
-the command did.
+``python guard.py alone PARENT COMMAND...`` becomes the command, which the kernel kills when PARENT dies:
+between fork and exec a process with threads (a worker of Ray has them) cannot safely run Python.
+
+``python guard.py family PARENT COMMAND...`` runs a command whose processes all end with it. The command runs
+in this process's group. SIGALRM, which the kernel sends too when the parent dies, ends all that the command
+has started, in whatever session; other requests to stop are the command's alone. Afterwards this process ends
+as the command did.
 """
 
 import ctypes
@@ -30,15 +33,16 @@ LONGEST_S = 30.0
 
 
 def main() -> None:
-    """Run the command to its end."""
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+    """Become the command, or run it to its end."""
+    parent, command = int(sys.argv[2]), sys.argv[3:]
+    if sys.argv[1] == "alone":
+        bind_to(parent)
+        os.execvp(command[0], command)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in _FOR_THE_COMMAND:  # handled, not ignored: an ignored signal would stay so in the command
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGALRM, lambda *_: _end_everything())
-    _prctl(PR_SET_PDEATHSIG, signal.SIGALRM)
-    if os.getppid() != parent:
-        sys.exit("the process that started this one is gone")
+    bind_to(parent, signal.SIGALRM)
     guard = os.getpid()
     child = os.fork()
     if child == 0:
@@ -48,15 +52,20 @@ def main() -> None:
     _end_as(status)
 
 
+def bind_to(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when its ``parent`` dies; end it if that has died already."""
+    _prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        sys.exit("the process that started this one is gone")
+
+
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
 
 def _become(command: list[str], guard: int) -> None:
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:
-        os._exit(1)
+    bind_to(guard)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
     try:

@@ -41,7 +41,7 @@ from scalevec.orchestrator.worker.failures import (
     as_record,
     from_record,
 )
-from scalevec.orchestrator.worker.kill_with_parent import bind_to
+from scalevec.orchestrator.worker.guard import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.opening import make_folder

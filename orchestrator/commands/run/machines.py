@@ -68,12 +68,12 @@ def executor_of(
 
 def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
     """Return where the trials are kept: real and simulated ones apart. Raises ``InvalidInputError``."""
-    from scalevec.orchestrator.executors.simulate import runs_folder
+    from scalevec.orchestrator.executors.simulate import planted_law
 
     if not simulated:
-        runs_folder.refuse_simulations(runs_dir)
+        planted_law.refuse_simulations(runs_dir)
         return runs_dir
-    return runs_folder.simulated_runs_dir(runs_dir)
+    return planted_law.simulated_runs_dir(runs_dir)
 
 
 def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> None:
@@ -89,7 +89,7 @@ def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> N
     carry(snapshot_files(list(sweep.found_plugins)))
     if not sweep.found_plugins or not imports_here:
         return
-    command = taken(site.private).command((*PYTHON_MODULE, "scalevec.orchestrator.worker.plugins"))
+    command = taken(site.private).command((*PYTHON_MODULE, "scalevec.orchestrator.worker.preflight"))
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise InvalidInputError(f"a plugin cannot be used; nothing was run: {done.stderr.strip()}")

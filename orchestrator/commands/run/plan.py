@@ -101,8 +101,7 @@ def run_to_plan(
     source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool
 ) -> tuple["SweepRun", str]:
     """Return the run of the sweep, simulated where that is meant, and the name of its executor."""
-    from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-    from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
+    from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sources.sweep_files import load_sweep
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED, known_facts, unprepared_facts

@@ -1,19 +1,23 @@
-"""The planted law of a simulation: pure functions of the section ``simulate`` and a trial.
+"""The planted law of a simulation: pure functions of the section ``simulate`` and a trial; and its folder.
 
-Nothing here depends on time, order or machine: every draw is a hash of the simulation's seed and of what is
-drawn, so that a simulation that was stopped and goes on is the one it would have been.
+A RUNS_DIR holds simulated results or real ones. Nothing of the law depends on time, order or machine: every
+draw is a hash of the simulation's seed and of what is drawn, so that a simulation that was stopped and goes
+on is the one it would have been.
 """
 
 import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.identity import digest, stream_of
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.results.files import AlreadyWrittenError, write_once
 from scalevec.sweeps.expansion.trials import ENDLESS, CorpusFacts
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, learning_rate
 
@@ -33,6 +37,9 @@ TEST_BLOCKS, BLOCK_TOKENS = 64, 6_250
 """Of a test split that does not exist."""
 TEXT_SPREAD = 0.15
 """Nats by which blocks of text differ for every trial alike, as those of a real test split do."""
+FOLDER = "simulated"
+MARKER = "SIMULATED"
+_CONTENT = b"Every result below this folder was simulated: nothing was trained.\n"
 _DIGITS = 8
 _BITS = 53
 
@@ -187,3 +194,42 @@ def _of_ours(trial: Trial) -> dict[str, Any]:
         "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
         "precision": trial.precision,
     }
+
+
+def simulated_runs_dir(runs_dir: Path) -> Path:
+    """Where the simulations of ``runs_dir`` are kept; a folder of simulations stands for itself."""
+    return runs_dir if is_simulated(runs_dir) else runs_dir / FOLDER
+
+
+def is_simulated(runs_dir: Path) -> bool:
+    """Whether ``runs_dir`` holds simulations."""
+    return (runs_dir / MARKER).exists()
+
+
+def hold_simulations(runs_dir: Path) -> None:
+    """Mark ``runs_dir`` as one of simulations.
+
+    Raises ``InvalidInputError`` where real trials are kept in it.
+    """
+    if is_simulated(runs_dir):
+        return
+    if (runs_dir / "trials").exists():
+        raise InvalidInputError(
+            f"{runs_dir} holds trials that were trained; a simulation needs a folder of its own"
+        )
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        write_once(runs_dir / MARKER, _CONTENT)
+    except AlreadyWrittenError:  # by another simulation, just now
+        return
+
+
+def refuse_simulations(runs_dir: Path) -> None:
+    """What every executor that trains asks first.
+
+    Raises ``InvalidInputError`` where ``runs_dir`` holds simulations.
+    """
+    if is_simulated(runs_dir):
+        raise InvalidInputError(
+            f"{runs_dir} holds simulated results; trials are trained in a folder of their own"
+        )

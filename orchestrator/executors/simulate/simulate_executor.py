@@ -12,8 +12,12 @@ from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.costs.estimates import Cost
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
-from scalevec.orchestrator.executors.simulate.planted_law import DEVICE, result_fields, truth
-from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
+from scalevec.orchestrator.executors.simulate.planted_law import (
+    DEVICE,
+    hold_simulations,
+    result_fields,
+    truth,
+)
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, unsynced

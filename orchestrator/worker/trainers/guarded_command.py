@@ -77,7 +77,7 @@ class GuardedCommand:
         pattern: LinePattern | None,
     ) -> None:
         self._guard = subprocess.Popen(
-            (sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command),
+            (sys.executable, "-I", "-S", guard.__file__, "family", str(os.getpid()), *command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

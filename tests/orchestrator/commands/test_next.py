@@ -14,7 +14,7 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.power.next_trials import ExtendableSize, NextTrials, next_trials
 from scalevec.orchestrator.commands.run.next import next as next_command
-from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
+from scalevec.orchestrator.executors.simulate.planted_law import hold_simulations
 
 
 def ladder(*hours: float, seeds: int = 3) -> list[ExtendableSize]:

@@ -8,7 +8,7 @@ from tests.simulations import simulated
 
 from scalevec.orchestrator.commands.analyse.compare import compare
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
+from scalevec.orchestrator.executors.simulate.planted_law import hold_simulations
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from support import CHECKOUT

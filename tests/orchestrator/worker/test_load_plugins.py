@@ -8,7 +8,7 @@ from plugin_package import ARMS, SWEEP, write_plugin
 from scalevec import sweeps
 from scalevec.orchestrator.worker import plugins as of_worker
 from scalevec.orchestrator.worker.failures import DefiniteError
-from scalevec.orchestrator.worker.plugins import load_plugins, problems_here
+from scalevec.orchestrator.worker.preflight import load_plugins, problems_here
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.plugins.locate import find

@@ -24,7 +24,6 @@ from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.train import checkpoint_steps, ddp
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
@@ -244,17 +243,6 @@ def test_a_rank_that_hangs_beside_one_that_failed_is_ended(make):
     attempts = make("hanging")
     assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == "out_of_memory"
-
-
-def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_would_fit(make):
-    def small() -> None:
-        own_loop.memory_limit = lambda: 10**8 if os.environ["RANK"] == "1" else None
-
-    attempts = make("small")
-    assert attempts.end(attempts.begin(small)) == WorkerExit.ERROR
-    assert not decide(attempts.directory.events(), 4).again
-    assert "of memory that it may use here, shared by 2 processes" in attempts.last()["error"]
-    assert attempts.directory.metrics_before_damage() == []
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, worker_command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.executors.simulate.runs_folder import (
+from scalevec.orchestrator.executors.simulate.planted_law import (
     hold_simulations,
     is_simulated,
+    nominal_corpus,
     refuse_simulations,
     simulated_runs_dir,
 )
