@@ -10,21 +10,21 @@ from scalevec.model.data.system import complete_directory
 from scalevec.model.identity import digest
 from scalevec.orchestrator.private import drop_unused, private_folder, who_may_change
 from scalevec.orchestrator.worker.failures import DefiniteError
-from scalevec.results.files import AlreadyWrittenError, CorruptRecordError, read_json, to_json, write_once
+from scalevec.results.files import AlreadyWrittenError, to_json, write_once
 from scalevec.results.opening import folder_of
 from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest
 
 KEPT = "trainers"
-"""In RUNS_DIR the text of what was sent, ``trainers/DIGEST.json``, in the private folder what runs,
+"""In RUNS_DIR the text of what was sent, ``trainers/DIGEST.json``; in the private folder what runs,
 ``trainers/DIGEST/PATH``."""
 
 
 def keep_source(runs_dir: Path, private: Path, trainer: Trainer, folder: Path) -> None:
     """Copy the files of ``trainer`` into the private folder, once: an edit changes nothing that was sent.
 
-    Where they have changed since, what RUNS_DIR has of them is copied. Nothing is where neither is what the
-    trial has (its worker says so), nor of files that lie elsewhere than below ``folder``: such a trainer runs
-    where it is. Raises ``OSError``.
+    RUNS_DIR gets their text, for people. Nothing is copied of files that are not what the trial has (its
+    worker says so), nor of those that lie elsewhere than below ``folder``: such a trainer runs where it is.
+    Raises ``OSError``.
     """
     kept, paths = kept_folder(private, trainer), [PurePath(file.path) for file in trainer.files]
     if not paths or any(path.is_absolute() or ".." in path.parts for path in paths):
@@ -32,11 +32,10 @@ def keep_source(runs_dir: Path, private: Path, trainer: Trainer, folder: Path) -
     if kept.is_dir():
         os.utime(kept)  # it is in use, for whoever drops what is not
         return
-    text = runs_dir / KEPT / f"{kept.name}.json"
-    contents = _contents(trainer, folder) or _read_text(text, trainer)
+    contents = _contents(trainer, folder)
     if contents is None:
         return
-    _write_text(text, contents)
+    _write_text(runs_dir / KEPT / f"{kept.name}.json", contents)
     kept.parent.mkdir(mode=0o700, exist_ok=True)
     drop_unused(kept.parent)
     with complete_directory(kept) as partial:
@@ -54,28 +53,14 @@ def _contents(trainer: Trainer, folder: Path) -> dict[str, bytes] | None:
         contents = {file.path: (folder / file.path).read_bytes() for file in trainer.files}
     except OSError:
         return None
-    return contents if _are_of(trainer, contents) else None
-
-
-def _are_of(trainer: Trainer, contents: Mapping[str, bytes]) -> bool:
     digests = {name: sha256(content).hexdigest() for name, content in contents.items()}
-    return digests == {file.path: file.digest for file in trainer.files}
+    return contents if digests == {file.path: file.digest for file in trainer.files} else None
 
 
 def _write_text(path: Path, contents: Mapping[str, bytes]) -> None:
     texts = {name: content.decode(errors="surrogateescape") for name, content in contents.items()}
     with folder_of(path, make=True), suppress(AlreadyWrittenError):
         write_once(path, to_json(texts, indent=1) + b"\n")
-
-
-def _read_text(path: Path, trainer: Trainer) -> dict[str, bytes] | None:
-    """What :func:`_write_text` has kept, if it is what the trial has."""
-    try:
-        texts = read_json(path, dict)
-        contents = {name: text.encode(errors="surrogateescape") for name, text in texts.items()}
-    except (AttributeError, FileNotFoundError, CorruptRecordError, UnicodeEncodeError):
-        return None
-    return contents if _are_of(trainer, contents) else None
 
 
 def folder_of_source(trainer: Trainer, folder: Path) -> Path:
