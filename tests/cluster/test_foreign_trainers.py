@@ -32,6 +32,7 @@ def options(request, tmp_path, monkeypatch) -> tuple[str, ...]:
     return ("--profile", "cluster")
 
 
+@pytest.mark.nightly
 def test_two_arms_three_sizes_and_two_seeds_with_a_tuned_rate_survive_kill_9_and_a_time_limit(
     options, tmp_path
 ):

@@ -19,7 +19,7 @@ cluster:
 """
 
 
-@pytest.fixture(params=["slurm", "ray"])
+@pytest.fixture(params=["slurm", pytest.param("ray", marks=pytest.mark.nightly)])
 def folder(request, tmp_path, text_files, monkeypatch) -> Iterator[Path]:
     """A folder with the sweep, the plugin and a profile of a cluster that runs."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -139,6 +139,7 @@ def test_a_cluster_computes_what_this_machine_computes_and_says_nothing_of_itsel
     assert ".cc:" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machine, ray_cluster):
     process = start_held(on_the_cluster, "--profile", "cluster")
     raylet = ray_cluster.raylet_of("n2")

@@ -263,6 +263,7 @@ def test_a_number_that_the_cluster_gave_to_another_job_is_not_adopted(make_bench
     slurm.run("scancel", other)
 
 
+@pytest.mark.nightly
 def test_where_the_scheduler_resubmits_it_hears_of_the_time_limit(make_bench):
     bench = make_bench(time=2, notice_s=25, preempt="cancel")
     executor, job = bench.executor(1), bench.job(TWICE_STOPPED)

@@ -96,6 +96,7 @@ def held_in_the_queue(start_held, slurm, tmp_path):
     return begin
 
 
+@pytest.mark.nightly
 def test_a_requeued_job_is_adopted_by_the_next_scheduler(
     start, held_in_the_queue, slurm, tmp_path, undisturbed
 ):
@@ -112,6 +113,7 @@ def test_a_requeued_job_is_adopted_by_the_next_scheduler(
     assert not ours(slurm)
 
 
+@pytest.mark.nightly
 def test_a_run_takes_back_a_cancel_that_is_under_way(
     start, start_held, slurm, tmp_path, scalevec, unreachable, undisturbed
 ):

@@ -86,6 +86,7 @@ def ended(process, folder: Path) -> list[str]:
     return [trial.state().state for trial in trials(folder)]
 
 
+@pytest.mark.nightly
 def test_a_sweep_larger_than_the_limit_of_its_user_goes_on_beside_jobs_of_that_user(
     limited, tmp_path, text_files
 ):

@@ -74,7 +74,9 @@ def of_one_process(sweep, tmp_path_factory) -> list[float]:
     return losses(folder)
 
 
-@pytest.mark.parametrize(("profile", "size"), [("two", 2), ("four", 4)])
+@pytest.mark.parametrize(
+    ("profile", "size"), [("two", 2), pytest.param("four", 4, marks=pytest.mark.nightly)]
+)
 def test_two_machines_give_the_losses_of_one_process(profile, size, start, sweep, of_one_process):
     end_of(start(profile))
     assert the_trial(sweep).result()["world_size"] == size

@@ -183,6 +183,7 @@ def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_p
     assert resumed(tmp_path) == 4
 
 
+@pytest.mark.nightly
 def test_preemption_that_cancels_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
     process = start_held("spare")
     slurm.run("sbatch", "-p", "high", "-N", "4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")

@@ -6,7 +6,7 @@ import pytest
 
 from plugin_package import ARMS, SWEEP, write_plugin
 from scalevec import sweeps
-from scalevec.orchestrator.worker import plugins as of_worker
+from scalevec.orchestrator.worker import preflight as of_worker
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.preflight import load_plugins, problems_here
 from scalevec.sweeps.expansion.expand import expand
