@@ -34,9 +34,8 @@ from scalevec.orchestrator.scheduling.outcome import (
     interruption_text,
     launch_order,
 )
-from scalevec.orchestrator.scheduling.sending import Backoff, send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
-from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
+from scalevec.orchestrator.scheduling.watched_jobs import Backoff, WatchedJob, WatchedJobs
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
@@ -61,12 +60,12 @@ class Scheduler:
     ) -> None:
         """``may_send`` is asked before each submission: False once the sweep is cancelled."""
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
-        self.may_send, self._private_dir = may_send, private_dir
+        self.may_send = may_send
         self.observer, self.nodes = ClaimObserver(), NodeWatch()
         registered = EXECUTORS[executor.name]
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
-        self.jobs = WatchedJobs(runs_dir, executor)
+        self.jobs = WatchedJobs(runs_dir, executor, private_dir)
         self.backoff, self._outcome = Backoff(progress.message), Outcome()
         self._settled: set[str] = set()
         self._owned_elsewhere: list[Task] = []
@@ -234,12 +233,12 @@ class Scheduler:
         return None
 
     def _submit(self, tasks: Sequence[Task]) -> None:
-        sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad, self._private_dir)
-        self.jobs.watch(sending.sent)
-        for job in sending.sent.values():
-            self.progress.started(job.task)
-        if sending.refusal:
-            self._send_later(sending.left, sending.refusal)
+        refusal = self.jobs.send(tasks, self.nodes.bad)
+        for task in tasks:
+            if self.jobs.of(task):
+                self.progress.started(task)
+        if refusal:
+            self._send_later([task for task in tasks if not self.jobs.of(task)], refusal)
         else:
             self.backoff.reset()
 

@@ -1,16 +1,25 @@
-"""The jobs that a scheduler watches: those of its trials not known to have ended, whoever sent them."""
+"""The jobs that a scheduler sends and watches: those of its trials not known to have ended."""
 
+import secrets
+import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from scalevec.orchestrator.attempts.jobs import Task
+from scalevec.orchestrator.attempts.jobs import Task, job_of
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
+from scalevec.orchestrator.errors import TryLaterError
 from scalevec.orchestrator.executors.base import Executor
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.private import private_folder, who_may_change
+from scalevec.orchestrator.worker.preflight import versions_to_send
+from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 
 @dataclass(frozen=True)
@@ -24,8 +33,9 @@ class WatchedJob:
 class WatchedJobs:
     """By their numbers. A trial may have several jobs: one that was sent while another could not be seen."""
 
-    def __init__(self, runs_dir: Path, executor: Executor) -> None:
-        self.runs_dir, self.executor = runs_dir, executor
+    def __init__(self, runs_dir: Path, executor: Executor, private_dir: str | None = None) -> None:
+        self.runs_dir, self.executor, self._private_dir = runs_dir, executor, private_dir
+        self._kind = EXECUTORS[executor.name]
         self.running: dict[str, WatchedJob] = {}
         self._of_trial: defaultdict[str, set[str]] = defaultdict(set)
         self._gone: set[str] = set()
@@ -39,6 +49,47 @@ class WatchedJobs:
         for number, job in jobs.items():
             self.running[number] = job
             self._of_trial[job.task.trial_id].add(number)
+
+    def send(self, tasks: Sequence[Task], avoid: tuple[str, ...]) -> TryLaterError | None:
+        """Submit ``tasks``, away from the nodes ``avoid``, and watch what was taken.
+
+        Each is on record before and after it. Returns a refusal that passes, raises what ``Executor.submit``
+        raises for good.
+        """
+        self._keep_sources(tasks)
+        by_token = {secrets.token_hex(8): task for task in tasks}
+        jobs = [job_of(task, self.runs_dir, token, avoid) for token, task in by_token.items()]
+        # Once for each interpreter: to ask for versions for each of thousands of trials takes seconds.
+        interpreters = {task.interpreter for task in tasks} if self._kind.sends_away else set()
+        known = {each: {"versions": versions_to_send(each)} for each in interpreters}
+        # On record before the job exists: its worker may write "running" before submit() returns.
+        for token, task in by_token.items():
+            more: dict[str, Any] = known.get(task.interpreter, {})
+            directory = self._directory(task)
+            directory.append_event("queued", executor=self.executor.name, job=token, **more)
+        numbers: dict[str, str] = {}
+        refusal = None
+        try:
+            numbers = dict(zip(by_token, self.executor.submit(jobs), strict=True))
+        except TryLaterError as problem:
+            numbers, refusal = problem.sent, problem
+        finally:
+            for token in by_token.keys() - numbers.keys():
+                self._directory(by_token[token]).append_event("pending", cause="not submitted")
+        if not self._kind.keeps_jobs:  # one that does has kept each array before the next was sent
+            for token, number in numbers.items():
+                self._directory(by_token[token]).write_job(self.executor.name, number, token)
+        self.watch({number: WatchedJob(by_token[token], token) for token, number in numbers.items()})
+        return refusal
+
+    def _keep_sources(self, tasks: Sequence[Task]) -> None:
+        """Keep what a foreign trainer's tasks need to start: somebody may edit it while they wait."""
+        for task in tasks:
+            if isinstance(task.trial, ForeignTrial) and task.protocol is not None:
+                folder = Path(task.protocol.folder)
+                if self._kind.sends_away or who_may_change(folder):
+                    private = private_folder(self._private_dir, self.runs_dir)
+                    keep_source(self.runs_dir, private, task.trial.trainer, folder)
 
     def adopt(self, tasks: Sequence[Task]) -> list[Task]:
         """Watch the jobs of ``tasks`` that wait or run, whatever the trial's state; the trials that have any.
@@ -108,3 +159,37 @@ class WatchedJobs:
 
     def _directory(self, task: Task) -> RunDirectory:
         return RunDirectory.of(self.runs_dir, task.trial_id)
+
+
+FIRST_S, LONGEST_S = 5.0, 300.0
+
+
+@dataclass
+class Backoff:
+    """Longer after each refusal, from the start again after a success; each new reason is said once."""
+
+    say: Callable[[str], None]
+    first_s: float = FIRST_S
+    longest_s: float = LONGEST_S
+    _wait_s: float = 0.0
+    _until: float = 0.0
+    _reason: str = ""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next try."""
+        return max(0.0, self._until - time.monotonic())
+
+    def failed(self, reason: str) -> None:
+        """Wait from now on, twice as long as after the refusal before."""
+        self._wait_s = min(self.longest_s, 2 * self._wait_s or self.first_s)
+        self._until = time.monotonic() + self._wait_s
+        if reason != self._reason:
+            self.say(f"{reason}; tried again in {self._wait_s:.0f} s, then at longer intervals")
+        self._reason = reason
+
+    def reset(self) -> None:
+        """Say that what was refused goes on."""
+        if self._reason:
+            self.say("accepted again; the sweep goes on")
+        self._wait_s, self._until, self._reason = 0.0, 0.0, ""

@@ -1,25 +1,24 @@
-"""The plan of a sweep: every trial with its cost, before anything is spent."""
+"""The plan of a sweep before anything is spent: trials with their costs, jobs in a queue, power."""
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs.estimates import what_fits
-from scalevec.orchestrator.costs.trunk_savings import (
-    DONE,
-    add_savings,
-    independent,
-)
+from scalevec.orchestrator.costs import FRESH_START_S, size_columns, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.progress import duration
+from scalevec.orchestrator.scheduling.trunk_book import DONE, add_savings, independent
 from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
-from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
+from scalevec.orchestrator.tuning.choices import SIDES
 from scalevec.results.run_directory import trial_ids
 from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
 
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 ONE_SETTING = "one setting alone"
 """What a plan calls the part of a design in one of its settings."""
+EARLY_S = 60.0
+"""How much earlier than asked for SLURM may say that a job's time is nearly up."""
+LEAST_SHARE = 0.5
+"""Of a time limit, that should be left to train."""
 
 
 def planned(run: "SweepRun") -> list[Row]:
@@ -72,7 +75,7 @@ def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
                 yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
     for cell in run.tuner.to_check:
         if run.tuner.is_open(cell) and run.sweep.tune is not None:
-            for seed in run.sweep.tune.seeds * CHECKED_RATES:
+            for seed in run.sweep.tune.seeds * len(SIDES):
                 yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
 
 
@@ -96,12 +99,12 @@ def _row(member: Member, name: str | None, state: str) -> Row:
 def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
     rung = cell.rung
     request, room, options = run.request(rung), run.room(rung), run.options(rung)
-    needed = cost_of(run, trial, rung)
+    needed = run.cost(trial, rung)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **size_columns(trial),
         "n_tokens": trial.tokens,
-        "epochs": epochs_of(run, trial),
+        "epochs": run.epochs(trial),
         "device": options.device,
         "cpus": request.cpus,
         "gpus": request.gpus * request.nodes,
@@ -144,6 +147,107 @@ def bytes_to_come(trials: Sequence[Row]) -> int:
 def without_identity(trials: Sequence[Row]) -> list[Row]:
     """Return the rows of a plan whose corpus nobody has looked at: ids and epochs are unknown."""
     return [row | {"trial_id": None, "trunk_id": None, "epochs": None} for row in trials]
+
+
+@dataclass(frozen=True)
+class QueuedRung:
+    """The jobs of one rung in one stage; all of them ask for the same."""
+
+    stage: str
+    rung: str
+    rows: Sequence[Row]
+    profile: Profile
+    time_s: float | None
+    """What the sweep file asks for; None leaves it to the estimate."""
+
+    @property
+    def jobs(self) -> int:
+        """Trials that share a job count once."""
+        return math.ceil(len(self.rows) / self.profile.bundle_size(self._longest_first))
+
+    @property
+    def _longest_first(self) -> list[float]:
+        return sorted((float(row["seconds"]) for row in self.rows), reverse=True)
+
+    @property
+    def _fullest_job(self) -> list[float]:
+        """The estimated seconds of the trials that could share a job and take longest."""
+        longest = self._longest_first
+        return longest[: self.profile.bundle_size(longest)]
+
+    @property
+    def at_a_time(self) -> int:
+        """Jobs that the profile lets run at a time."""
+        return min(self.jobs, self.profile.max_parallel or self.jobs, self.profile.max_submitted or self.jobs)
+
+    @property
+    def longest_job_s(self) -> float:
+        """Estimated seconds of the longest job."""
+        return sum(self._fullest_job)
+
+    @property
+    def minutes(self) -> int:
+        """The time limit of each job."""
+        return self.profile.limit_minutes(self.time_s, self._fullest_job)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds until all have run, if the cluster runs as many at a time as it may."""
+        work = float(sum(row["seconds"] - row["seconds_from_trunk"] for row in self.rows))
+        return max(work / self.at_a_time, self.longest_job_s)
+
+    @property
+    def seconds_to_train(self) -> float:
+        """What a job has between its start and the signal before its time limit, at worst."""
+        limit = 60.0 * self.minutes
+        return max(0.0, limit - min(self.profile.notice_s, limit / 2) - EARLY_S - FRESH_START_S)
+
+
+def queued_rungs(run: "SweepRun", trials: Sequence[Row]) -> list[QueuedRung]:
+    """Return what is not done yet as the queue gets it, tuning first."""
+    groups: dict[tuple[bool, str], list[Row]] = {}
+    for row in not_done(trials):
+        groups.setdefault((row["stage"] != "tuning", row["rung"]), []).append(row)
+    return [
+        QueuedRung(rows[0]["stage"], rung, rows, run.profile.for_rung(rung), run.request(rung).time_s)
+        for (_, rung), rows in sorted(groups.items(), key=lambda group: group[0][0])
+    ]
+
+
+def seconds_left(rungs: Sequence[QueuedRung]) -> float:
+    """Stage after stage; the rungs of one run side by side."""
+    stages = {rung.stage for rung in rungs}
+    return sum(max(rung.seconds for rung in rungs if rung.stage == stage) for stage in stages)
+
+
+def most_at_a_time(rungs: Sequence[QueuedRung]) -> int:
+    """Return how many jobs the profile lets run at a time."""
+    stages = {rung.stage for rung in rungs}
+    most = max((sum(rung.at_a_time for rung in rungs if rung.stage == stage) for stage in stages), default=0)
+    limits = [rung.profile.max_submitted for rung in rungs if rung.profile.max_submitted]
+    return min([most, *limits])
+
+
+def jobs_table(rungs: Sequence[QueuedRung]) -> list[list[str]]:
+    """Return the rows of a table, the names of its columns first."""
+    rows = [["stage", "rung", "trials", "jobs", "at a time", "limit", "GPU-hours"]]
+    for rung in rungs:
+        counts = (str(count) for count in (len(rung.rows), rung.jobs, rung.at_a_time))
+        limit, hours = duration(60 * rung.minutes), f"{gpu_hours(rung.rows):.3g}"
+        rows.append([rung.stage, rung.rung, *counts, limit, hours])
+    return rows
+
+
+def limit_warnings(rungs: Sequence[QueuedRung]) -> list[str]:
+    """Return a warning for each time limit that start-up and notice nearly use up."""
+    return [
+        f"rung {rung.rung}: a time limit of {duration(60 * rung.minutes)} may leave a job only "
+        f"{duration(rung.seconds_to_train)} to train (notice_s, SLURM's signal up to a minute early, and the "
+        f"start take the rest), and its trials need {duration(rung.longest_job_s)}: they would be requeued "
+        "again and again; raise time, or lower notice_s"
+        for rung in rungs
+        if rung.seconds_to_train < min(rung.longest_job_s, LEAST_SHARE * 60 * rung.minutes)
+    ]
 
 
 def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: Path) -> "NoiseFigure | None":

@@ -3,14 +3,23 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
-from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
-from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
-from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of
+from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task, tell_unreached
+from scalevec.orchestrator.costs import (
+    SEEN,
+    Cost,
+    ForeignCost,
+    Room,
+    pace_of,
+    recompute_for,
+    room_of,
+    seen_seconds,
+    size_columns,
+)
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
@@ -18,6 +27,7 @@ from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import (
     Member,
+    changed_code,
     check_looks,
     described,
     dropped_trials,
@@ -27,29 +37,33 @@ from scalevec.orchestrator.sweep.kept_plan import (
     members_before,
     outdated,
     require_predicted,
+    with_result,
     with_those_before,
 )
-from scalevec.orchestrator.sweep.trial_costs import (
-    cost_of,
-    descriptive_of,
-    devices,
-    pace_of,
-)
-from scalevec.orchestrator.tuning import carried_check, choices
+from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
+from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
-from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, shared_trunks, trial_id
+from scalevec.sweeps.expansion.trials import Cell, CorpusFacts, epochs, evaluated_tokens
+from scalevec.sweeps.trainers.any_trial import (
+    AnyTrial,
+    ForeignTrial,
+    learning_rate,
+    ours,
+    shared_trunks,
+    trial_id,
+)
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
     from scalevec.sweeps.trainers.any_trial import Protocol
 
 TUNING, COMPARISON = "tuning", "comparison"
+_commit = cache(commit_of)
 _WHENCE = "; the processes of a trial are its gpus or processes, times nodes"
 _UNITS = {"tokens_per_parameter": "tokens/parameter", "tokens_budget": "tokens", "flops_budget": "FLOPs"}
 
@@ -92,7 +106,7 @@ class SweepRun:
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
         frozen = [] if retune else self._frozen(only_plan=only_plan)
-        tune, checked = sweep.tune, carried_check.arms_of(sweep)
+        tune, checked = sweep.tune, choices.checked_arms(sweep)
         extend, predict_larger = (tune.extend, tune.larger_rungs == "predicted") if tune else (0, False)
         say = progress.message
         self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
@@ -131,7 +145,8 @@ class SweepRun:
 
     def warnings(self) -> list[str]:
         """What a person should know before this runs."""
-        return identical_arms(self.cells) + arms_of_other_budgets(self.cells) + outdated(self.tuner)
+        of_file = identical_arms(self.cells) + arms_of_other_budgets(self.cells)
+        return of_file + outdated(self.tuner) + changed_code(self.folder, self.cells, self.runs_dir)
 
     def write_file(self) -> None:
         """Keep the sweep file, as given and resolved, and which trials it drops that were started.
@@ -140,11 +155,11 @@ class SweepRun:
         """
         named = [member.to_json(self.id_of(member.trial)) for member in self.members()]
         before, places = members_before(self.folder), self._places()
-        members = with_those_before(named, before, places)
-        check_looks(self.folder, self.sweep, members, self.runs_dir)
-        keep_predictions(self.folder, self.sweep, members, self.runs_dir)
-        arms = [cell.arm for cell in self.cells]
-        keep_question(self.folder, self.sweep, arms, members, self.runs_dir)
+        known = with_result(with_those_before(named, before, places), self.runs_dir)
+        check_looks(self.folder, self.sweep, known)
+        keep_predictions(self.folder, self.sweep, known)
+        if not known:
+            keep_question(self.folder, self.sweep, [cell.arm for cell in self.cells])
         dropped = dropped_trials(self.folder, before, places, self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
@@ -263,8 +278,8 @@ class SweepRun:
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
         """The entry of members.json: what names the trial, and what it is planned to take."""
         name = self.id_of(member.trial)
-        seconds = cost_of(self, member.trial, member.cell.rung).planned_s
-        return member.to_json(name, trunks.get(name), seconds) | devices(self.request(member.cell.rung))
+        seconds = self.cost(member.trial, member.cell.rung).planned_s
+        return member.to_json(name, trunks.get(name), seconds) | self.request(member.cell.rung).devices()
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
@@ -330,7 +345,7 @@ class SweepRun:
             member.trial,
             self.label(member),
             self.options(member.cell.rung),
-            cost_of(self, member.trial, member.cell.rung).seconds,
+            self.cost(member.trial, member.cell.rung).seconds,
             self._descriptive(member),
             member.cell.arm,
             member.cell.rung,
@@ -349,6 +364,22 @@ class SweepRun:
     def pace(self) -> dict[int, float]:
         """Seconds for a parameter and a token, of this sweep's finished trials, by N."""
         return pace_of(self.folder, self.runs_dir)
+
+    def cost(self, trial: AnyTrial, rung: str) -> Cost | ForeignCost:
+        """Estimate what ``trial`` of ``rung`` takes, after the finished trials.
+
+        The seconds of a foreign trainer's are those that are asked for, where somebody does.
+        """
+        seen = seen_seconds(self.pace, size_columns(trial)["n_params"], trial.tokens)
+        if not isinstance(trial, ForeignTrial):
+            return Cost(trial, self.options(rung), evaluated_tokens(trial, self.corpus_facts), seen)
+        if (asked := self.request(rung).time_s) is not None:
+            return ForeignCost(trial, asked, "as resources.time says")
+        return ForeignCost(trial, seen, SEEN)
+
+    def epochs(self, trial: AnyTrial) -> float | None:
+        """How often ``trial`` goes through its text; None where that is a foreign trainer's affair."""
+        return None if isinstance(trial, ForeignTrial) else epochs(trial, self.corpus_facts)
 
     def label(self, member: Member) -> str:
         """Return what a person calls the trial: arm, rung, what else differs in this sweep, seed, rate."""
@@ -373,8 +404,8 @@ class SweepRun:
 
     def _descriptive(self, member: Member) -> dict[str, Any]:
         """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
-        return {
-            "first_sweep": self.sweep.name,
-            "first_label": self.label(member),
-            **descriptive_of(self, member.trial),
-        }
+        said = {"first_sweep": self.sweep.name, "first_label": self.label(member)}
+        said |= size_columns(member.trial)
+        if isinstance(member.trial, ForeignTrial):
+            return {**said, "trainer_commit": _commit(self.sweep.source.folder)}
+        return {**said, "epochs": self.epochs(member.trial), "corpus_source": self.sweep.corpus.source}

@@ -18,18 +18,21 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from scalevec.model.config import ConfigurationError, ScheduleConfig
-from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
 from scalevec.orchestrator.tuning.choices import (
+    CHECKED,
     Choice,
     Predicted,
     carry,
+    check_trials,
+    checked,
     choice_key,
     edge_text,
     field_name,
     place_text,
     settled,
     sources_of,
+    unsearched,
     vertex,
 )
 from scalevec.orchestrator.tuning.larger_rungs import Grid
@@ -99,7 +102,7 @@ class Tuner:
         cell_at = {(cell.arm, _setting_name(cell)): cell for cell in self.cells}
         self._decided_by = {cell: cell_at[cell.tuned_arm, _setting_name(cell)] for cell in tuned}
         self.extend = extend
-        self.to_check = carried.largest(self.cells, checked_arms)
+        self.to_check = unsearched(self.cells, checked_arms)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._key = cache(choice_key)
         self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}
@@ -191,20 +194,20 @@ class Tuner:
         return [pair for cell in self.to_check if not self.is_open(cell) for pair in self._check_trials(cell)]
 
     def _check_trials(self, cell: Cell) -> list[tuple[Cell, AnyTrial]]:
-        return [(cell, trial) for trial in carried.trials(cell, self.of(cell), self._tuning_seeds(cell))]
+        return [(cell, trial) for trial in check_trials(cell, self.of(cell), self._tuning_seeds(cell))]
 
     def _is_checked(self, cell: Cell) -> bool:
-        choice = self.of(cell)[carried.FIELD]
+        choice = self.of(cell)[CHECKED]
         return choice.check is not None or not choice.is_carried
 
     def _keep_check(self, cell: Cell, losses: Losses) -> None:
         chosen = self.of(cell)
-        check = carried.check(cell, chosen, self._tuning_seeds(cell), losses)
-        self.choices[self._key(cell), carried.FIELD] = replace(chosen[carried.FIELD], check=check)
+        check = checked(cell, chosen, self._tuning_seeds(cell), losses)
+        self.choices[self._key(cell), CHECKED] = replace(chosen[CHECKED], check=check)
 
     def _tuning_seeds(self, cell: Cell) -> tuple[int, ...]:
         """Return the seeds of the rungs from which the choice for ``cell`` was carried."""
-        of_arm = (choice for choice in self._sources(cell, carried.FIELD) if choice.arm == cell.arm)
+        of_arm = (choice for choice in self._sources(cell, CHECKED) if choice.arm == cell.arm)
         of_file = (other.tune_seeds for other in self.cells if other.tune_seeds)
         return next((choice.seeds for choice in of_arm), next(of_file, ()))
 

@@ -48,14 +48,13 @@ def plan(
     """
     from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-    from scalevec.orchestrator.sweep.foreign_plan import changed_code
     from scalevec.orchestrator.sweep.plan_text import plan_text
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
     placement = Placement(executor, profile, jobs or usable_cpus())
     run, name = run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
-    for warning in [*run.warnings(), *changed_code(run)]:
+    for warning in run.warnings():
         run.progress.message(f"warning: {warning}")
     trials = planned(run)
     if script:
@@ -75,7 +74,7 @@ def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Resu
     from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.executors.slurm.submission import job_script
     from scalevec.orchestrator.sweep import controller
-    from scalevec.orchestrator.sweep.plan_jobs import queued_rungs
+    from scalevec.orchestrator.sweep.planning import queued_rungs
 
     if executor != "slurm":
         raise InvalidInputError(f"--script shows scripts for SLURM; the executor is {executor!r}")

@@ -15,7 +15,7 @@ from scalevec.model.identity import trunk_id
 from scalevec.model.train import newest_step
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import Recorder
-from scalevec.orchestrator.costs.estimates import Room, what_fits
+from scalevec.orchestrator.costs import Room, what_fits
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks

@@ -162,17 +162,6 @@ def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_completes_i
     assert "to have one: scalevec run kept --runs runs" in refused.err
 
 
-def test_the_best_kept_model_of_the_largest_size_is_the_one_that_the_demo_names(runs, trials, command):
-    from scalevec.orchestrator.commands.run.demo import kept_model
-
-    losses = {name: runs.trial(name).result()["loss"] for name in trials}
-    assert kept_model("kept", runs.path) == min(losses, key=losses.get)[:12]
-    assert command("generate", kept_model("kept", runs.path), "--prompt", "def main(").code == 0
-    for name in trials:
-        shutil.rmtree(runs.trial(name).checkpoints_path)
-    assert kept_model("kept", runs.path) is None
-
-
 @pytest.mark.parametrize("form", ["hf", "safetensors"])
 def test_an_exported_model_is_for_whom_the_umask_says(trials, command, tmp_path, form):
     usual = os.umask(0o027)

@@ -10,7 +10,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import SCHEMA_VERSION, json_text
-from scalevec.orchestrator.costs.estimates import SEEN, Cost
+from scalevec.orchestrator.costs import SEEN, Cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
