@@ -12,7 +12,7 @@ from typing import Any
 
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import to_dict
-from scalevec.orchestrator.progress import counted, note
+from scalevec.orchestrator.progress import counted, listed, note
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.any_trial import AnyTrial, Protocol
@@ -25,7 +25,7 @@ FORK_SERVER = (*PYTHON_MODULE, "scalevec.orchestrator.worker.fork_server")
 BOUND = "--bound"
 """Argument of a fork server whose workers are to die with it."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-"""What asks a worker to write a checkpoint and end."""
+"""What asks a worker to write a checkpoint and end, and a run to stop; SIGUSR2: the time of a job is up."""
 
 
 class WorkerExit(IntEnum):
@@ -179,7 +179,6 @@ def on_machine(command: tuple[str, ...], node: int, nodes: int, meeting: Path) -
 
 OpenJob = Mapping[str, Any]
 """A job as its trial's records have it."""
-MOST_NAMED = 8
 
 
 def unreached(directories: Iterable[RunDirectory]) -> list[tuple[RunDirectory, OpenJob]]:
@@ -198,14 +197,10 @@ def unreached(directories: Iterable[RunDirectory]) -> list[tuple[RunDirectory, O
 def unreached_text(jobs: Iterable[OpenJob]) -> str:
     """Which jobs these are, why nobody reaches them from here, and what to do."""
     jobs = list(jobs)
-    places = list(dict.fromkeys(_folder_text(job.get("runs")) for job in jobs))
-    others = f" and {len(places) - 1} other folders" if len(places) > 1 else ""
-    more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
     return (
-        f"{counted(len(jobs), 'open job')} sent from {places[0]}{others} cannot be reached: this runs "
-        "folder is a copy of it, or was mounted again or restored. They are neither adopted nor ended: "
-        f"{', '.join(map(_name, jobs[:MOST_NAMED]))}{more}. "
-        "Cancel them where they were sent from, or by hand (scancel, kill)"
+        f"{counted(len(jobs), 'open job')} sent from {listed(map(_folder_text, jobs))} cannot be reached: "
+        "this runs folder is a copy of it, or was mounted again or restored. They are neither adopted nor "
+        f"ended: {listed(map(_name, jobs))}. Cancel them where they were sent from, or by hand: scancel, kill"
     )
 
 
@@ -215,7 +210,8 @@ def tell_unreached(directories: Iterable[RunDirectory]) -> None:
         note(f"warning: {unreached_text(job for _, job in jobs)}")
 
 
-def _folder_text(made_in: object) -> str:
+def _folder_text(job: OpenJob) -> str:
+    made_in = job.get("runs")
     if not isinstance(made_in, dict):
         return "an unknown runs folder"
     return f"{made_in.get('path')!s:.200} (inode {made_in.get('inode')!s:.20})"

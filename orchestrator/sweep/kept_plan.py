@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.identity import IDENTITY_VERSION, digest
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
-from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.progress import counted, listed
 from scalevec.orchestrator.tuning.choices import Choice
 from scalevec.orchestrator.tuning.tuner import Tuner
 from scalevec.results.columns import semantic_columns
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 Members = Iterable[Entry]
 _KEPT = ("trial_id", "arm", "rung", "seed", "tokens_per_parameter", "optimizer", "schedule", "setting")
-MOST_LISTED = 8
 _NEVER_STARTED = ("pending", "queued")
 
 
@@ -239,13 +238,6 @@ def _state(runs_dir: Path, entry: dict[str, Any]) -> tuple[str, str | None]:
     except (CorruptRecordError, OSError):
         return "unreadable", None
     return state.state, state.cause
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return the first of the different ``names``, and how many more there are."""
-    names = list(dict.fromkeys(names))
-    more = len(names) - MOST_LISTED
-    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def outdated(tuner: Tuner) -> list[str]:

@@ -5,12 +5,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scalevec.analysis.formatting import count
 from scalevec.orchestrator.costs import UNKNOWN_TIME
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.progress import aligned, counted, duration
+from scalevec.orchestrator.progress import aligned, counted, duration, listed
 from scalevec.orchestrator.scheduling.trunk_book import DONE, savings_text
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-from scalevec.orchestrator.sweep.kept_plan import listed
 from scalevec.orchestrator.sweep.planning import (
     QueuedRung,
     Row,
@@ -106,9 +106,9 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
         "trials": lambda rows: str(len(rows)),
         "done": lambda rows: str(sum(row["state"] in DONE for row in rows)),
         "parameters": lambda rows: _parameters(rows[0]),
-        "N": lambda rows: short(rows[0]["n_params"]),
-        "vectors": lambda rows: short(rows[0]["n_params_scale_vectors"]),
-        "tokens": lambda rows: short(rows[0]["n_tokens"]),
+        "N": lambda rows: count(rows[0]["n_params"]),
+        "vectors": lambda rows: count(rows[0]["n_params_scale_vectors"]),
+        "tokens": lambda rows: count(rows[0]["n_tokens"]),
         "D/N": lambda rows: f"{rows[0]['tokens_per_parameter']:.3g}",
         "epochs": lambda rows: f"{rows[0]['epochs']:.2f}",
         "FLOPs": lambda rows: f"{rows[0]['flops']:.1e}".replace("e+", "e"),
@@ -150,15 +150,6 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
 
 def _width(columns: Iterable[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in columns) - 2
-
-
-def short(number: float) -> str:
-    """Return a count with three digits: ``401k``, ``1.25M``."""
-    for unit in ("", "k", "M", "G", "T"):
-        if round(number, 1) < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}P"
 
 
 def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:

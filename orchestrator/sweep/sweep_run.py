@@ -8,38 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
+from scalevec.orchestrator import costs
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task, tell_unreached
-from scalevec.orchestrator.costs import (
-    SEEN,
-    Cost,
-    ForeignCost,
-    Room,
-    pace_of,
-    recompute_for,
-    room_of,
-    seen_seconds,
-    size_columns,
-)
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.sweep.kept_plan import (
-    Member,
-    changed_code,
-    check_looks,
-    described,
-    dropped_trials,
-    keep_members,
-    keep_predictions,
-    keep_question,
-    members_before,
-    outdated,
-    require_predicted,
-    with_result,
-    with_those_before,
-)
+from scalevec.orchestrator.sweep import kept_plan
+from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
 from scalevec.orchestrator.worker.provenance import commit_of
@@ -117,7 +94,7 @@ class SweepRun:
         self._require_whole_parts()
         self.tuner.require_sources()
         if sweep.compare.predict:
-            require_predicted(sweep, self._places())
+            kept_plan.require_predicted(sweep, self._places())
 
     def _require_whole_parts(self) -> None:
         """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
@@ -145,8 +122,13 @@ class SweepRun:
 
     def warnings(self) -> list[str]:
         """What a person should know before this runs."""
-        of_file = identical_arms(self.cells) + arms_of_other_budgets(self.cells)
-        return of_file + outdated(self.tuner) + changed_code(self.folder, self.cells, self.runs_dir)
+        changed = kept_plan.changed_code(self.folder, self.cells, self.runs_dir)
+        return [
+            *identical_arms(self.cells),
+            *arms_of_other_budgets(self.cells),
+            *kept_plan.outdated(self.tuner),
+            *changed,
+        ]
 
     def write_file(self) -> None:
         """Keep the sweep file, as given and resolved, and which trials it drops that were started.
@@ -154,13 +136,13 @@ class SweepRun:
         Raises ``InvalidInputError`` where it declares or edits looks after the first result.
         """
         named = [member.to_json(self.id_of(member.trial)) for member in self.members()]
-        before, places = members_before(self.folder), self._places()
-        known = with_result(with_those_before(named, before, places), self.runs_dir)
-        check_looks(self.folder, self.sweep, known)
-        keep_predictions(self.folder, self.sweep, known)
+        before, places = kept_plan.members_before(self.folder), self._places()
+        known = kept_plan.with_result(kept_plan.with_those_before(named, before, places), self.runs_dir)
+        kept_plan.check_looks(self.folder, self.sweep, known)
+        kept_plan.keep_predictions(self.folder, self.sweep, known)
         if not known:
-            keep_question(self.folder, self.sweep, [cell.arm for cell in self.cells])
-        dropped = dropped_trials(self.folder, before, places, self.runs_dir)
+            kept_plan.keep_question(self.folder, self.sweep, [cell.arm for cell in self.cells])
+        dropped = kept_plan.dropped_trials(self.folder, before, places, self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
@@ -210,9 +192,7 @@ class SweepRun:
             self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
             return self.validation_loss
 
-        self.folder.write_tuning(
-            choices.to_json(self.tuner.run(train, self._has_result if self.where else None))
-        )
+        self.folder.write_tuning(choices.to_json(self.tuner.run(train, self._has_result)))
 
     def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
         asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
@@ -236,7 +216,7 @@ class SweepRun:
 
         from scalevec.analysis.data.where import holds
 
-        rows = [described(member.to_json(self.id_of(member.trial))) for member in members]
+        rows = [kept_plan.described(member.to_json(self.id_of(member.trial))) for member in members]
         asked = holds(pd.DataFrame(rows), self.where)
         return [member for member, is_asked in zip(members, asked, strict=True) if is_asked]
 
@@ -273,7 +253,7 @@ class SweepRun:
         unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
         members_to_come = [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
         to_come = [self._entry(member, {}) for member in members_to_come]
-        keep_members(self.folder, entries, to_come)
+        kept_plan.keep_members(self.folder, entries, to_come)
 
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
         """The entry of members.json: what names the trial, and what it is planned to take."""
@@ -328,14 +308,14 @@ class SweepRun:
             return "none"
         if rung not in self._recomputed:
             trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
-            self._recomputed[rung] = recompute_for(trials, options, self.room(rung))
+            self._recomputed[rung] = costs.recompute_for(trials, options, self.room(rung))
         return self._recomputed[rung]
 
-    def room(self, rung: str) -> Room | None:
+    def room(self, rung: str) -> costs.Room | None:
         """Return the memory that a process of ``rung`` has; None where nobody says."""
         gpus = self.profile.for_rung(rung).gpus
         card = gpus.partition(":")[0] if isinstance(gpus, str) else None
-        return room_of(self.request(rung), card)
+        return costs.room_of(self.request(rung), card)
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
@@ -363,19 +343,19 @@ class SweepRun:
     @cached_property
     def pace(self) -> dict[int, float]:
         """Seconds for a parameter and a token, of this sweep's finished trials, by N."""
-        return pace_of(self.folder, self.runs_dir)
+        return costs.pace_of(self.folder, self.runs_dir)
 
-    def cost(self, trial: AnyTrial, rung: str) -> Cost | ForeignCost:
+    def cost(self, trial: AnyTrial, rung: str) -> costs.Cost | costs.ForeignCost:
         """Estimate what ``trial`` of ``rung`` takes, after the finished trials.
 
         The seconds of a foreign trainer's are those that are asked for, where somebody does.
         """
-        seen = seen_seconds(self.pace, size_columns(trial)["n_params"], trial.tokens)
+        seen = costs.seen_seconds(self.pace, costs.size_columns(trial)["n_params"], trial.tokens)
         if not isinstance(trial, ForeignTrial):
-            return Cost(trial, self.options(rung), evaluated_tokens(trial, self.corpus_facts), seen)
+            return costs.Cost(trial, self.options(rung), evaluated_tokens(trial, self.corpus_facts), seen)
         if (asked := self.request(rung).time_s) is not None:
-            return ForeignCost(trial, asked, "as resources.time says")
-        return ForeignCost(trial, seen, SEEN)
+            return costs.ForeignCost(trial, asked, "as resources.time says")
+        return costs.ForeignCost(trial, seen, costs.SEEN)
 
     def epochs(self, trial: AnyTrial) -> float | None:
         """How often ``trial`` goes through its text; None where that is a foreign trainer's affair."""
@@ -405,7 +385,7 @@ class SweepRun:
     def _descriptive(self, member: Member) -> dict[str, Any]:
         """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
         said = {"first_sweep": self.sweep.name, "first_label": self.label(member)}
-        said |= size_columns(member.trial)
+        said |= costs.size_columns(member.trial)
         if isinstance(member.trial, ForeignTrial):
             return {**said, "trainer_commit": _commit(self.sweep.source.folder)}
         return {**said, "epochs": self.epochs(member.trial), "corpus_source": self.sweep.corpus.source}

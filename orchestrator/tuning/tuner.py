@@ -112,11 +112,11 @@ class Tuner:
         self.waiting = [group for group in groups if self._waits(group)]
         self._begin()
 
-    def run(self, train: Train, is_done: IsDone | None = None) -> list[Choice]:
+    def run(self, train: Train, is_done: IsDone = lambda _: True) -> list[Choice]:
         """Train what is missing and return the choices of all cells, tuned rungs first.
 
         A rung and setting with a trial that is not done stays open, and so does what is carried from it;
-        without ``is_done`` all are.
+        ``is_done`` says which are: all, where all are asked for.
         """
         begun = self.groups
         while begun:
@@ -124,7 +124,7 @@ class Tuner:
             while growing := [group for group in self._done(is_done) if self._extend(group, losses)]:
                 losses = train([pair for group in growing for pair in self._trials(group)])
             for group in self._done(is_done):
-                fresh = self._open(group)
+                fresh = list(filter(self.is_open, group.cells))
                 for budgets in self._open_budgets(group):
                     self._keep(tuned_choices(group, budgets, losses))
                 self._announce(fresh)
@@ -135,7 +135,7 @@ class Tuner:
         ]:
             losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
             for cell in unchecked:
-                if is_done is None or all(is_done(trial) for _, trial in self._check_trials(cell)):
+                if all(is_done(trial) for _, trial in self._check_trials(cell)):
                     self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
 
@@ -179,10 +179,8 @@ class Tuner:
         ]
         return [cell for cell in smaller if self.is_open(cell)]
 
-    def _done(self, is_done: IsDone | None) -> list[Group]:
+    def _done(self, is_done: IsDone) -> list[Group]:
         """Return the groups whose trials are all done."""
-        if is_done is None:
-            return self.groups
         return [group for group in self.groups if all(is_done(trial) for _, trial in self._trials(group))]
 
     def trials(self) -> list[tuple[Cell, AnyTrial]]:
@@ -232,13 +230,10 @@ class Tuner:
         """Whether ``cell`` has a tuned field without a choice."""
         return len(self.of(cell)) < len(cell.tune_grid)
 
-    def _open(self, group: Group) -> list[Cell]:
-        return [cell for cell in group.cells if self.is_open(cell)]
-
     def _open_budgets(self, group: Group) -> list[list[Cell]]:
         """Return the open cells of ``group``, those with a common choice together."""
         budgets: dict[Hashable, list[Cell]] = {}
-        for cell in self._open(group):
+        for cell in filter(self.is_open, group.cells):
             budgets.setdefault(self._families[cell] or cell, []).append(cell)
         return list(budgets.values())
 

@@ -121,5 +121,5 @@ def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
 def test_a_trial_is_planned_to_take_as_long_as_finished_ones_did() -> None:
     seen = Cost(DENSE, RunOptions(), seen_s=120.0)
     assert seen.seconds == seen.start_s + 120.0
-    assert (seen.columns()["rate"], Cost(DENSE, RunOptions()).columns()["rate"]) == (SEEN, ASSUMED)
+    assert (seen.columns()["rate"], Cost(DENSE, RunOptions()).columns()["rate"]) == (SEEN, ASSUMED["cpu"])
     assert seen.planned_s == Cost(DENSE, RunOptions()).planned_s

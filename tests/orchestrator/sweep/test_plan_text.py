@@ -6,7 +6,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.sweep.plan_text import plan_text, short
+from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import planned, without_identity
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import SWEEP
@@ -60,13 +60,6 @@ def test_budgets_and_grid_values_have_columns_of_their_own(run):
     assert "optimizer" not in header
     first = next(line for line in lines if line.startswith("comparison")).split()
     assert dict(zip(header.split(), first, strict=False))["D/N"] in ("8", "16")
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(7, "7"), (401_408, "401k"), (999_999, "1M"), (1_250_000, "1.25M"), (2e9, "2G")]
-)
-def test_counts_are_shortened_to_three_digits(number, text):
-    assert short(number) == text
 
 
 def test_without_its_corpus_a_plan_invents_neither_ids_nor_epochs(run):
