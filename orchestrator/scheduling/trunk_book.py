@@ -19,7 +19,6 @@ from scalevec.model.config import Trial
 from scalevec.model.train import checkpoint_steps, newest_step
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.costs import checkpoint_bytes
-from scalevec.orchestrator.progress import duration
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.opening import remove_folder
 from scalevec.results.run_directory import RunDirectory, trunk_path
@@ -253,13 +252,9 @@ def savings_text(rows: Sequence[Row]) -> list[str]:
     spared = [row for row in rows if row["n_tokens_from_trunk"]]
     if not spared:
         return []
-    tokens, flops, seconds, size = (
-        sum(row[name] for row in spared)
-        for name in ("n_tokens_from_trunk", "flops_from_trunk", "seconds_from_trunk", "trunk_bytes")
-    )
+    flops, size = (sum(row[name] for row in spared) for name in ("flops_from_trunk", "trunk_bytes"))
     trunks = len({row["trunk_id"] for row in spared})
     return [
         f"trunks: {len(spared)} trials branch off {trunks} trunks that other trials train; that saves "
-        f"{tokens:,} tokens, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time; "
-        f"their states take up to {size / 1e6:,.1f} MB meanwhile"
+        f"{flops:.3g} FLOPs; their states take up to {size / 1e6:,.1f} MB meanwhile"
     ]

@@ -1,9 +1,8 @@
 """The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
 
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalevec.analysis.formatting import count
 from scalevec.orchestrator.costs import UNKNOWN_TIME
@@ -56,7 +55,7 @@ def plan_text(
 
     Where trials run ``in_queue`` of a cluster, the jobs that they become follow.
 
-    A ``width`` in characters shortens the table by whole columns and breaks the text between words.
+    A ``width`` in characters shortens the table by whole columns.
     """
     ordered = sorted(trials, key=_turn)
     groups = [[row] for row in ordered] if every_trial else _grouped(ordered, by_arm=width is None)
@@ -69,17 +68,7 @@ def plan_text(
         first, *more = detectable(run, trials, noise).split("\n")
         lines += [first, *more] if width is None else [f"{first}; more: --power"]
     lines += _predictions(run)
-    if width is None:
-        return "\n".join(lines)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ", **_WORDS) for line in lines)
-
-
-_WORDS: dict[str, Any] = {
-    "break_long_words": False,
-    "break_on_hyphens": False,
-    "drop_whitespace": True,
-    "replace_whitespace": False,
-}
+    return "\n".join(lines)
 
 
 def _turn(row: Row) -> tuple[bool, float]:
@@ -227,7 +216,7 @@ def _kept(run: "SweepRun") -> str:
     by_rung = {cell.rung: run.sweep.keep_for(cell.rung) for cell in run.cells}
     if len(set(by_rung.values())) == 1:
         return next(iter(by_rung.values()))
-    return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items() if kept != "none")
+    return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items())
 
 
 def _corpus(facts: "CorpusFacts", most_epochs: float) -> Iterator[str]:

@@ -129,11 +129,7 @@ class Choice:
 
 def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
     """Return the content of tuning.json."""
-    written = [asdict(choice) for choice in choices]
-    for choice in written:
-        if choice["predicted"] is None:  # as earlier versions wrote it
-            del choice["predicted"]
-    return {"version": TUNING_VERSION, "choices": written}
+    return {"version": TUNING_VERSION, "choices": [asdict(choice) for choice in choices]}
 
 
 def from_json(content: Mapping[str, Any] | None, trainer_fields: Collection[str] = ()) -> list[Choice]:

@@ -65,7 +65,8 @@ def plan(
     keeps_jobs, at_a_time = EXECUTORS[name].keeps_jobs, run.profile.max_parallel or placement.jobs
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
     shown = partial(plan_text, run, trials, at_a_time, figure, every_trial=every_trial, in_queue=keeps_jobs)
-    return Result(trials if is_prepared else without_identity(trials), lambda: shown(width=terminal_width()))
+    record = trials if is_prepared else without_identity(trials)
+    return Result(record, lambda: shown(width=terminal_width()), wraps=True)
 
 
 def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Result:

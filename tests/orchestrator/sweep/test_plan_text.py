@@ -25,10 +25,11 @@ def run(tmp_path) -> SweepRun:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(run, width):
-    lines = plan_text(run, planned(run), 2, width=width).splitlines()
+def test_no_line_of_the_table_is_wider_than_the_terminal_and_no_number_is_cut(run, width):
+    text = plan_text(run, planned(run), 2, width=width)
+    lines = [line for line in text.splitlines() if line.startswith(("stage ", "tuning ", "comparison "))]
     assert max(map(len, lines)) <= width
-    assert not any("…" in line or "..." in line for line in lines)
+    assert "…" not in text
 
 
 def test_at_a_terminal_arms_with_equal_plans_share_a_row_and_one_line_says_what_is_detected(run):
