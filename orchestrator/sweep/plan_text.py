@@ -11,11 +11,9 @@ from scalevec.orchestrator.progress import aligned, counted, duration, listed
 from scalevec.orchestrator.scheduling.trunk_book import DONE, savings_text
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.planning import (
-    QueuedRung,
     Row,
     gpu_hours,
     jobs_table,
-    limit_warnings,
     most_at_a_time,
     power,
     queued_rungs,
@@ -190,7 +188,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         lines.append(f"{hours:,.3g} GPU-hours left{part}{_beyond(hours, run.max_gpu_hours)}")
     lines += _rates(left)
     lines += _asked_for(run)
-    lines += _jobs(queued)
+    lines += aligned(jobs_table(queued), to_the_left=(0, 1)) if queued else ()
     lines += _recomputing(left)
     lines += _without_room(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
@@ -237,13 +235,6 @@ def _asked_for(run: "SweepRun") -> list[str]:
     for rung in dict.fromkeys(cell.rung for cell in run.cells):
         rungs[_machine(run, rung)].append(rung)
     return [f"each trial of {', '.join(names)} asks for {machine}" for machine, names in rungs.items()]
-
-
-def _jobs(queued: Sequence[QueuedRung]) -> Iterator[str]:
-    """Yield what the queue is given: a table by rung, and time limits that are too short."""
-    if queued:
-        yield from aligned(jobs_table(queued), to_the_left=(0, 1))
-    yield from (f"warning: {warning}" for warning in limit_warnings(queued))
 
 
 def _machine(run: "SweepRun", rung: str) -> str:

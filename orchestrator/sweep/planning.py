@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs import FRESH_START_S, size_columns, what_fits
+from scalevec.orchestrator.costs import size_columns, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 ONE_SETTING = "one setting alone"
 """What a plan calls the part of a design in one of its settings."""
-EARLY_S = 60.0
-"""How much earlier than asked for SLURM may say that a job's time is nearly up."""
-LEAST_SHARE = 0.5
-"""Of a time limit, that should be left to train."""
 
 
 def planned(run: "SweepRun") -> list[Row]:
@@ -194,12 +190,6 @@ class QueuedRung:
         work = float(sum(row["seconds"] - row["seconds_from_trunk"] for row in self.rows))
         return max(work / self.at_a_time, self.longest_job_s)
 
-    @property
-    def seconds_to_train(self) -> float:
-        """What a job has between its start and the signal before its time limit, at worst."""
-        limit = 60.0 * self.minutes
-        return max(0.0, limit - min(self.profile.notice_s, limit / 2) - EARLY_S - FRESH_START_S)
-
 
 def queued_rungs(run: "SweepRun", trials: Sequence[Row]) -> list[QueuedRung]:
     """Return what is not done yet as the queue gets it, tuning first."""
@@ -234,18 +224,6 @@ def jobs_table(rungs: Sequence[QueuedRung]) -> list[list[str]]:
         limit, hours = duration(60 * rung.minutes), f"{gpu_hours(rung.rows):.3g}"
         rows.append([rung.stage, rung.rung, *counts, limit, hours])
     return rows
-
-
-def limit_warnings(rungs: Sequence[QueuedRung]) -> list[str]:
-    """Return a warning for each time limit that start-up and notice nearly use up."""
-    return [
-        f"rung {rung.rung}: a time limit of {duration(60 * rung.minutes)} may leave a job only "
-        f"{duration(rung.seconds_to_train)} to train (notice_s, SLURM's signal up to a minute early, and the "
-        f"start take the rest), and its trials need {duration(rung.longest_job_s)}: they would be requeued "
-        "again and again; raise time, or lower notice_s"
-        for rung in rungs
-        if rung.seconds_to_train < min(rung.longest_job_s, LEAST_SHARE * 60 * rung.minutes)
-    ]
 
 
 def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: Path) -> "NoiseFigure | None":

@@ -121,7 +121,7 @@ def prepared_run(
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
-    from scalevec.orchestrator.sweep.planning import limit_warnings, planned, queued_rungs, require_room
+    from scalevec.orchestrator.sweep.planning import planned, require_room
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
     simulates = EXECUTORS[name].simulates
@@ -133,8 +133,7 @@ def prepared_run(
         profile=site.profile,
     )
     trials = planned(run)
-    of_queue = limit_warnings(queued_rungs(run, trials)) if EXECUTORS[name].keeps_jobs else []
-    for warning in (*run.warnings(), *of_queue):
+    for warning in run.warnings():
         progress.message(f"warning: {warning}")
     if EXECUTORS[name].keeps_jobs:
         require_times(run, trials)

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from scalevec import sweeps
-from scalevec.orchestrator.commands.run.init import edited
 from scalevec.orchestrator.errors import Exit
 from support import CHECKOUT
 
@@ -113,15 +112,3 @@ def test_an_editor_knows_the_schema_of_what_init_wrote(scalevec, tmp_path):
     first, _, _ = (tmp_path / "my-sweep.yaml").read_text().partition("\n")
     _, _, schema = first.partition("# yaml-language-server: $schema=")
     assert json.loads(Path(schema).read_text()) == json.loads(json.dumps(sweeps.json_schema()))
-
-
-@pytest.mark.slow
-def test_a_sweep_of_init_runs_to_its_verdict(scalevec, tmp_path, text_files):
-    assert scalevec("init", "--from", "optimizer", "--data", str(text_files)).returncode == 0
-    path = tmp_path / "my-sweep.yaml"
-    toy = {"ladder": "[{name: tiny-25k, width: 16, layers: 1}]", "tokens_per_parameter": "2"}
-    toy |= {"  learning_rate": "[0.01, 0.02]", "  rungs": "[tiny-25k]", "  extend": "0"}
-    path.write_text(edited(path.read_text(), toy).replace("bpe: 1024", "bpe: 300"))
-    run = scalevec("run", "my-sweep.yaml")
-    assert run.returncode == Exit.DONE, run.stderr
-    assert "muon" in scalevec("compare", "my-sweep").stdout

@@ -12,7 +12,6 @@ from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import (
     gpu_hours,
     jobs_table,
-    limit_warnings,
     most_at_a_time,
     planned,
     queued_rungs,
@@ -75,15 +74,6 @@ def test_rungs_run_side_by_side_and_stages_one_after_the_other(run_with):
     queue = queue_of(run_with(Profile(max_parallel=1), tune=tune), seconds=10.0)
     by_stage = {rung.stage: 10.0 * len(rung.rows) for rung in sorted(queue, key=lambda rung: len(rung.rows))}
     assert seconds_left(queue) == sum(by_stage.values())
-
-
-def test_a_limit_that_start_up_nearly_uses_up_is_warned_of(run_with):
-    short = queue_of(run_with(Profile(time=1)), seconds=40.0)
-    assert limit_warnings(short)[0].startswith(
-        "rung small: a time limit of 1 min 0 s may leave a job only 0 s"
-    )
-    assert limit_warnings(queue_of(run_with(Profile(time=60)), seconds=36_000.0)) == []
-    assert limit_warnings(queue_of(run_with(Profile(time=5)), seconds=60.0)) == []
 
 
 def test_the_plan_shows_jobs_limits_and_the_parallelism_of_the_profile(run_with):
