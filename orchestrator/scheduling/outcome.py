@@ -1,6 +1,5 @@
 """What a run leaves undone, what the end of a job means, and in which order trials are sent."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,11 +36,6 @@ def as_event(ended: Ended) -> dict[str, Any]:
     cause = ended.cause or ("error" if (ended.exit_code or 0) > 0 else "killed")
     fields = {"cause": cause, "exit_code": ended.exit_code, "node": ended.node, "note": ended.message or None}
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def distinct(tasks: Iterable[Task]) -> list[Task]:
-    """Each trial once; arms that are identical by construction share theirs."""
-    return list({task.trial_id: task for task in tasks}.values())
 
 
 def launch_order(task: Task) -> tuple[float, int, float]:

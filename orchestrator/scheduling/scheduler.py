@@ -30,7 +30,6 @@ from scalevec.orchestrator.scheduling.outcome import (
     Outcome,
     Readiness,
     as_event,
-    distinct,
     interruption_text,
     launch_order,
 )
@@ -87,7 +86,8 @@ class Scheduler:
     def run(self, tasks: Sequence[Task]) -> Outcome:
         """Run what is missing of ``tasks``, the longest first, those of like length seed by seed."""
         self._outcome, self._settled = Outcome(), set()
-        tasks = distinct(tasks)
+        # Each trial once: arms that are identical by construction share theirs.
+        tasks = list({task.trial_id: task for task in tasks}.values())
         states = {task.trial_id: self._begin(task) for task in tasks}
         missing = [task for task in tasks if states[task.trial_id] is not None]
         missing = self.trunks.begin(tasks, missing)

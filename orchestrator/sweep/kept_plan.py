@@ -122,10 +122,15 @@ def _looks_before(folder: SweepFolder) -> list[Any] | None:
     return looks if isinstance(looks, list) else None
 
 
-def described(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that an expression may name, of a trial as members.json has it."""
-    row = dict(entry)
-    return {**row.pop("setting"), **row.pop("fields", {}), **row}
+def holding(entries: Iterable[Entry], where: str) -> list[bool]:
+    """Whether ``where`` holds of each trial, as members.json has it. Raises ``DataError``."""
+    import pandas as pd
+
+    from scalevec.analysis.data.where import holds
+
+    rows = [dict(entry) for entry in entries]
+    flat = [{**row.pop("setting"), **row.pop("fields", {}), **row} for row in rows]
+    return list(holds(pd.DataFrame(flat), where))
 
 
 def require_predicted(sweep: "Sweep", places: Members) -> None:
@@ -174,13 +179,10 @@ def _chosen(entries: Members, prediction: Mapping[str, Any]) -> tuple[list[dict[
     of_arms = [entry for entry in entries if entry["arm"] in arms]
     if "where" not in prediction or not of_arms:
         return of_arms, ""
-    import pandas as pd
-
-    from scalevec.analysis.data.where import holds
     from scalevec.analysis.errors import DataError
 
     try:
-        is_chosen = holds(pd.DataFrame([described(entry) for entry in of_arms]), prediction["where"])
+        is_chosen = holding(of_arms, prediction["where"])
     except DataError as error:
         return [], str(error)
     return [entry for entry, chosen in zip(of_arms, is_chosen, strict=True) if chosen], ""

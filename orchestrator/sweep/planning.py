@@ -61,18 +61,16 @@ def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
     """Every trial of the sweep with its id; None where a tuned field is still to be chosen."""
     for member in run.members():
         yield member, run.id_of(member.trial)
-    for cell in run.cells:
-        if run.tuner.is_open(cell):
-            for seed in cell.seeds:
-                yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+    for member in run.to_come():
+        yield member, None
     for group in run.tuner.waiting:
         for cell, _ in itertools.product(group.cells, range(larger_rungs.n_points(group.grid))):
             for seed in cell.tune_seeds:
-                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
+                yield Member(cell, TUNING, cell.trial(seed), ""), None
     for cell in run.tuner.to_check:
         if run.tuner.is_open(cell) and run.sweep.tune is not None:
             for seed in run.sweep.tune.seeds * len(SIDES):
-                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
+                yield Member(cell, TUNING, cell.trial(seed), ""), None
 
 
 def _row(member: Member, name: str | None, state: str) -> Row:
@@ -85,7 +83,7 @@ def _row(member: Member, name: str | None, state: str) -> Row:
         "rung": member.cell.rung,
         "seed": trial.seed,
         "learning_rate": learning_rate(trial) if name else None,
-        "lr_status": member.lr_status,
+        "lr_status": member.lr_status if name else "to be tuned",
         "tokens_per_parameter": trial.tokens / member.cell.n_params,
         "setting": dict(member.cell.setting),
         "state": state,

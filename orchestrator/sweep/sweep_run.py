@@ -212,12 +212,8 @@ class SweepRun:
         """Return those of ``members`` that this run is for: all, or those for which ``where`` holds."""
         if self.where is None or not members:
             return members
-        import pandas as pd
-
-        from scalevec.analysis.data.where import holds
-
-        rows = [kept_plan.described(member.to_json(self.id_of(member.trial))) for member in members]
-        asked = holds(pd.DataFrame(rows), self.where)
+        entries = [member.to_json(self.id_of(member.trial)) for member in members]
+        asked = kept_plan.holding(entries, self.where)
         return [member for member, is_asked in zip(members, asked, strict=True) if is_asked]
 
     def members(self) -> list[Member]:
@@ -231,6 +227,11 @@ class SweepRun:
             for values, status, check in [self._chosen(cell)]
             for seed in cell.seeds
         ]
+
+    def to_come(self) -> list[Member]:
+        """The compared trials whose tuned fields are still to be chosen, as they are before that."""
+        unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
+        return [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
 
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str, str | None]:
         """The tuned values of ``cell``, the weakest status among them, and what a check of the rate found."""
@@ -249,10 +250,7 @@ class SweepRun:
         """
         trunks = shared_trunks({self.id_of(member.trial): member.trial for member in members})
         entries = [self._entry(member, trunks) for member in members]
-        # The compared trials whose rates are still to be chosen, as they are before that.
-        unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
-        members_to_come = [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
-        to_come = [self._entry(member, {}) for member in members_to_come]
+        to_come = [self._entry(member, {}) for member in self.to_come()]
         kept_plan.keep_members(self.folder, entries, to_come)
 
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:

@@ -147,12 +147,6 @@ def test_each_rate_has_the_mean_over_the_seeds():
     assert result.seeds == (100, 101)
 
 
-def test_a_better_neighbour_is_named_by_its_side_with_what_it_gains():
-    result = check_of(LEVELS)
-    assert (result.status, result.vertex) == ("below", None)
-    assert result.gain == pytest.approx(0.25)
-
-
 def test_a_rate_that_diverged_on_one_seed_has_no_mean():
     result = check_of(LEVELS | {0.005: float("inf")})
     assert result.losses[0] is None
