@@ -64,9 +64,9 @@ checkpoints only where one was written)."""
 UNKNOWN_TIME = "nobody knows yet how long trials of this trainer take"
 SEEN = "by the finished trials of this sweep"
 ASSUMED = {
-    "cpu": f"at an assumed {ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs a second",
+    "cpu": f"at an assumed {ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second",
     "cuda": (
-        f"at an assumed {ASSUMED_FLOPS_PER_S['cuda']:.2g} FLOPs a second, {H100_SHARE:.0%} of an H100's peak"
+        f"at an assumed {ASSUMED_FLOPS_PER_S['cuda']:.2g} FLOPs per second, {H100_SHARE:.0%} of an H100"
     ),
 }
 """Where times are known from; assumed ones by device."""

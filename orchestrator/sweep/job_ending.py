@@ -157,7 +157,11 @@ def refuse_others_jobs(
         return
     here, observer = user_name(), ClaimObserver()
     for name, places in _open_jobs(directories, is_first_look=True).items():
-        others = {number: place for number, place in places.items() if place[1].get("user", here) != here}
+        others = {
+            number: (directory, job)
+            for number, (directory, job) in places.items()
+            if job.get("user", here) != here
+        }
         if not others:
             continue
         with closing(EXECUTORS[name].build(Site(runs_dir, sweep, 1, profile))) as executor:

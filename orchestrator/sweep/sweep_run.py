@@ -382,11 +382,11 @@ class SweepRun:
 
     def _descriptive(self, member: Member) -> dict[str, Any]:
         """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
-        said = {
+        described = {
             "first_sweep": self.sweep.name,
             "first_label": self.label(member),
             **costs.size_columns(member.trial),
         }
         if isinstance(member.trial, ForeignTrial):
-            return {**said, "trainer_commit": _commit(self.sweep.source.folder)}
-        return {**said, "epochs": self.epochs(member.trial), "corpus_source": self.sweep.corpus.source}
+            return {**described, "trainer_commit": _commit(self.sweep.source.folder)}
+        return {**described, "epochs": self.epochs(member.trial), "corpus_source": self.sweep.corpus.source}

@@ -119,7 +119,7 @@ def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of):
     run = run_of(resources={"default": {"gpus": 1}}, max_gpu_hours=0.001, keep="weights")
     shown = plan_text(run, planned(run), 1)
     assert "files and folders with keep: weights" in shown
-    assert "times: at an assumed 3e+14 FLOPs a second, 30% of an H100's peak" in shown
+    assert "times: at an assumed 3e+14 FLOPs per second, 30% of an H100" in shown
     assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
 
 
