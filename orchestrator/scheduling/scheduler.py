@@ -28,7 +28,6 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import (
     Events,
     Outcome,
-    Readiness,
     as_event,
     interruption_text,
     launch_order,
@@ -71,7 +70,6 @@ class Scheduler:
         """Trials that a worker of another scheduler owns."""
         self._waiting: deque[Task] = deque()
         self._reasons_told: set[str] = set()
-        self.readiness = Readiness(self.jobs)
         self._stop_requests = self._stops_passed_on = 0
         self._looked_elsewhere = self._looked_for_cancellations = time.monotonic()
 
@@ -262,7 +260,7 @@ class Scheduler:
         # The lease need not run out where the job is known to be gone; NOT_OWNER says that another holds it.
         if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
             end_claim(directory, attempt, "its job has ended")
-        self.readiness.learn(job, attempt)
+        self.jobs.learn(job, attempt)
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
@@ -285,7 +283,7 @@ class Scheduler:
         elif self._stopping:
             self.progress.interrupted(task)
         else:
-            self._after_fault(job, *self.readiness.judged(job, events, ended, has_begun=attempt > 0))
+            self._after_fault(job, *self.jobs.judged(job, events, ended, has_begun=attempt > 0))
 
     def _follow(self, task: Task) -> None:
         """Another scheduler has counted the fault and sent the trial again: watch its job, or its claim."""

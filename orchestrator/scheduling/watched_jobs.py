@@ -5,16 +5,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.orchestrator.attempts.jobs import Task, job_of
-from scalevec.orchestrator.attempts.retry_policy import was_called_off
-from scalevec.orchestrator.errors import TryLaterError
-from scalevec.orchestrator.executors.base import Executor
+from scalevec.orchestrator.attempts.jobs import Task, WorkerExit, job_of
+from scalevec.orchestrator.attempts.retry_policy import attempt_of, was_called_off
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
+from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.private import private_folder, who_may_change
+from scalevec.orchestrator.scheduling.outcome import Events, as_event
 from scalevec.orchestrator.worker.preflight import versions_to_send
 from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.files import CorruptRecordError
@@ -43,6 +44,8 @@ class WatchedJobs:
         self._asked_to_end: set[str] = set()
         self._looks: dict[str, tuple[int, bool]] = {}
         """By trial: the size of its events when they were read, and whether they call it off."""
+        self._good_rungs: set[str] = set()
+        """Those of which a trial has begun on a machine."""
 
     def watch(self, jobs: Mapping[str, WatchedJob]) -> None:
         """The executor has these jobs."""
@@ -157,8 +160,75 @@ class WatchedJobs:
             self.executor.cancel(asked)
             self._asked_to_end |= asked
 
+    def learn(self, job: WatchedJob, attempt: int) -> None:
+        """Take in that ``job`` has ended; ``attempt`` numbers its claim of the trial, 0 without one."""
+        if attempt:
+            self._good_rungs.add(job.task.rung)
+
+    def judged(
+        self, job: WatchedJob, events: Events, ended: Ended, *, has_begun: bool
+    ) -> tuple[Events, Ended]:
+        """Return events and end of ``job``, by the fault of one machine where others are ready for its rung.
+
+        Args:
+            job: It has ended without a result.
+            events: Those of its trial.
+            ended: What its executor says.
+            has_begun: Whether it claimed its trial.
+
+        Raises:
+            MissingRequirementError: Its machine was not ready, and no trial of its rung has begun on another:
+                what has not begun leaves the queue.
+        """
+        task, directory = job.task, self._directory(job.task)
+        if has_begun or not _is_of_the_machine(ended):
+            return events, ended
+        lack = _what_is_lacking(events, job.token, ended) or directory.last_log_line()
+        waiting = {number: other for number, other in self.running.items() if not self._has_begun(other)}
+        begun = {other.task.rung for number, other in self.running.items() if number not in waiting}
+        if task.rung in begun | self._good_rungs:
+            ended = replace(ended, cause="node_failure", message=lack)
+            directory.append_event("pending", job=job.token, **as_event(ended))
+            return directory.events(), ended
+        for unsent in (job, *waiting.values()):
+            with suppress(CorruptRecordError):  # told when the trial is to be run
+                note = f"the machine of a trial of {task.rung} was not ready"
+                self._directory(unsent.task).append_event(
+                    "pending", cause="not_started", job=unsent.token, note=note
+                )
+        with suppress(MissingRequirementError):  # they find the same when they start
+            self.executor.cancel(waiting.keys())
+        where = f" {ended.node}" if ended.node else ""
+        raise MissingRequirementError(
+            f"the machine{where} lacks what trials of {task.rung} need; nothing more is sent:\n{lack}"
+        )
+
+    def _has_begun(self, job: WatchedJob) -> bool:
+        with suppress(CorruptRecordError, FileNotFoundError):
+            return attempt_of(self._directory(job.task), job.token) > 0
+        return False
+
     def _directory(self, task: Task) -> RunDirectory:
         return RunDirectory.of(self.runs_dir, task.trial_id)
+
+
+def _is_of_the_machine(ended: Ended) -> bool:
+    """Whether a job that claimed no trial ended as no worker does that could have: it lacks something there.
+
+    A launcher, or the interpreter that it starts, has exit codes of its own.
+    """
+    code = ended.exit_code or 0
+    return (
+        ended.cause is None and code > 0 and (code == WorkerExit.MACHINE_LACKS or code not in set(WorkerExit))
+    )
+
+
+def _what_is_lacking(events: Events, token: str, ended: Ended) -> str:
+    """Return what the worker of the job ``token`` said, else its executor; empty where neither did."""
+    refusal = next(
+        (event for event in reversed(events) if "lacks" in event and event.get("job") == token), {}
+    )
+    return "\n".join(f"- {problem}" for problem in refusal.get("lacks", [])) or ended.message
 
 
 FIRST_S, LONGEST_S = 5.0, 300.0
