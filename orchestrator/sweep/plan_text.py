@@ -45,18 +45,16 @@ def plan_text(
     jobs: int,
     noise: "NoiseFigure | None" = None,
     *,
-    every_trial: bool = False,
     width: int | None = None,
     in_queue: bool = False,
 ) -> str:
-    """Return a line per stage, rung, setting and arm (or per trial), in the order in which they run; the sum.
+    """Return a line per stage, rung, setting and arm, in the order in which they run; the sum.
 
     Where trials run ``in_queue`` of a cluster, the jobs that they become follow.
 
     A ``width`` in characters shortens the table by whole columns.
     """
-    ordered = sorted(trials, key=_turn)
-    groups = [[row] for row in ordered] if every_trial else _grouped(ordered, by_arm=width is None)
+    groups = _grouped(sorted(trials, key=_turn), by_arm=width is None)
     not_prepared = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
     unknown: tuple[str, ...] = not_prepared if run.sweep.trainer is None else UNKNOWN_COLUMNS
     unknown += ("each",) if all(row["rate"] == UNKNOWN_TIME for row in trials) else ()

@@ -25,7 +25,6 @@ def plan(
     executor: Executor = None,
     profile: ProfileName = None,
     jobs: Jobs = 0,
-    every_trial: Annotated[bool, typer.Option("--trials", help="One line per trial.")] = False,
     noise: Annotated[
         float | None,
         typer.Option(metavar="SD", help="Standard deviation of a paired difference, in nats/token."),
@@ -64,7 +63,7 @@ def plan(
         return Result(analysis.to_dict(), analysis.text, wraps=True)
     keeps_jobs, at_a_time = EXECUTORS[name].keeps_jobs, run.profile.max_parallel or placement.jobs
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
-    shown = partial(plan_text, run, trials, at_a_time, figure, every_trial=every_trial, in_queue=keeps_jobs)
+    shown = partial(plan_text, run, trials, at_a_time, figure, in_queue=keeps_jobs)
     record = trials if is_prepared else without_identity(trials)
     return Result(record, lambda: shown(width=terminal_width()), wraps=True)
 
