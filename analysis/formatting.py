@@ -53,7 +53,7 @@ def percent(share: float) -> str:
 def count(value: float) -> str:
     """A count for people: 25.1k, 1.33M, 2.4B."""
     for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
+        if float(f"{value:.3g}") >= size:  # 999,999 is 1M, not 1e+03k
             return f"{value / size:.3g}{suffix}"
     return f"{value:g}"
 

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ LOG_LINES = 5
 """Of a terminal that stay the log's while a run shows its state below."""
 LOOK_S, SHARE = 1.0, 5
 """Seconds between two readings of that state, and how many times as long as one took: the run comes first."""
+MOST_LISTED = 8
 _KEPT: ContextVar[list[str] | None] = ContextVar("notes that are kept", default=None)
 
 
@@ -182,6 +183,13 @@ def duration(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 trial``, ``2 trials``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first of the different ``names``, and how many more there are."""
+    names = list(dict.fromkeys(names))
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def states_text(states: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalevec.analysis.power.detectable import TYPICAL, Detectable, PowerAnalysis
-from scalevec.orchestrator.costs.estimates import H100_SHARE
+from scalevec.orchestrator.costs import H100_SHARE
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.orchestrator.sweep.corpus_of_sweep import unprepared_facts

@@ -1,8 +1,10 @@
-"""What the scheduler hands to an executor, and what a worker's end means."""
+"""What the scheduler hands to an executor, what a worker's end means, and which jobs nobody reaches."""
 
 import json
 import signal
 import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import to_dict
+from scalevec.orchestrator.progress import counted, listed, note
+from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.any_trial import AnyTrial, Protocol
 
@@ -21,7 +25,7 @@ FORK_SERVER = (*PYTHON_MODULE, "scalevec.orchestrator.worker.fork_server")
 BOUND = "--bound"
 """Argument of a fork server whose workers are to die with it."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-"""What asks a worker to write a checkpoint and end."""
+"""What asks a worker to write a checkpoint and end, and a run to stop; SIGUSR2: the time of a job is up."""
 
 
 class WorkerExit(IntEnum):
@@ -77,6 +81,10 @@ class ResourceRequest:
     def memory_gb_of_node(self) -> float | None:
         """Memory of each machine."""
         return None if self.memory_gb is None else self.memory_gb * self.processes_of_node
+
+    def devices(self) -> dict[str, float]:
+        """What a trial keeps busy: its GPUs, where it has any, and the cores of all its machines."""
+        return {"gpus": self.gpus * self.nodes, "cores": self.cpus_of_node * self.nodes}
 
 
 @dataclass(frozen=True)
@@ -167,3 +175,51 @@ def on_machine(command: tuple[str, ...], node: int, nodes: int, meeting: Path) -
     """
     words = ("--nodes", str(nodes), "--node", str(node), "--meeting", str(meeting))
     return (*command[:-1], *words, command[-1])
+
+
+OpenJob = Mapping[str, Any]
+"""A job as its trial's records have it."""
+
+
+def unreached(directories: Iterable[RunDirectory]) -> list[tuple[RunDirectory, OpenJob]]:
+    """The open jobs that nobody may adopt or end from here; none of trials with a result.
+
+    They were sent from another runs folder, or from this one before it was mounted again.
+    """
+    jobs: list[tuple[RunDirectory, OpenJob]] = []
+    for directory in directories:
+        if not directory.result_path.exists():
+            with suppress(CorruptRecordError):  # told by whoever reads the jobs that are ours
+                jobs += [(directory, job) for job in directory.unreached_jobs()]
+    return jobs
+
+
+def unreached_text(jobs: Iterable[OpenJob]) -> str:
+    """Which jobs these are, why nobody reaches them from here, and what to do."""
+    jobs = list(jobs)
+    return (
+        f"{counted(len(jobs), 'open job')} sent from {listed(map(_folder_text, jobs))} cannot be reached: "
+        "this runs folder is a copy of it, or was mounted again or restored. They are neither adopted nor "
+        f"ended: {listed(map(_name, jobs))}. Cancel them where they were sent from, or by hand: scancel, kill"
+    )
+
+
+def tell_unreached(directories: Iterable[RunDirectory]) -> None:
+    """Warn of the jobs that a run or a look leaves alone."""
+    if jobs := unreached(directories):
+        note(f"warning: {unreached_text(job for _, job in jobs)}")
+
+
+def _folder_text(job: OpenJob) -> str:
+    made_in = job.get("runs")
+    if not isinstance(made_in, dict):
+        return "an unknown runs folder"
+    return f"{made_in.get('path')!s:.200} (inode {made_in.get('inode')!s:.20})"
+
+
+def _name(job: OpenJob) -> str:
+    """The job as its machine or its queue knows it."""
+    parts = str(job["job"]).split("/")
+    if job["executor"] == "local" and len(parts) > 3:
+        return f"process {parts[3]:.20} on {parts[0]:.60}"
+    return f"{job['executor']!s:.20} job {parts[0]:.60}"

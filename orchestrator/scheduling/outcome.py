@@ -1,17 +1,11 @@
 """What a run leaves undone, what the end of a job means, and in which order trials are sent."""
 
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from scalevec.orchestrator.attempts.jobs import Task, WorkerExit
-from scalevec.orchestrator.attempts.retry_policy import attempt_of, is_fault
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.attempts.jobs import Task
+from scalevec.orchestrator.attempts.retry_policy import is_fault
 from scalevec.orchestrator.executors.base import Ended
-from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
-from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RunDirectory
 
 Events = list[dict[str, Any]]
 
@@ -39,11 +33,6 @@ def as_event(ended: Ended) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def distinct(tasks: Iterable[Task]) -> list[Task]:
-    """Each trial once; arms that are identical by construction share theirs."""
-    return list({task.trial_id: task for task in tasks}.values())
-
-
 def launch_order(task: Task) -> tuple[float, int, float]:
     """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair.
 
@@ -58,82 +47,3 @@ def interruption_text(events: Events, ended: Ended) -> str:
         return f"{ended.message}; it is sent again"
     cause = next((str(event["cause"]) for event in reversed(events) if is_fault(event)), "interrupted")
     return f"{cause.replace('_', ' ')}{f' on {ended.node}' if ended.node else ''}; it is sent again"
-
-
-class Readiness:
-    """The rungs of which a trial has begun on a machine, among the ``jobs`` that are watched."""
-
-    def __init__(self, jobs: WatchedJobs) -> None:
-        self._jobs = jobs
-        self._good_rungs: set[str] = set()
-
-    def learn(self, job: WatchedJob, attempt: int) -> None:
-        """Take in that ``job`` has ended; ``attempt`` numbers its claim of the trial, 0 without one."""
-        if attempt:
-            self._good_rungs.add(job.task.rung)
-
-    def judged(
-        self, job: WatchedJob, events: Events, ended: Ended, *, has_begun: bool
-    ) -> tuple[Events, Ended]:
-        """Return events and end of ``job``, by the fault of one machine where others are ready for its rung.
-
-        Args:
-            job: It has ended without a result.
-            events: Those of its trial.
-            ended: What its executor says.
-            has_begun: Whether it claimed its trial.
-
-        Raises:
-            MissingRequirementError: Its machine was not ready, and no trial of its rung has begun on another:
-                what has not begun leaves the queue.
-        """
-        task, directory = job.task, self._directory(job)
-        if has_begun or not _is_of_the_machine(ended):
-            return events, ended
-        lack = _what_is_lacking(events, job.token, ended) or directory.last_log_line()
-        running = self._jobs.running
-        waiting = {number: other for number, other in running.items() if not self._has_begun(other)}
-        begun = {other.task.rung for number, other in running.items() if number not in waiting}
-        if task.rung in begun | self._good_rungs:
-            ended = replace(ended, cause="node_failure", message=lack)
-            directory.append_event("pending", job=job.token, **as_event(ended))
-            return directory.events(), ended
-        for unsent in (job, *waiting.values()):
-            with suppress(CorruptRecordError):  # told when the trial is to be run
-                note = f"the machine of a trial of {task.rung} was not ready"
-                self._directory(unsent).append_event(
-                    "pending", cause="not_started", job=unsent.token, note=note
-                )
-        with suppress(MissingRequirementError):  # they find the same when they start
-            self._jobs.executor.cancel(waiting.keys())
-        where = f" {ended.node}" if ended.node else ""
-        raise MissingRequirementError(
-            f"the machine{where} lacks what trials of {task.rung} need; nothing more is sent:\n{lack}"
-        )
-
-    def _has_begun(self, job: WatchedJob) -> bool:
-        with suppress(CorruptRecordError, FileNotFoundError):
-            return attempt_of(self._directory(job), job.token) > 0
-        return False
-
-    def _directory(self, job: WatchedJob) -> RunDirectory:
-        return RunDirectory.of(self._jobs.runs_dir, job.task.trial_id)
-
-
-def _is_of_the_machine(ended: Ended) -> bool:
-    """Whether a job that claimed no trial ended as no worker does that could have: it lacks something there.
-
-    A launcher, or the interpreter that it starts, has exit codes of its own.
-    """
-    code = ended.exit_code or 0
-    return (
-        ended.cause is None and code > 0 and (code == WorkerExit.MACHINE_LACKS or code not in set(WorkerExit))
-    )
-
-
-def _what_is_lacking(events: Events, token: str, ended: Ended) -> str:
-    """Return what the worker of the job ``token`` said, else its executor; empty where neither did."""
-    refusal = next(
-        (event for event in reversed(events) if "lacks" in event and event.get("job") == token), {}
-    )
-    return "\n".join(f"- {problem}" for problem in refusal.get("lacks", [])) or ended.message

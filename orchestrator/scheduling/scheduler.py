@@ -28,15 +28,12 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import (
     Events,
     Outcome,
-    Readiness,
     as_event,
-    distinct,
     interruption_text,
     launch_order,
 )
-from scalevec.orchestrator.scheduling.sending import Backoff, send
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
-from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJobs
+from scalevec.orchestrator.scheduling.watched_jobs import Backoff, WatchedJob, WatchedJobs
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
@@ -61,19 +58,18 @@ class Scheduler:
     ) -> None:
         """``may_send`` is asked before each submission: False once the sweep is cancelled."""
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
-        self.may_send, self._private_dir = may_send, private_dir
+        self.may_send = may_send
         self.observer, self.nodes = ClaimObserver(), NodeWatch()
         registered = EXECUTORS[executor.name]
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
-        self.jobs = WatchedJobs(runs_dir, executor)
+        self.jobs = WatchedJobs(runs_dir, executor, private_dir)
         self.backoff, self._outcome = Backoff(progress.message), Outcome()
         self._settled: set[str] = set()
         self._owned_elsewhere: list[Task] = []
         """Trials that a worker of another scheduler owns."""
         self._waiting: deque[Task] = deque()
         self._reasons_told: set[str] = set()
-        self.readiness = Readiness(self.jobs)
         self._stop_requests = self._stops_passed_on = 0
         self._looked_elsewhere = self._looked_for_cancellations = time.monotonic()
 
@@ -88,7 +84,8 @@ class Scheduler:
     def run(self, tasks: Sequence[Task]) -> Outcome:
         """Run what is missing of ``tasks``, the longest first, those of like length seed by seed."""
         self._outcome, self._settled = Outcome(), set()
-        tasks = distinct(tasks)
+        # Each trial once: arms that are identical by construction share theirs.
+        tasks = list({task.trial_id: task for task in tasks}.values())
         states = {task.trial_id: self._begin(task) for task in tasks}
         missing = [task for task in tasks if states[task.trial_id] is not None]
         missing = self.trunks.begin(tasks, missing)
@@ -234,12 +231,12 @@ class Scheduler:
         return None
 
     def _submit(self, tasks: Sequence[Task]) -> None:
-        sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad, self._private_dir)
-        self.jobs.watch(sending.sent)
-        for job in sending.sent.values():
-            self.progress.started(job.task)
-        if sending.refusal:
-            self._send_later(sending.left, sending.refusal)
+        refusal = self.jobs.send(tasks, self.nodes.bad)
+        for task in tasks:
+            if self.jobs.of(task):
+                self.progress.started(task)
+        if refusal:
+            self._send_later([task for task in tasks if not self.jobs.of(task)], refusal)
         else:
             self.backoff.reset()
 
@@ -263,7 +260,7 @@ class Scheduler:
         # The lease need not run out where the job is known to be gone; NOT_OWNER says that another holds it.
         if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
             end_claim(directory, attempt, "its job has ended")
-        self.readiness.learn(job, attempt)
+        self.jobs.learn(job, attempt)
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
@@ -286,7 +283,7 @@ class Scheduler:
         elif self._stopping:
             self.progress.interrupted(task)
         else:
-            self._after_fault(job, *self.readiness.judged(job, events, ended, has_begun=attempt > 0))
+            self._after_fault(job, *self.jobs.judged(job, events, ended, has_begun=attempt > 0))
 
     def _follow(self, task: Task) -> None:
         """Another scheduler has counted the fault and sent the trial again: watch its job, or its claim."""

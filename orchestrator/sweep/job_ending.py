@@ -7,14 +7,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec import sweeps
+from scalevec.orchestrator.attempts.jobs import unreached, unreached_text
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
-from scalevec.orchestrator.attempts.unreached_jobs import unreached, unreached_text
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
@@ -59,17 +59,12 @@ class Ending:
 
 def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: "Profile") -> Ending:
     """Ask the open jobs of ``directories`` to end and wait for them, and for workers that no job names."""
-    from scalevec.orchestrator.executors.base import Site
-
     directories = list(directories)
     ending = Ending()
     for name, places in _open_jobs(directories).items():
         try:
-            executor = EXECUTORS[name].build(Site(runs_dir, sweep, 1, profile))
-            try:
+            with closing(EXECUTORS[name].build(Site(runs_dir, sweep, 1, profile))) as executor:
                 _end_on(name, executor, places, ending)
-            finally:
-                executor.close()
         except MissingRequirementError as problem:
             ending.problems.append(str(problem))
             ending.left |= places.keys()
@@ -83,13 +78,15 @@ def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], pr
     return ending
 
 
-def _open_jobs(directories: Iterable[RunDirectory]) -> Mapping[str, Places]:
+def _open_jobs(directories: Iterable[RunDirectory], *, is_first_look: bool = False) -> Mapping[str, Places]:
+    """The open jobs by executor; of records that cannot be read a later look tells."""
     by_executor: defaultdict[str, dict[str, tuple[RunDirectory, dict[str, Any]]]] = defaultdict(dict)
     for directory in directories:
         try:
             jobs = directory.open_jobs()
         except CorruptRecordError as problem:
-            note(f"{problem}; if a job of it still runs, it cannot be ended from here")
+            if not is_first_look:
+                note(f"{problem}; if a job of it still runs, it cannot be ended from here")
             continue
         for job in jobs:
             by_executor[job["executor"]][job["job"]] = (directory, job)
@@ -148,9 +145,6 @@ def _has_worker(directory: RunDirectory, observer: ClaimObserver) -> bool:
         return True
 
 
-Job = Mapping[str, Any]
-
-
 def refuse_others_jobs(
     sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: "Profile"
 ) -> None:
@@ -158,36 +152,25 @@ def refuse_others_jobs(
 
     To be asked before anything is written: what a cancel leaves on record, that user's scheduler would obey.
     """
-    of_others = list(_jobs_of_others(directories))
-    if not of_others or os.geteuid() == 0:
+    if os.geteuid() == 0:
         return
-    waiting_or_running = _alive(of_others, Site(runs_dir, sweep, 1, profile))
-    if waiting_or_running:
-        directory, job = waiting_or_running[0]
-        raise InvalidInputError(
-            f"{directory.path}: its job {job['job']} belongs to {job['user']}, and you are {user_name()}; "
-            f"nothing was cancelled. To cancel it, {job['user']} gives the same command"
-        )
-
-
-def _jobs_of_others(directories: Iterable[RunDirectory]) -> Iterable[tuple[RunDirectory, Job]]:
-    for directory in directories:
-        with suppress(CorruptRecordError):  # told by whoever is to end the job
-            for job in directory.open_jobs():
-                if job.get("user", user_name()) != user_name():
-                    yield directory, job
-
-
-def _alive(of_others: Iterable[tuple[RunDirectory, Job]], site: Site) -> list[tuple[RunDirectory, Job]]:
-    by_executor: defaultdict[str, list[tuple[RunDirectory, Job]]] = defaultdict(list)
-    for directory, job in of_others:
-        by_executor[job["executor"]].append((directory, job))
-    alive, observer = [], ClaimObserver()
-    for name, jobs in by_executor.items():
-        with closing(EXECUTORS[name].build(site)) as executor:
-            adopted = executor.adopt({job["job"] for _, job in jobs})
-        alive += [pair for pair in jobs if pair[1]["job"] in adopted or observer.is_alive(pair[0])]
-    return alive
+    here, observer = user_name(), ClaimObserver()
+    for name, places in _open_jobs(directories, is_first_look=True).items():
+        others = {
+            number: (directory, job)
+            for number, (directory, job) in places.items()
+            if job.get("user", here) != here
+        }
+        if not others:
+            continue
+        with closing(EXECUTORS[name].build(Site(runs_dir, sweep, 1, profile))) as executor:
+            adopted = executor.adopt(others.keys())
+        for number, (directory, job) in others.items():
+            if number in adopted or observer.is_alive(directory):
+                raise InvalidInputError(
+                    f"{directory.path}: its job {number} belongs to {job['user']}, and you are {here}; "
+                    f"nothing was cancelled. To cancel it, {job['user']} gives the same command"
+                )
 
 
 Members = list[dict[str, Any]]

@@ -4,18 +4,22 @@ What was tuned stays as it was, and a person is told where the file asks for som
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.identity import IDENTITY_VERSION, digest
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
+from scalevec.orchestrator.progress import counted, listed
 from scalevec.orchestrator.tuning.choices import Choice
 from scalevec.orchestrator.tuning.tuner import Tuner
 from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RESULT_STATES, RunDirectory
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.errors import SweepError
 from scalevec.sweeps.expansion.trials import Cell
@@ -82,24 +86,26 @@ def with_those_before(members: Sequence[Entry], before: Members, places: Members
     return [*members, *(entry for entry in others if _position(entry) in held)]
 
 
-def check_looks(folder: SweepFolder, sweep: "Sweep", members: Members, runs_dir: Path) -> None:
+def with_result(members: Members, runs_dir: Path) -> list[Entry]:
+    """Return those of the compared ``members`` that have a result: what a plan may not be fitted to."""
+    compared = (entry for entry in members if entry["stage"] == "comparison")
+    directories = ((entry, RunDirectory.of(runs_dir, entry["trial_id"])) for entry in compared)
+    return [entry for entry, directory in directories if os.path.lexists(directory.result_path)]
+
+
+def check_looks(folder: SweepFolder, sweep: "Sweep", known: Members) -> None:
     """Raise ``InvalidInputError`` where looks are declared or edited after a result of a compared arm.
 
-    ``members`` are the sweep's trials in the places that its file has now. Results of the reference alone,
-    which sweeps share, say nothing of a difference.
+    ``known`` are the compared trials with a result. Those of the reference alone, which sweeps share, say
+    nothing of a difference.
     """
     looks, before = sweep.compare.options().looks, _looks_before(folder)
-    if before == (list(looks) if looks else None):
-        return
-    compared = (
-        entry for entry in members if entry["stage"] == "comparison" and entry["arm"] != sweep.reference
-    )
-    known = next((entry for entry in compared if _state(runs_dir, entry)[0] in RESULT_STATES), None)
-    if known is None:
+    first = next((entry for entry in known if entry["arm"] != sweep.reference), None)
+    if first is None or before == (list(looks) if looks else None):
         return
     raise InvalidInputError(
         f"compare.looks is {list(looks) if looks else 'none'}; declared before the first result: "
-        f"{before or 'none'} ({known['arm']} {known['rung']}, seed {known['seed']} has one). "
+        f"{before or 'none'} ({first['arm']} {first['rung']}, seed {first['seed']} has one). "
         "Looks cannot be declared or edited once results are known: restore them, or give the sweep another "
         "name and new seeds"
     )
@@ -116,10 +122,15 @@ def _looks_before(folder: SweepFolder) -> list[Any] | None:
     return looks if isinstance(looks, list) else None
 
 
-def described(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that an expression may name, of a trial as members.json has it."""
-    row = dict(entry)
-    return {**row.pop("setting"), **row.pop("fields", {}), **row}
+def holding(entries: Iterable[Entry], where: str) -> list[bool]:
+    """Whether ``where`` holds of each trial, as members.json has it. Raises ``DataError``."""
+    import pandas as pd
+
+    from scalevec.analysis.data.where import holds
+
+    rows = [dict(entry) for entry in entries]
+    flat = [{**row.pop("setting"), **row.pop("fields", {}), **row} for row in rows]
+    return list(holds(pd.DataFrame(flat), where))
 
 
 def require_predicted(sweep: "Sweep", places: Members) -> None:
@@ -140,27 +151,16 @@ def require_predicted(sweep: "Sweep", places: Members) -> None:
         raise SweepError(problems)
 
 
-def keep_predictions(folder: SweepFolder, sweep: "Sweep", members: Members, runs_dir: Path) -> None:
-    """Keep what the sweep predicts, with how many of the trials it speaks of have a result by now.
-
-    ``members`` are the sweep's trials as far as they can be, or could be, named: others have no result.
-    """
+def keep_predictions(folder: SweepFolder, sweep: "Sweep", known: Members) -> None:
+    """Keep what the sweep predicts, with how many of the trials it speaks of have a result by now."""
     predictions = sweep.compare.predictions(sweep.reference)
-    if not predictions:
-        return
-    compared = [entry for entry in members if entry["stage"] == "comparison"]
-    spoken_of = [_chosen(compared, prediction)[0] for prediction in predictions]
-    known = [sum(_state(runs_dir, entry)[0] in RESULT_STATES for entry in chosen) for chosen in spoken_of]
-    folder.keep_predictions(predictions, [{"with_result": number} for number in known])
+    if predictions:
+        counts = [{"with_result": len(_chosen(known, prediction)[0])} for prediction in predictions]
+        folder.keep_predictions(predictions, counts)
 
 
-def keep_question(
-    folder: SweepFolder, sweep: "Sweep", arms: Iterable[str], members: Members, runs_dir: Path
-) -> None:
-    """Keep what the sweep asks of its ``arms``, while none of the compared ``members`` has a result."""
-    compared = [entry for entry in members if entry["stage"] == "comparison" and entry["trial_id"]]
-    if any(_state(runs_dir, entry)[0] in RESULT_STATES for entry in compared):
-        return
+def keep_question(folder: SweepFolder, sweep: "Sweep", arms: Iterable[str]) -> None:
+    """Keep what the sweep asks of its ``arms``: for the time before the first result."""
     options = sweep.compare.options()
     folder.keep_question(
         {
@@ -179,13 +179,10 @@ def _chosen(entries: Members, prediction: Mapping[str, Any]) -> tuple[list[dict[
     of_arms = [entry for entry in entries if entry["arm"] in arms]
     if "where" not in prediction or not of_arms:
         return of_arms, ""
-    import pandas as pd
-
-    from scalevec.analysis.data.where import holds
     from scalevec.analysis.errors import DataError
 
     try:
-        is_chosen = holds(pd.DataFrame([described(entry) for entry in of_arms]), prediction["where"])
+        is_chosen = holding(of_arms, prediction["where"])
     except DataError as error:
         return [], str(error)
     return [entry for entry, chosen in zip(of_arms, is_chosen, strict=True) if chosen], ""
@@ -245,38 +242,43 @@ def _state(runs_dir: Path, entry: dict[str, Any]) -> tuple[str, str | None]:
     return state.state, state.cause
 
 
-SHOWN = 3
-"""Changes of the sweep file that a warning names."""
-
-
 def outdated(tuner: Tuner) -> list[str]:
     """Return a warning where frozen choices do not follow from the sweep file any more, else nothing."""
-    changes = list(dict.fromkeys(text for cell in tuner.cells for text in _differences(cell, tuner)))
-    if not changes:
+    changed = [
+        f"{field} at {cell.rung}"
+        for cell in tuner.cells
+        for field, choice in tuner.of(cell).items()
+        if not _follows(choice, cell, tuner)
+    ]
+    if not changed:
         return []
-    shown = "; ".join(changes[:SHOWN])
-    more = f"; and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     return [
-        f"tuning.json is frozen, but the sweep file has changed since: {shown}{more}. "
+        f"tuning.json is frozen, but the sweep file tunes otherwise by now: {listed(changed)}. "
         "`scalevec run --retune` chooses again; finished trials are not retrained"
     ]
 
 
-def _differences(cell: Cell, tuner: Tuner) -> Iterator[str]:
-    for field, choice in tuner.of(cell).items():
-        at = f"{field} at {cell.rung}"
-        if choice.is_carried and cell.tune_seeds:
-            yield f"{at} was carried and is now to be tuned"
-        elif not choice.is_carried and not cell.tune_seeds:
-            yield f"{at} was tuned and is now to be carried"
-        elif cell.tune_seeds:
-            grid = () if choice.predicted and tuner.predicts(cell) else cell.tune_grid[field]
-            yield from _otherwise_tuned(at, choice, grid, cell.tune_seeds)
+def _follows(choice: Choice, cell: Cell, tuner: Tuner) -> bool:
+    """Whether the sweep file, as it is now, would have led to ``choice``, which may have tried more."""
+    if choice.is_carried or not cell.tune_seeds:
+        return choice.is_carried and not cell.tune_seeds
+    grid = () if choice.predicted and tuner.predicts(cell) else cell.tune_grid[choice.field]
+    return set(grid) <= set(choice.grid) and set(cell.tune_seeds) == set(choice.seeds)
 
 
-def _otherwise_tuned(at: str, choice: Choice, grid: Sequence[float], seeds: Sequence[int]) -> Iterator[str]:
-    untried = [value for value in grid if value not in choice.grid]
-    if untried:
-        yield f"{at} was tuned without {', '.join(f'{value:g}' for value in untried)}"
-    if set(seeds) != set(choice.seeds):
-        yield f"{at} was tuned with seeds {', '.join(map(str, choice.seeds))}"
+def changed_code(folder: SweepFolder, cells: Iterable[Cell], runs_dir: Path) -> list[str]:
+    """Return a line for each file of the trainer that is not what earlier trials of this sweep rest on."""
+    templates = (cell.template for cell in cells)
+    files = (file for trial in templates if isinstance(trial, ForeignTrial) for file in trial.trainer.files)
+    now = {file.path: file.digest for file in files}
+    outdated: Counter[str] = Counter()
+    for record in members_before(folder) if now else ():
+        with suppress(KeyError, FileNotFoundError, CorruptRecordError):  # of our own loop, or nowhere
+            before = RunDirectory.of(runs_dir, record["trial_id"]).trial()["semantic"]["trainer"]["files"]
+            then = {file["path"]: file["digest"] for file in before}
+            outdated.update(name for name, digest in now.items() if then.get(name, digest) != digest)
+    return [
+        f"{name} has changed since {counted(count, 'trial')} of this sweep, which would be trained again "
+        "(a code_version in the trainer's section keeps results across edits that change none)"
+        for name, count in sorted(outdated.items())
+    ]

@@ -1,41 +1,41 @@
 """The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
 
-import math
-import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.costs.estimates import ASSUMED, ASSUMED_FLOPS_PER_S, H100_SHARE, UNKNOWN_TIME
-from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text
+from scalevec.analysis.formatting import count
+from scalevec.orchestrator.costs import UNKNOWN_TIME
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.progress import aligned, counted, duration
+from scalevec.orchestrator.progress import aligned, counted, duration, listed
+from scalevec.orchestrator.scheduling.trunk_book import DONE, savings_text
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-from scalevec.orchestrator.sweep.foreign_plan import UNKNOWN_COLUMNS, foreign_lines
-from scalevec.orchestrator.sweep.plan_jobs import (
-    QueuedRung,
+from scalevec.orchestrator.sweep.planning import (
+    Row,
+    gpu_hours,
     jobs_table,
-    limit_warnings,
     most_at_a_time,
+    power,
     queued_rungs,
     seconds_left,
 )
-from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
-from scalevec.orchestrator.tuning.choices import place_text
-from scalevec.orchestrator.tuning.larger_rungs import n_points
+from scalevec.sweeps.expansion.expand import code_files
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
+from scalevec.sweeps.trainers.source_files import not_covered
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
-    from scalevec.orchestrator.attempts.jobs import ResourceRequest
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.expansion.trials import CorpusFacts
 
-WEEK_S = 7 * 24 * 3600
 LONGEST_ARMS = 24
 """Letters of the names of arms that stand in one row of a terminal."""
-_COUNTS = ("trials", "done")
+UNKNOWN_COLUMNS = ("epochs", "parameters", "vectors", "memory")
+"""Columns of a plan that are a foreign trainer's own affair."""
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
-_SPARE = ("parameters", "vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each", "D/N")
+_OF_AN_ARM = ("parameters", "vectors")
+"""Columns that a terminal, where arms share a row, does without."""
+_SPARE = ("epochs", "done", "memory", "N", "FLOPs", "tokens", "each", "D/N")
 """Columns that a narrow terminal does without, the first of them first."""
 
 
@@ -45,37 +45,26 @@ def plan_text(
     jobs: int,
     noise: "NoiseFigure | None" = None,
     *,
-    every_trial: bool = False,
     width: int | None = None,
     in_queue: bool = False,
 ) -> str:
-    """Return a line per stage, rung, setting and arm (or per trial), in the order in which they run; the sum.
+    """Return a line per stage, rung, setting and arm, in the order in which they run; the sum.
 
     Where trials run ``in_queue`` of a cluster, the jobs that they become follow.
 
-    A ``width`` in characters shortens the table by whole columns and breaks the text between words.
+    A ``width`` in characters shortens the table by whole columns.
     """
-    ordered = sorted(trials, key=_turn)
-    groups = [[row] for row in ordered] if every_trial else _grouped(ordered)
+    groups = _grouped(sorted(trials, key=_turn), by_arm=width is None)
     not_prepared = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
     unknown: tuple[str, ...] = not_prepared if run.sweep.trainer is None else UNKNOWN_COLUMNS
     unknown += ("each",) if all(row["rate"] == UNKNOWN_TIME for row in trials) else ()
+    unknown += () if width is None else _OF_AN_ARM
     lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs, in_queue=in_queue)]
     if len(run.sweep.arms) > 1:
         first, *more = detectable(run, trials, noise).split("\n")
         lines += [first, *more] if width is None else [f"{first}; more: --power"]
     lines += _predictions(run)
-    if width is None:
-        return "\n".join(lines)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ", **_WORDS) for line in lines)
-
-
-_WORDS: dict[str, Any] = {
-    "break_long_words": False,
-    "break_on_hyphens": False,
-    "drop_whitespace": True,
-    "replace_whitespace": False,
-}
+    return "\n".join(lines)
 
 
 def _turn(row: Row) -> tuple[bool, float]:
@@ -83,27 +72,28 @@ def _turn(row: Row) -> tuple[bool, float]:
     return row["stage"] != "tuning", -float(f"{row['seconds']:.2g}")
 
 
-def _grouped(trials: Sequence[Row]) -> list[list[Row]]:
+def _grouped(trials: Sequence[Row], *, by_arm: bool) -> list[list[Row]]:
     groups: dict[str, list[Row]] = {}
     for row in trials:
-        key = (row["stage"], row["rung"], row["arm"], row["n_tokens"], sorted(row["setting"].items()))
+        key = [row["stage"], row["rung"], row["n_tokens"], sorted(row["setting"].items())]
+        key += [row["arm"]] if by_arm else []
         groups.setdefault(repr(key), []).append(row)
     return list(groups.values())
 
 
 def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence[str]) -> list[str]:
-    """The lines of the table, without the columns ``unknown``, and of ``_SPARE`` those beyond ``width``."""
+    """The lines of the table, without the columns ``unknown``, nor those of ``_SPARE`` beyond ``width``."""
     columns: dict[str, Callable[[Sequence[Row]], str]] = {
         "stage": lambda rows: str(rows[0]["stage"]),
         "rung": lambda rows: str(rows[0]["rung"]),
         **_setting_columns(groups),
-        "arm": lambda rows: str(rows[0]["arm"]),
+        "arm": _arms,
         "trials": lambda rows: str(len(rows)),
         "done": lambda rows: str(sum(row["state"] in DONE for row in rows)),
         "parameters": lambda rows: _parameters(rows[0]),
-        "N": lambda rows: short(rows[0]["n_params"]),
-        "vectors": lambda rows: short(rows[0]["n_params_scale_vectors"]),
-        "tokens": lambda rows: short(rows[0]["n_tokens"]),
+        "N": lambda rows: count(rows[0]["n_params"]),
+        "vectors": lambda rows: count(rows[0]["n_params_scale_vectors"]),
+        "tokens": lambda rows: count(rows[0]["n_tokens"]),
         "D/N": lambda rows: f"{rows[0]['tokens_per_parameter']:.3g}",
         "epochs": lambda rows: f"{rows[0]['epochs']:.2f}",
         "FLOPs": lambda rows: f"{rows[0]['flops']:.1e}".replace("e+", "e"),
@@ -112,30 +102,16 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
     }
     cells = {name: [name, *map(cell, groups)] for name, cell in columns.items() if name not in unknown}
     spare = list(_SPARE)
-    while True:
-        rows = list(zip(*cells.values(), strict=True))
-        rows = rows if width is None else _merged(list(cells), rows)
-        if width is None or _width(rows) <= width or not spare:
-            break
+    while width is not None and spare and _width(cells.values()) > width:
         cells.pop(spare.pop(0), None)
-    words = [at for at, name in enumerate(cells) if name not in ("trials", *_SPARE)]
-    return list(aligned(rows, to_the_left=words))
+    words = [at for at, name in enumerate(cells) if name not in ("trials", *_OF_AN_ARM, *_SPARE)]
+    return list(aligned(list(zip(*cells.values(), strict=True)), to_the_left=words))
 
 
-def _merged(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """``rows`` (the headings first), where those that differ in their arm alone are one."""
-    alike: defaultdict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-    for row in rows[1:]:
-        of_row = dict(zip(names, row, strict=True))
-        key = tuple(value for name, value in of_row.items() if name not in ("arm", "trials", "done"))
-        alike[key].append(of_row)
-    merged = [rows[0]]
-    for of_arms in alike.values():
-        arms = ", ".join(row["arm"] for row in of_arms)
-        arms = arms if len(arms) <= LONGEST_ARMS else f"{len(of_arms)} arms"
-        sums = {name: str(sum(int(row[name]) for row in of_arms)) for name in names if name in _COUNTS}
-        merged.append(tuple((of_arms[0] | {"arm": arms} | sums).values()))
-    return merged
+def _arms(rows: Sequence[Row]) -> str:
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    listed = ", ".join(arms)
+    return listed if len(arms) == 1 or len(listed) <= LONGEST_ARMS else f"{len(arms)} arms"
 
 
 def _parameters(row: Row) -> str:
@@ -157,17 +133,8 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
     return {name: column(name) for name in values if len(values[name]) > 1 and name not in _BUDGETS}
 
 
-def _width(rows: Sequence[tuple[str, ...]]) -> int:
-    return sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
-
-
-def short(number: float) -> str:
-    """Return a count with three digits: ``401k``, ``1.25M``."""
-    for unit in ("", "k", "M", "G", "T"):
-        if round(number, 1) < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}P"
+def _width(columns: Iterable[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in columns) - 2
 
 
 def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
@@ -210,18 +177,18 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; "
         f"{flops:.3g} FLOPs and {time}",
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
-        *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run, left)),
+        *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run)),
     ]
     lines += savings_text(trials)
     if hours := gpu_hours(trials):
         tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
         part = f", {tuning:,.3g} of them to tune" if tuning else ""
-        lines.append(f"{_gpu_hours(hours, left)}{part}{_beyond(hours, run.max_gpu_hours)}")
-    lines += _rates(left) if run.sweep.trainer is None else ()
+        lines.append(f"{hours:,.3g} GPU-hours left{part}{_beyond(hours, run.max_gpu_hours)}")
+    lines += _rates(left)
     lines += _asked_for(run)
-    lines += _jobs(queued)
-    lines += [*_recomputing(left), *_compiled(run)]
-    lines += _beyond_one_device(left)
+    lines += aligned(jobs_table(queued), to_the_left=(0, 1)) if queued else ()
+    lines += _recomputing(left)
+    lines += _without_room(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
     if run.sweep.measure:
@@ -231,41 +198,13 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         lines.append(
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
-        if run.sweep.tune.share:
-            lines.append(
-                f"what is tuned, is tuned for {run.sweep.reference} alone; all arms share its values"
-            )
-        lines += _starts_small(run)
     return lines
 
 
-def _starts_small(run: "SweepRun") -> Iterator[str]:
-    """Yield what is saved where larger rungs start around what the smaller ones predict."""
-    for group in run.tuner.waiting:
-        trials = sum(len(cell.tune_seeds) for cell in group.cells)
-        least, whole = (n * trials for n in (n_points(group.grid), math.prod(map(len, group.grid.values()))))
-        yield (
-            f"tuning at {place_text(group.cells[0])} waits for the smaller rungs and starts with {least} "
-            f"trials around what they predict; the whole grid has {whole}"
-        )
-
-
-def _gpu_hours(hours: float, left: Sequence[Row]) -> str:
-    if any(row["rate"] == ASSUMED and row["gpus"] for row in left):
-        rate = f"{ASSUMED_FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
-        return f"{hours:,.3g} H100-hours left at {rate}"
-    return f"{hours:,.3g} GPU-hours left"
-
-
 def _rates(left: Sequence[Row]) -> Iterator[str]:
-    """Yield where the times come from; of assumed rates of GPUs another line speaks."""
+    """Yield where the times come from."""
     for words in dict.fromkeys(row["rate"] for row in left):
-        rows = [row for row in left if row["rate"] == words]
-        if words != ASSUMED:
-            yield f"times: {words}"
-        elif any(row["device"] == "cpu" for row in rows):
-            rate = f"{ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second"
-            yield f"times are reckoned at {rate}, assumed until trials of this sweep have finished"
+        yield words if words == UNKNOWN_TIME else f"times: {words}"
 
 
 def _kept(run: "SweepRun") -> str:
@@ -273,7 +212,7 @@ def _kept(run: "SweepRun") -> str:
     by_rung = {cell.rung: run.sweep.keep_for(cell.rung) for cell in run.cells}
     if len(set(by_rung.values())) == 1:
         return next(iter(by_rung.values()))
-    return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items() if kept != "none")
+    return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items())
 
 
 def _corpus(facts: "CorpusFacts", most_epochs: float) -> Iterator[str]:
@@ -296,13 +235,6 @@ def _asked_for(run: "SweepRun") -> list[str]:
     return [f"each trial of {', '.join(names)} asks for {machine}" for machine, names in rungs.items()]
 
 
-def _jobs(queued: Sequence[QueuedRung]) -> Iterator[str]:
-    """Yield what the queue is given: a table by rung, and time limits that are too short."""
-    if queued:
-        yield from aligned(jobs_table(queued), to_the_left=(0, 1))
-    yield from (f"warning: {warning}" for warning in limit_warnings(queued))
-
-
 def _machine(run: "SweepRun", rung: str) -> str:
     request, partition = run.request(rung), run.profile.for_rung(rung).partition
     memory = f", {request.memory_gb_of_node:g} GB" if request.memory_gb_of_node else ""
@@ -310,58 +242,56 @@ def _machine(run: "SweepRun", rung: str) -> str:
     counted_of = ((request.cpus_of_node, "CPU"), (request.gpus, "GPU"))
     cpus, gpus = (f"{n:g} {of}{'s' * (n != 1)}" for n, of in counted_of)
     machines = f" on each of {request.nodes} machines" if request.nodes > 1 else ""
-    return f"{cpus}, {gpus}{memory}{machines}{where}{_in_processes(request)}"
+    return f"{cpus}, {gpus}{memory}{machines}{where}"
 
 
-def _in_processes(request: "ResourceRequest") -> str:
-    if request.world_size == 1:
-        return ""
-    return f", for {request.world_size} processes{' that share out the parameters' if request.shard else ''}"
-
-
-def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
-    """Yield a warning of trials too long (more than a week) or too large for the devices of each."""
-    if long := [row for row in left if row["seconds"] > WEEK_S]:
-        each = (
-            f"up to {most} devices" if (most := max(row["processes"] for row in long)) > 1 else "one device"
-        )
-        yield (
-            f"warning: {_with_rungs(long)} would each keep {each} busy for more than a week, "
-            f"the longest for {duration(max(row['seconds'] for row in long))}"
-        )
-    for rung, rows in _by_rung([row for row in left if row["no_room"]]).items():
+def _without_room(left: Sequence[Row]) -> Iterator[str]:
+    """Yield a warning for each rung with trials that are too large for their devices."""
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in left:
+        if row["no_room"]:
+            groups[row["rung"]].append(row)
+    for rung, rows in groups.items():
         largest = max(rows, key=lambda row: row["memory_bytes"])
         yield f"warning: {counted(len(rows), 'trial')} of rung {rung} would not fit: {largest['no_room']}"
-
-
-def _by_rung(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row["rung"]].append(row)
-    return groups
 
 
 def _recomputing(left: Sequence[Row]) -> Iterator[str]:
     """Yield which rungs go forward through their blocks again."""
     if again := [row for row in left if row["recompute"] == "block"]:
         yield (
-            f"recompute: block for {_with_rungs(again)}, as asked or since they would not fit without: a "
-            "third more time, which is in the estimate (a smaller micro_batch may do without)"
+            f"recompute: block for {listed(row['rung'] for row in again)}, as asked or since they would not "
+            "fit without: a third more time, in the estimate (a smaller micro_batch may do without)"
         )
-
-
-def _compiled(run: "SweepRun") -> Iterator[str]:
-    """Yield which rungs are trained with compiled blocks."""
-    rungs = dict.fromkeys(cell.rung for cell in run.cells)
-    if compiled := [rung for rung in rungs if run.options(rung).compiled]:
-        yield f"blocks are compiled: {', '.join(compiled)}"
-
-
-def _with_rungs(rows: Sequence[Row]) -> str:
-    return f"{counted(len(rows), 'trial')} ({', '.join(dict.fromkeys(row['rung'] for row in rows))})"
 
 
 def _beyond(hours: float, limit: float | None) -> str:
     if limit is None or hours <= limit:
         return ""
     return f": more than max_gpu_hours, {limit:g}; nothing will be submitted"
+
+
+def foreign_lines(run: "SweepRun") -> Iterator[str]:
+    """Yield what a person should know of the trainer before it runs."""
+    section, template = run.sweep.trainer, run.cells[0].template
+    assert section is not None
+    assert isinstance(template, ForeignTrial)
+    trainer = template.trainer
+    named = listed([file.path for file in trainer.files])
+    by = f"code_version {trainer.code_version}" if trainer.code_version else f"the content of {named}"
+    yield f"trainer: {' '.join(trainer.command)}; a trial rests on {by}"
+    unseen = not_covered(run.sweep.source.folder, code_files(run.cells))
+    if unseen and not trainer.code_version:
+        yield f"not covered by identity: {listed(unseen)}; name what it brings in under files"
+    if section.tokens is None and not (template.steps and (section.metrics or section.pattern)):
+        yield (
+            "that losses are measured at the planned end cannot be checked: name tokens, or batch_tokens and "
+            "metrics or a pattern with steps"
+        )
+    if section.checkpoint is None:
+        yield "no checkpoint is named: a trial that is interrupted starts over"
+    if section.loss_validation is None and run.sweep.tune:
+        yield (
+            "warning: one loss for tuning and comparison (no loss_validation): rates are chosen on the text "
+            "that is compared"
+        )

@@ -1,25 +1,24 @@
-"""The plan of a sweep: every trial with its cost, before anything is spent."""
+"""The plan of a sweep before anything is spent: trials with their costs, jobs in a queue, power."""
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs.estimates import what_fits
-from scalevec.orchestrator.costs.trunk_savings import (
-    DONE,
-    add_savings,
-    independent,
-)
+from scalevec.orchestrator.costs import size_columns, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.progress import duration
+from scalevec.orchestrator.scheduling.trunk_book import DONE, add_savings, independent
 from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
-from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
+from scalevec.orchestrator.tuning.choices import SIDES
 from scalevec.results.run_directory import trial_ids
 from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
 
@@ -62,18 +61,16 @@ def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
     """Every trial of the sweep with its id; None where a tuned field is still to be chosen."""
     for member in run.members():
         yield member, run.id_of(member.trial)
-    for cell in run.cells:
-        if run.tuner.is_open(cell):
-            for seed in cell.seeds:
-                yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+    for member in run.to_come():
+        yield member, None
     for group in run.tuner.waiting:
         for cell, _ in itertools.product(group.cells, range(larger_rungs.n_points(group.grid))):
             for seed in cell.tune_seeds:
-                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
+                yield Member(cell, TUNING, cell.trial(seed), ""), None
     for cell in run.tuner.to_check:
         if run.tuner.is_open(cell) and run.sweep.tune is not None:
-            for seed in run.sweep.tune.seeds * CHECKED_RATES:
-                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
+            for seed in run.sweep.tune.seeds * len(SIDES):
+                yield Member(cell, TUNING, cell.trial(seed), ""), None
 
 
 def _row(member: Member, name: str | None, state: str) -> Row:
@@ -86,7 +83,7 @@ def _row(member: Member, name: str | None, state: str) -> Row:
         "rung": member.cell.rung,
         "seed": trial.seed,
         "learning_rate": learning_rate(trial) if name else None,
-        "lr_status": member.lr_status,
+        "lr_status": member.lr_status if name else "to be tuned",
         "tokens_per_parameter": trial.tokens / member.cell.n_params,
         "setting": dict(member.cell.setting),
         "state": state,
@@ -96,19 +93,17 @@ def _row(member: Member, name: str | None, state: str) -> Row:
 def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
     rung = cell.rung
     request, room, options = run.request(rung), run.room(rung), run.options(rung)
-    needed = cost_of(run, trial, rung)
+    needed = run.cost(trial, rung)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **size_columns(trial),
         "n_tokens": trial.tokens,
-        "epochs": epochs_of(run, trial),
+        "epochs": run.epochs(trial),
         "device": options.device,
         "cpus": request.cpus,
         "gpus": request.gpus * request.nodes,
-        "processes": request.world_size,
         "memory_gb": request.memory_gb,
         "recompute": options.recompute,
-        "arithmetic": "compiled" if options.compiled else "eager",
         "no_room": what_fits(ours(trial), options, room) if is_larger and room is not None else None,
         "room_is_certain": room is not None and room.is_certain,
         **needed.columns(),
@@ -144,6 +139,89 @@ def bytes_to_come(trials: Sequence[Row]) -> int:
 def without_identity(trials: Sequence[Row]) -> list[Row]:
     """Return the rows of a plan whose corpus nobody has looked at: ids and epochs are unknown."""
     return [row | {"trial_id": None, "trunk_id": None, "epochs": None} for row in trials]
+
+
+@dataclass(frozen=True)
+class QueuedRung:
+    """The jobs of one rung in one stage; all of them ask for the same."""
+
+    stage: str
+    rung: str
+    rows: Sequence[Row]
+    profile: Profile
+    time_s: float | None
+    """What the sweep file asks for; None leaves it to the estimate."""
+
+    @property
+    def jobs(self) -> int:
+        """Trials that share a job count once."""
+        return math.ceil(len(self.rows) / self.profile.bundle_size(self._longest_first))
+
+    @property
+    def _longest_first(self) -> list[float]:
+        return sorted((float(row["seconds"]) for row in self.rows), reverse=True)
+
+    @property
+    def _fullest_job(self) -> list[float]:
+        """The estimated seconds of the trials that could share a job and take longest."""
+        longest = self._longest_first
+        return longest[: self.profile.bundle_size(longest)]
+
+    @property
+    def at_a_time(self) -> int:
+        """Jobs that the profile lets run at a time."""
+        return min(self.jobs, self.profile.max_parallel or self.jobs, self.profile.max_submitted or self.jobs)
+
+    @property
+    def longest_job_s(self) -> float:
+        """Estimated seconds of the longest job."""
+        return sum(self._fullest_job)
+
+    @property
+    def minutes(self) -> int:
+        """The time limit of each job."""
+        return self.profile.limit_minutes(self.time_s, self._fullest_job)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds until all have run, if the cluster runs as many at a time as it may."""
+        work = float(sum(row["seconds"] - row["seconds_from_trunk"] for row in self.rows))
+        return max(work / self.at_a_time, self.longest_job_s)
+
+
+def queued_rungs(run: "SweepRun", trials: Sequence[Row]) -> list[QueuedRung]:
+    """Return what is not done yet as the queue gets it, tuning first."""
+    groups: dict[tuple[bool, str], list[Row]] = {}
+    for row in not_done(trials):
+        groups.setdefault((row["stage"] != "tuning", row["rung"]), []).append(row)
+    return [
+        QueuedRung(rows[0]["stage"], rung, rows, run.profile.for_rung(rung), run.request(rung).time_s)
+        for (_, rung), rows in sorted(groups.items(), key=lambda group: group[0][0])
+    ]
+
+
+def seconds_left(rungs: Sequence[QueuedRung]) -> float:
+    """Stage after stage; the rungs of one run side by side."""
+    stages = {rung.stage for rung in rungs}
+    return sum(max(rung.seconds for rung in rungs if rung.stage == stage) for stage in stages)
+
+
+def most_at_a_time(rungs: Sequence[QueuedRung]) -> int:
+    """Return how many jobs the profile lets run at a time."""
+    stages = {rung.stage for rung in rungs}
+    most = max((sum(rung.at_a_time for rung in rungs if rung.stage == stage) for stage in stages), default=0)
+    limits = [rung.profile.max_submitted for rung in rungs if rung.profile.max_submitted]
+    return min([most, *limits])
+
+
+def jobs_table(rungs: Sequence[QueuedRung]) -> list[list[str]]:
+    """Return the rows of a table, the names of its columns first."""
+    rows = [["stage", "rung", "trials", "jobs", "at a time", "limit", "GPU-hours"]]
+    for rung in rungs:
+        counts = (str(count) for count in (len(rung.rows), rung.jobs, rung.at_a_time))
+        limit, hours = duration(60 * rung.minutes), f"{gpu_hours(rung.rows):.3g}"
+        rows.append([rung.stage, rung.rung, *counts, limit, hours])
+    return rows
 
 
 def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: Path) -> "NoiseFigure | None":

@@ -3,53 +3,44 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
-from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
-from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
-from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of
+from scalevec.orchestrator import costs
+from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task, tell_unreached
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.sweep.kept_plan import (
-    Member,
-    check_looks,
-    described,
-    dropped_trials,
-    keep_members,
-    keep_predictions,
-    keep_question,
-    members_before,
-    outdated,
-    require_predicted,
-    with_those_before,
-)
-from scalevec.orchestrator.sweep.trial_costs import (
-    cost_of,
-    descriptive_of,
-    devices,
-    pace_of,
-)
-from scalevec.orchestrator.tuning import carried_check, choices
+from scalevec.orchestrator.sweep import kept_plan
+from scalevec.orchestrator.sweep.kept_plan import Member
+from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
+from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
-from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, shared_trunks, trial_id
+from scalevec.sweeps.expansion.trials import Cell, CorpusFacts, epochs, evaluated_tokens
+from scalevec.sweeps.trainers.any_trial import (
+    AnyTrial,
+    ForeignTrial,
+    learning_rate,
+    ours,
+    shared_trunks,
+    trial_id,
+)
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
     from scalevec.sweeps.trainers.any_trial import Protocol
 
 TUNING, COMPARISON = "tuning", "comparison"
+_commit = cache(commit_of)
 _WHENCE = "; the processes of a trial are its gpus or processes, times nodes"
 _UNITS = {"tokens_per_parameter": "tokens/parameter", "tokens_budget": "tokens", "flops_budget": "FLOPs"}
 
@@ -92,7 +83,7 @@ class SweepRun:
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
         frozen = [] if retune else self._frozen(only_plan=only_plan)
-        tune, checked = sweep.tune, carried_check.arms_of(sweep)
+        tune, checked = sweep.tune, choices.checked_arms(sweep)
         extend, predict_larger = (tune.extend, tune.larger_rungs == "predicted") if tune else (0, False)
         say = progress.message
         self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
@@ -103,7 +94,7 @@ class SweepRun:
         self._require_whole_parts()
         self.tuner.require_sources()
         if sweep.compare.predict:
-            require_predicted(sweep, self._places())
+            kept_plan.require_predicted(sweep, self._places())
 
     def _require_whole_parts(self) -> None:
         """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
@@ -131,7 +122,13 @@ class SweepRun:
 
     def warnings(self) -> list[str]:
         """What a person should know before this runs."""
-        return identical_arms(self.cells) + arms_of_other_budgets(self.cells) + outdated(self.tuner)
+        changed = kept_plan.changed_code(self.folder, self.cells, self.runs_dir)
+        return [
+            *identical_arms(self.cells),
+            *arms_of_other_budgets(self.cells),
+            *kept_plan.outdated(self.tuner),
+            *changed,
+        ]
 
     def write_file(self) -> None:
         """Keep the sweep file, as given and resolved, and which trials it drops that were started.
@@ -139,13 +136,13 @@ class SweepRun:
         Raises ``InvalidInputError`` where it declares or edits looks after the first result.
         """
         named = [member.to_json(self.id_of(member.trial)) for member in self.members()]
-        before, places = members_before(self.folder), self._places()
-        members = with_those_before(named, before, places)
-        check_looks(self.folder, self.sweep, members, self.runs_dir)
-        keep_predictions(self.folder, self.sweep, members, self.runs_dir)
-        arms = [cell.arm for cell in self.cells]
-        keep_question(self.folder, self.sweep, arms, members, self.runs_dir)
-        dropped = dropped_trials(self.folder, before, places, self.runs_dir)
+        before, places = kept_plan.members_before(self.folder), self._places()
+        known = kept_plan.with_result(kept_plan.with_those_before(named, before, places), self.runs_dir)
+        kept_plan.check_looks(self.folder, self.sweep, known)
+        kept_plan.keep_predictions(self.folder, self.sweep, known)
+        if not known:
+            kept_plan.keep_question(self.folder, self.sweep, [cell.arm for cell in self.cells])
+        dropped = kept_plan.dropped_trials(self.folder, before, places, self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
@@ -195,9 +192,7 @@ class SweepRun:
             self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
             return self.validation_loss
 
-        self.folder.write_tuning(
-            choices.to_json(self.tuner.run(train, self._has_result if self.where else None))
-        )
+        self.folder.write_tuning(choices.to_json(self.tuner.run(train, self._has_result)))
 
     def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
         asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
@@ -217,12 +212,8 @@ class SweepRun:
         """Return those of ``members`` that this run is for: all, or those for which ``where`` holds."""
         if self.where is None or not members:
             return members
-        import pandas as pd
-
-        from scalevec.analysis.data.where import holds
-
-        rows = [described(member.to_json(self.id_of(member.trial))) for member in members]
-        asked = holds(pd.DataFrame(rows), self.where)
+        entries = [member.to_json(self.id_of(member.trial)) for member in members]
+        asked = kept_plan.holding(entries, self.where)
         return [member for member, is_asked in zip(members, asked, strict=True) if is_asked]
 
     def members(self) -> list[Member]:
@@ -236,6 +227,11 @@ class SweepRun:
             for values, status, check in [self._chosen(cell)]
             for seed in cell.seeds
         ]
+
+    def to_come(self) -> list[Member]:
+        """The compared trials whose tuned fields are still to be chosen, as they are before that."""
+        unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
+        return [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
 
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str, str | None]:
         """The tuned values of ``cell``, the weakest status among them, and what a check of the rate found."""
@@ -254,17 +250,14 @@ class SweepRun:
         """
         trunks = shared_trunks({self.id_of(member.trial): member.trial for member in members})
         entries = [self._entry(member, trunks) for member in members]
-        # The compared trials whose rates are still to be chosen, as they are before that.
-        unnamed = [(cell, seed) for cell in self.cells if self.tuner.is_open(cell) for seed in cell.seeds]
-        members_to_come = [Member(cell, COMPARISON, cell.trial(seed), "") for cell, seed in unnamed]
-        to_come = [self._entry(member, {}) for member in members_to_come]
-        keep_members(self.folder, entries, to_come)
+        to_come = [self._entry(member, {}) for member in self.to_come()]
+        kept_plan.keep_members(self.folder, entries, to_come)
 
     def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
         """The entry of members.json: what names the trial, and what it is planned to take."""
         name = self.id_of(member.trial)
-        seconds = cost_of(self, member.trial, member.cell.rung).planned_s
-        return member.to_json(name, trunks.get(name), seconds) | devices(self.request(member.cell.rung))
+        seconds = self.cost(member.trial, member.cell.rung).planned_s
+        return member.to_json(name, trunks.get(name), seconds) | self.request(member.cell.rung).devices()
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
@@ -313,14 +306,14 @@ class SweepRun:
             return "none"
         if rung not in self._recomputed:
             trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
-            self._recomputed[rung] = recompute_for(trials, options, self.room(rung))
+            self._recomputed[rung] = costs.recompute_for(trials, options, self.room(rung))
         return self._recomputed[rung]
 
-    def room(self, rung: str) -> Room | None:
+    def room(self, rung: str) -> costs.Room | None:
         """Return the memory that a process of ``rung`` has; None where nobody says."""
         gpus = self.profile.for_rung(rung).gpus
         card = gpus.partition(":")[0] if isinstance(gpus, str) else None
-        return room_of(self.request(rung), card)
+        return costs.room_of(self.request(rung), card)
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
@@ -330,7 +323,7 @@ class SweepRun:
             member.trial,
             self.label(member),
             self.options(member.cell.rung),
-            cost_of(self, member.trial, member.cell.rung).seconds,
+            self.cost(member.trial, member.cell.rung).seconds,
             self._descriptive(member),
             member.cell.arm,
             member.cell.rung,
@@ -348,7 +341,23 @@ class SweepRun:
     @cached_property
     def pace(self) -> dict[int, float]:
         """Seconds for a parameter and a token, of this sweep's finished trials, by N."""
-        return pace_of(self.folder, self.runs_dir)
+        return costs.pace_of(self.folder, self.runs_dir)
+
+    def cost(self, trial: AnyTrial, rung: str) -> costs.Cost | costs.ForeignCost:
+        """Estimate what ``trial`` of ``rung`` takes, after the finished trials.
+
+        The seconds of a foreign trainer's are those that are asked for, where somebody does.
+        """
+        seen = costs.seen_seconds(self.pace, costs.size_columns(trial)["n_params"], trial.tokens)
+        if not isinstance(trial, ForeignTrial):
+            return costs.Cost(trial, self.options(rung), evaluated_tokens(trial, self.corpus_facts), seen)
+        if (asked := self.request(rung).time_s) is not None:
+            return costs.ForeignCost(trial, asked, "as resources.time says")
+        return costs.ForeignCost(trial, seen, costs.SEEN)
+
+    def epochs(self, trial: AnyTrial) -> float | None:
+        """How often ``trial`` goes through its text; None where that is a foreign trainer's affair."""
+        return None if isinstance(trial, ForeignTrial) else epochs(trial, self.corpus_facts)
 
     def label(self, member: Member) -> str:
         """Return what a person calls the trial: arm, rung, what else differs in this sweep, seed, rate."""
@@ -373,8 +382,11 @@ class SweepRun:
 
     def _descriptive(self, member: Member) -> dict[str, Any]:
         """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
-        return {
+        described = {
             "first_sweep": self.sweep.name,
             "first_label": self.label(member),
-            **descriptive_of(self, member.trial),
+            **costs.size_columns(member.trial),
         }
+        if isinstance(member.trial, ForeignTrial):
+            return {**described, "trainer_commit": _commit(self.sweep.source.folder)}
+        return {**described, "epochs": self.epochs(member.trial), "corpus_source": self.sweep.corpus.source}

@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,16 +22,20 @@ from scalevec.sweeps.axes import (
 )
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.fields import place_of, tunable_fields
-from scalevec.sweeps.trainers.any_trial import ForeignTrial, semantic_fields
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, semantic_fields
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.sections.schema import Sweep
 
 TUNING_VERSION = 1
-CHECKED_VALUES = 3
-"""A carried value and one to each side of it."""
-
 _AS_WRITTEN = {"extra": "forbid", "allow_inf_nan": False}
 """How pydantic reads tuning.json: nothing more and nothing else than was written."""
 LrStatus = Literal["tuned", "carried", "censored"]
 CheckStatus = Literal["below", "inside", "above", "diverged"]
+CHECKED = "learning_rate"
+"""The field of which a carried value is checked."""
+SIDES: tuple[CheckStatus, ...] = ("below", "inside", "above")
+"""Where the best of the values of a check lies; the middle one is the carried value."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +129,7 @@ class Choice:
 
 def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
     """Return the content of tuning.json."""
-    written = [asdict(choice) for choice in choices]
-    for choice in written:
-        if choice["predicted"] is None:  # as earlier versions wrote it
-            del choice["predicted"]
-    return {"version": TUNING_VERSION, "choices": written}
+    return {"version": TUNING_VERSION, "choices": [asdict(choice) for choice in choices]}
 
 
 def from_json(content: Mapping[str, Any] | None, trainer_fields: Collection[str] = ()) -> list[Choice]:
@@ -173,7 +173,7 @@ def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
     check = choice.check
     if len(choice.grid) != len(choice.losses):
         return f"has {len(choice.grid)} values in its grid and {len(choice.losses)} losses"
-    if check is not None and {len(check.grid), len(check.losses)} != {CHECKED_VALUES}:
+    if check is not None and {len(check.grid), len(check.losses)} != {len(SIDES)}:
         return f"its check has {len(check.grid)} values and {len(check.losses)} losses"
     try:
         whole = choice.predicted.whole if choice.predicted else ()
@@ -296,3 +296,65 @@ def edge_text(cell: Cell, field: str, best: float, values: Sequence[float], adde
         f"tuning {place_text(cell)}: best {field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
         f"{values[0]:.3g}..{values[-1]:.3g}): grid of all arms gets {added:.3g}"
     )
+
+
+def unsearched(cells: Sequence[Cell], arms: Collection[str]) -> list[Cell]:
+    """Return the cells of ``arms`` at their largest rung, one per setting, if nothing is tuned there."""
+    by_setting: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        name = cell.arm, str(sorted(cell.setting.items()))
+        if cell.arm in arms and (name not in by_setting or cell.n_params > by_setting[name].n_params):
+            by_setting[name] = cell
+    return [cell for cell in by_setting.values() if not cell.tune_seeds]
+
+
+def checked_values(cell: Cell, choice: Choice) -> tuple[float, ...]:
+    """Return the carried value and its two neighbours, one mean (geometric) step of the tuning grid away."""
+    if choice.check is not None:
+        return choice.check.grid
+    tried = cell.tune_grid[CHECKED]
+    step = (tried[-1] / tried[0]) ** (1 / (len(tried) - 1))
+    return choice.chosen / step, choice.chosen, choice.chosen * step
+
+
+def check_trials(cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int]) -> list[AnyTrial]:
+    """Return the trials of the check: other tuned fields as chosen, on the ``seeds`` of the tuning."""
+    kept = chosen[CHECKED].check
+    seeds = seeds if kept is None else kept.seeds
+    values: dict[str, Any] = {field: choice.chosen for field, choice in chosen.items()}
+    rates = checked_values(cell, chosen[CHECKED])
+    return [cell.trial(seed, **{**values, CHECKED: rate}) for rate in rates for seed in seeds]
+
+
+def checked(
+    cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int], losses: Callable[[AnyTrial], float]
+) -> CarriedCheck:
+    """Evaluate the trials of the check of a carried learning rate: one step to each side of it.
+
+    It is made where a mistake would cost most. That is the largest rung, of the reference arm first of all:
+    were its rate wrong there, the arms would look better than they are. With ``check_carried: all`` every arm
+    is checked. The check changes no choice; it says whether the carried one is kept inside, and if not, by
+    how much the better side is better. Then the rate is censored there: nothing is called better than a
+    censored reference, and no censored arm is called worse.
+    """
+    validation = [losses(trial) for trial in check_trials(cell, chosen, seeds)]
+    rates = checked_values(cell, chosen[CHECKED])
+    parts = [validation[index * len(seeds) : (index + 1) * len(seeds)] for index in range(len(rates))]
+    means = [math.fsum(part) / len(part) for part in parts]
+    best = min(range(len(rates)), key=lambda index: (means[index], index != 1))
+    inside = SIDES[best] == "inside"
+    gain = means[1] - means[best] if math.isfinite(means[1]) else None
+    return CarriedCheck(
+        grid=rates,
+        losses=tuple(mean if math.isfinite(mean) else None for mean in means),
+        seeds=tuple(seeds),
+        vertex=vertex(rates, means, LOG) if inside else None,
+        status=SIDES[best] if math.isfinite(means[best]) else "diverged",
+        gain=gain,
+    )
+
+
+def checked_arms(sweep: "Sweep") -> list[str]:
+    """The arms whose carried learning rate is checked."""
+    asked = sweep.tune.check_carried if sweep.tune else False
+    return list(sweep.arms) if asked == "all" else [sweep.reference] if asked else []

@@ -18,18 +18,21 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from scalevec.model.config import ConfigurationError, ScheduleConfig
-from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
 from scalevec.orchestrator.tuning.choices import (
+    CHECKED,
     Choice,
     Predicted,
     carry,
+    check_trials,
+    checked,
     choice_key,
     edge_text,
     field_name,
     place_text,
     settled,
     sources_of,
+    unsearched,
     vertex,
 )
 from scalevec.orchestrator.tuning.larger_rungs import Grid
@@ -99,7 +102,7 @@ class Tuner:
         cell_at = {(cell.arm, _setting_name(cell)): cell for cell in self.cells}
         self._decided_by = {cell: cell_at[cell.tuned_arm, _setting_name(cell)] for cell in tuned}
         self.extend = extend
-        self.to_check = carried.largest(self.cells, checked_arms)
+        self.to_check = unsearched(self.cells, checked_arms)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._key = cache(choice_key)
         self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}
@@ -109,11 +112,11 @@ class Tuner:
         self.waiting = [group for group in groups if self._waits(group)]
         self._begin()
 
-    def run(self, train: Train, is_done: IsDone | None = None) -> list[Choice]:
+    def run(self, train: Train, is_done: IsDone = lambda _: True) -> list[Choice]:
         """Train what is missing and return the choices of all cells, tuned rungs first.
 
         A rung and setting with a trial that is not done stays open, and so does what is carried from it;
-        without ``is_done`` all are.
+        ``is_done`` says which are: all, where all are asked for.
         """
         begun = self.groups
         while begun:
@@ -121,7 +124,7 @@ class Tuner:
             while growing := [group for group in self._done(is_done) if self._extend(group, losses)]:
                 losses = train([pair for group in growing for pair in self._trials(group)])
             for group in self._done(is_done):
-                fresh = self._open(group)
+                fresh = list(filter(self.is_open, group.cells))
                 for budgets in self._open_budgets(group):
                     self._keep(tuned_choices(group, budgets, losses))
                 self._announce(fresh)
@@ -132,7 +135,7 @@ class Tuner:
         ]:
             losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
             for cell in unchecked:
-                if is_done is None or all(is_done(trial) for _, trial in self._check_trials(cell)):
+                if all(is_done(trial) for _, trial in self._check_trials(cell)):
                     self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
 
@@ -176,10 +179,8 @@ class Tuner:
         ]
         return [cell for cell in smaller if self.is_open(cell)]
 
-    def _done(self, is_done: IsDone | None) -> list[Group]:
+    def _done(self, is_done: IsDone) -> list[Group]:
         """Return the groups whose trials are all done."""
-        if is_done is None:
-            return self.groups
         return [group for group in self.groups if all(is_done(trial) for _, trial in self._trials(group))]
 
     def trials(self) -> list[tuple[Cell, AnyTrial]]:
@@ -191,20 +192,20 @@ class Tuner:
         return [pair for cell in self.to_check if not self.is_open(cell) for pair in self._check_trials(cell)]
 
     def _check_trials(self, cell: Cell) -> list[tuple[Cell, AnyTrial]]:
-        return [(cell, trial) for trial in carried.trials(cell, self.of(cell), self._tuning_seeds(cell))]
+        return [(cell, trial) for trial in check_trials(cell, self.of(cell), self._tuning_seeds(cell))]
 
     def _is_checked(self, cell: Cell) -> bool:
-        choice = self.of(cell)[carried.FIELD]
+        choice = self.of(cell)[CHECKED]
         return choice.check is not None or not choice.is_carried
 
     def _keep_check(self, cell: Cell, losses: Losses) -> None:
         chosen = self.of(cell)
-        check = carried.check(cell, chosen, self._tuning_seeds(cell), losses)
-        self.choices[self._key(cell), carried.FIELD] = replace(chosen[carried.FIELD], check=check)
+        check = checked(cell, chosen, self._tuning_seeds(cell), losses)
+        self.choices[self._key(cell), CHECKED] = replace(chosen[CHECKED], check=check)
 
     def _tuning_seeds(self, cell: Cell) -> tuple[int, ...]:
         """Return the seeds of the rungs from which the choice for ``cell`` was carried."""
-        of_arm = (choice for choice in self._sources(cell, carried.FIELD) if choice.arm == cell.arm)
+        of_arm = (choice for choice in self._sources(cell, CHECKED) if choice.arm == cell.arm)
         of_file = (other.tune_seeds for other in self.cells if other.tune_seeds)
         return next((choice.seeds for choice in of_arm), next(of_file, ()))
 
@@ -229,13 +230,10 @@ class Tuner:
         """Whether ``cell`` has a tuned field without a choice."""
         return len(self.of(cell)) < len(cell.tune_grid)
 
-    def _open(self, group: Group) -> list[Cell]:
-        return [cell for cell in group.cells if self.is_open(cell)]
-
     def _open_budgets(self, group: Group) -> list[list[Cell]]:
         """Return the open cells of ``group``, those with a common choice together."""
         budgets: dict[Hashable, list[Cell]] = {}
-        for cell in self._open(group):
+        for cell in filter(self.is_open, group.cells):
             budgets.setdefault(self._families[cell] or cell, []).append(cell)
         return list(budgets.values())
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
+from scalevec.orchestrator.attempts.jobs import tell_unreached
 from scalevec.orchestrator.errors import MissingRequirementError, read_or_warn
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS

@@ -1,27 +1,25 @@
-"""``scalevec init``: a commented sweep file, as large as this machine runs in the time that there is."""
+"""``scalevec init``: a commented sweep file from a template, or a profile of a cluster."""
 
-import math
+import glob
+import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from scalevec.orchestrator.cli.options import Output
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.progress import counted, duration, note
+from scalevec.orchestrator.progress import note
 from scalevec.results.files import write_once
-
-if TYPE_CHECKING:
-    from scalevec.orchestrator.commands.run.sizing import SizedSweep, Text
 
 OWN = "own-trainer"
 _SCRIPT = "train.py"
-LITTLE = 0.25
-"""Of the time that there is: a sweep that takes less could be larger."""
+_COMPRESSED = (".gz", ".zst")
 
 
 def init(
@@ -35,39 +33,29 @@ def init(
             metavar="FOLDER", exists=True, file_okay=False, help="Train on the text files in this folder."
         ),
     ] = None,
-    minutes: Annotated[
-        float, typer.Option(metavar="M", min=0.1, max=1e6, help="How long it may take on this machine.")
-    ] = 20.0,
     profile: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Write a profile of this SLURM cluster instead, from sinfo."),
     ] = None,
     output: Output = None,
 ) -> Result:
-    """Write a commented sweep file, sized for this machine.
+    """Write a commented sweep file; scalevec plan says what it takes.
 
-    Times are estimates at an assumed rate. A file that exists is never overwritten; without -o it is
-    my-sweep.yaml. With --profile it is profiles.yaml in your own folder, where
-    every sweep finds it.
+    A file that exists is never overwritten; without -o it is my-sweep.yaml. With --profile it is
+    profiles.yaml in your own folder, where every sweep finds it.
     """
     if profile is not None:
         if data is not None:
             raise InvalidInputError("--profile writes a profile, --data a sweep file: give one of them")
         return _init_profile(profile, output)
-    from scalevec.orchestrator.commands.run.sizing import Text, sized, text_in
-
     path = output or Path("my-sweep.yaml")
     if data is not None and template == OWN:
         raise InvalidInputError("--data is for our own loop; a trainer of your own reads its own text")
-    text = Text(tokens=math.inf) if template == OWN else Text()
-    if data is not None:
-        text = text_in(data, path.parent)
     name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")[:80] or "my-sweep"
-    sweep = sized(template, name, path.parent, minutes, text)
-    _write(path, sweep, with_script=template == OWN)
-    _warn(sweep, minutes, text)
-    record = _record(path, sweep, minutes)
-    return Result(record, _summary(record))
+    lines = {"name": name} | ({} if data is None else {"corpus": _corpus_of(data, path.parent)})
+    _write(path, edited(_template(template), lines), with_script=template == OWN)
+    following = [command(verb, str(path)) for verb in ("plan", "run")]
+    return Result({"path": str(path), "next": following}, f"next: {', then '.join(following)}")
 
 
 def _init_profile(name: str, output: Path | None) -> Result:
@@ -92,13 +80,13 @@ def _init_profile(name: str, output: Path | None) -> Result:
     return Result({"path": str(path), "profile": name, "next": [following]}, f"{text}\nNext: {following}")
 
 
-def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
+def _write(path: Path, content: str, *, with_script: bool) -> None:
     """Write the sweep file, unless it is there; beside it the script that it names, or for the one there."""
     from scalevec import sweeps
 
     if os.path.lexists(path):
         raise InvalidInputError(f"{path} exists and is not overwritten; give another file with -o")
-    write_once(path, sweep.content.encode())
+    write_once(path, content.encode())
     note(f"wrote {path}")
     script = path.with_name(_SCRIPT)
     if with_script and os.path.lexists(script):
@@ -111,31 +99,41 @@ def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
         note(f"wrote {script}")
 
 
-def _warn(sweep: "SizedSweep", minutes: float, text: "Text") -> None:
-    if sweep.seconds > 60 * minutes:
-        note(f"warning: the smallest design of the template takes longer than {duration(60 * minutes)}")
-    if sweep.seconds < 60 * minutes * LITTLE:
-        note("the time that is left would take more seeds or larger rungs than init writes, or longer text")
-    if sweep.longest > text.tokens:
-        note(f"warning: the text has about {text.tokens:,.0f} tokens; some trials see it more than once")
+def _template(name: str) -> str:
+    """Return the text of a template, which tells an editor where its schema is."""
+    from scalevec import sweeps
+
+    folder = Path(sweeps.__file__).resolve().parent
+    content = (folder / "templates" / f"{name}.yaml").read_text(encoding="utf-8")
+    return content.replace("$schema=../", f"$schema={folder}/", 1)
 
 
-def _record(path: Path, sweep: "SizedSweep", minutes: float) -> dict[str, Any]:
-    return {
-        "path": str(path),
-        "trials": len(sweep.trials),
-        "seconds": sweep.seconds,
-        "seconds_given": 60 * minutes,
-        "at_a_time": sweep.at_a_time,
-        "rate": sweep.trials[0]["rate"],
-        "next": [command(verb, str(path)) for verb in ("plan", "run")],
-    }
+def _corpus_of(folder: Path, beside: Path) -> str:
+    """Return the section of a sweep file in ``beside`` for the largest of the kinds of files in ``folder``.
 
-
-def _summary(record: Mapping[str, Any]) -> str:
+    Raises ``InvalidInputError`` where there is no text.
+    """
+    sizes: Counter[str] = Counter()
+    for path in folder.rglob("*"):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            last = 2 if path.suffix in _COMPRESSED else 1
+            sizes["".join(path.suffixes[-last:])] += path.stat().st_size
+    if not any(sizes.values()):
+        raise InvalidInputError(f"--data is {folder}, which has no text; allowed: a folder of text files")
+    [(ending, _)] = sizes.most_common(1)
+    source = next((name for name in ("jsonl", "parquet") if ending.startswith(f".{name}")), "text")
+    files = f"{glob.escape(os.path.relpath(folder.resolve(), beside.resolve()))}/**/*{ending}"
     return (
-        f"{counted(record['trials'], 'trial')}, about {duration(record['seconds'])} of "
-        f"{duration(record['seconds_given'])} with "
-        f"{record['at_a_time']} at a time (times {record['rate']})\n"
-        f"next: {', then '.join(record['next'])}"
+        f"{{source: {source}, files: [{json.dumps(files)}], tokenizer: {{bpe: 1024}}, sequence_length: 128}}"
     )
+
+
+def edited(content: str, lines: Mapping[str, str]) -> str:
+    """Return ``content`` with other values at the keys of ``lines``; comments stay in their column."""
+    for key, value in lines.items():
+
+        def line(match: re.Match[str], start: str = f"{key}: {value}") -> str:
+            return f"{start:<{match.start(1) - match.start()}}{match[1]}" if match[1] else start
+
+        content = re.sub(rf"(?m)^{key}: .*?( #.*)?$", line, content, count=1)
+    return content

@@ -121,7 +121,6 @@ def prepared_run(
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
-    from scalevec.orchestrator.sweep.plan_jobs import limit_warnings, queued_rungs
     from scalevec.orchestrator.sweep.planning import planned, require_room
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
@@ -134,8 +133,7 @@ def prepared_run(
         profile=site.profile,
     )
     trials = planned(run)
-    of_queue = limit_warnings(queued_rungs(run, trials)) if EXECUTORS[name].keeps_jobs else []
-    for warning in (*run.warnings(), *of_queue):
+    for warning in run.warnings():
         progress.message(f"warning: {warning}")
     if EXECUTORS[name].keeps_jobs:
         require_times(run, trials)
@@ -148,7 +146,7 @@ def prepared_run(
 
 def require_times(run: "SweepRun", trials: "Sequence[Row]") -> None:
     """Raise ``InvalidInputError`` where a queue would get a time limit for trials of unknown length."""
-    from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
+    from scalevec.orchestrator.costs import UNKNOWN_TIME
     from scalevec.orchestrator.sweep.planning import not_done
 
     if run.sweep.trainer is None:

@@ -78,7 +78,6 @@ def sizes_missing(trials: "ComparedTrials") -> dict[str, str]:
 def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":
     """The sizes of the sweep with their complete pairs and the cost of a seed of all arms and settings."""
     from scalevec.analysis.power.next_trials import ExtendableSize
-    from scalevec.orchestrator.sweep.trial_costs import cost_of
 
     complete = {arm: trials.pairs(arm).complete for arm in trials.others}
     sizes: dict[tuple[str, int], list[Cell]] = {}
@@ -94,7 +93,7 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
             if arm in arms
         ]
         request = run.request(rung)
-        seconds = sum(cost_of(run, cell.template, rung).seconds for cell in alike)
+        seconds = sum(run.cost(cell.template, rung).seconds for cell in alike)
         hours = seconds / 3600 * request.nodes * (request.gpus or 1)
         name = f"{rung} with {count(tokens)} tokens" if several else rung
         settings = max(1, round(len(alike) / len(arms)))

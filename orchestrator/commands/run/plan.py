@@ -25,7 +25,6 @@ def plan(
     executor: Executor = None,
     profile: ProfileName = None,
     jobs: Jobs = 0,
-    every_trial: Annotated[bool, typer.Option("--trials", help="One line per trial.")] = False,
     noise: Annotated[
         float | None,
         typer.Option(metavar="SD", help="Standard deviation of a paired difference, in nats/token."),
@@ -48,14 +47,13 @@ def plan(
     """
     from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-    from scalevec.orchestrator.sweep.foreign_plan import changed_code
     from scalevec.orchestrator.sweep.plan_text import plan_text
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
     placement = Placement(executor, profile, jobs or usable_cpus())
     run, name = run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
-    for warning in [*run.warnings(), *changed_code(run)]:
+    for warning in run.warnings():
         run.progress.message(f"warning: {warning}")
     trials = planned(run)
     if script:
@@ -65,8 +63,9 @@ def plan(
         return Result(analysis.to_dict(), analysis.text, wraps=True)
     keeps_jobs, at_a_time = EXECUTORS[name].keeps_jobs, run.profile.max_parallel or placement.jobs
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
-    shown = partial(plan_text, run, trials, at_a_time, figure, every_trial=every_trial, in_queue=keeps_jobs)
-    return Result(trials if is_prepared else without_identity(trials), lambda: shown(width=terminal_width()))
+    shown = partial(plan_text, run, trials, at_a_time, figure, in_queue=keeps_jobs)
+    record = trials if is_prepared else without_identity(trials)
+    return Result(record, lambda: shown(width=terminal_width()), wraps=True)
 
 
 def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Result:
@@ -75,7 +74,7 @@ def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Resu
     from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.executors.slurm.submission import job_script
     from scalevec.orchestrator.sweep import controller
-    from scalevec.orchestrator.sweep.plan_jobs import queued_rungs
+    from scalevec.orchestrator.sweep.planning import queued_rungs
 
     if executor != "slurm":
         raise InvalidInputError(f"--script shows scripts for SLURM; the executor is {executor!r}")

@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-"""SIGUSR2 is how a cluster says that a job's time is up."""
-
-
 def run(
     source: Sweep,
     runs_dir: Runs = RUNS,
@@ -166,6 +162,8 @@ def _stoppable(request_stop: Callable[[], None]) -> Iterator[None]:
     def stop(_signal: int, _frame: FrameType | None) -> None:
         # It prints nothing: where it interrupts a line that is being written, Python refuses a second one.
         request_stop()
+
+    from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS
 
     before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:

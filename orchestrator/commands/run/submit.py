@@ -28,7 +28,7 @@ def submit(
 
     Nothing is sent before all is valid.
     """
-    from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
+    from scalevec.orchestrator.attempts.jobs import tell_unreached
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
     from scalevec.orchestrator.sweep import controller

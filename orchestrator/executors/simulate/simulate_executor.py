@@ -10,7 +10,7 @@ from typing import Any
 
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
-from scalevec.orchestrator.costs.estimates import Cost
+from scalevec.orchestrator.costs import Cost
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.simulate.planted_law import (
     DEVICE,

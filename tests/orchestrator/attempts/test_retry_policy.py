@@ -1,8 +1,15 @@
-"""What follows the end of an attempt, by its cause."""
+"""What follows the end of an attempt, by its cause: another one, a warning, a machine to avoid."""
 
 import pytest
 
-from scalevec.orchestrator.attempts.retry_policy import decide, micro_batch_left
+from scalevec.orchestrator.attempts.retry_policy import (
+    NodeWatch,
+    decide,
+    failure_text,
+    little_progress,
+    micro_batch_left,
+)
+from scalevec.results.run_directory import RunDirectory
 
 SEQUENCES = 8
 
@@ -99,3 +106,88 @@ MEMORY = [running(), fault("out_of_memory")]
 )
 def test_whoever_sends_a_trial_again_knows_the_micro_batch_that_fits(events, asked, left):
     assert micro_batch_left(events, SEQUENCES, asked) == left
+
+
+def ran(host):
+    return {"state": "running", "host": host, "attempt": 1}
+
+
+DIED, WELL = [ran("a"), fault("killed")], [ran("b")]
+OF_THE_TRIAL = [ran("a"), fault("out_of_memory"), ran("a"), fault("error", error="KeyError: 'x'")]
+GPU = [ran("a"), fault("error", error="AcceleratorError: CUDA error: uncorrectable ECC error")]
+CUDA_MEMORY = [ran("a"), fault("out_of_memory", error="AcceleratorError: CUDA error: out of memory")]
+NAMED = [fault("node_failure", node="a")]
+
+
+@pytest.mark.parametrize(
+    ("histories", "bad"),
+    [
+        pytest.param([DIED, [ran("a"), fault("node_failure")], WELL], ("a",), id="two trials died there"),
+        pytest.param([DIED * 2, WELL], (), id="one trial that dies often"),
+        pytest.param([OF_THE_TRIAL] * 3 + [WELL], (), id="faults of the trials"),
+        pytest.param([GPU, GPU, WELL], ("a",), id="a broken GPU"),
+        pytest.param([CUDA_MEMORY, CUDA_MEMORY, WELL], (), id="memory that CUDA lacks"),
+        pytest.param([NAMED, NAMED, WELL], ("a",), id="named by the executor"),
+    ],
+)
+def test_a_machine_is_bad_where_several_trials_failed_by_its_fault(histories, bad):
+    watch = NodeWatch()
+    for _ in range(2):  # to learn the same again changes nothing
+        for position, events in enumerate(histories):
+            watch.learn(f"trial {position}", events)
+    assert watch.bad == bad
+
+
+def test_never_more_than_half_of_the_machines_are_avoided():
+    watch = NodeWatch()
+    for position, host in enumerate("aabbcc"):
+        watch.learn(f"trial {position}", [ran(host), fault("killed")])
+    assert len(watch.bad) == 1
+
+
+def stops(*steps: int, cause: str = "timeout") -> list[dict]:
+    events = []
+    for step in steps:
+        events += [{"state": "running", "attempt": 1}, {"state": "pending", "cause": cause, "step": step}]
+    return events
+
+
+@pytest.mark.parametrize("cause", ["timeout", "preempted"])
+def test_many_starts_that_bring_little_are_told_with_what_to_do(cause):
+    warning = little_progress(stops(*range(1, 22), cause=cause), 1000)
+    assert warning.startswith("interrupted 21 times; the last 5 starts brought 5 of 1000 steps: raise time")
+
+
+@pytest.mark.parametrize(
+    ("events", "steps"),
+    [
+        (stops(1, 2, 3), 1000),  # few of them
+        (stops(0, 100, 200, 300, 400, 500), 1000),  # each brought much
+        (stops(*range(1, 22), cause="error"), 1000),  # not interrupted
+        ([{"state": "pending", "cause": "timeout"}] * 10, 1000),  # nobody knows the step
+    ],
+)
+def test_a_trial_that_advances_is_not_warned_of(events, steps):
+    assert little_progress(events, steps) is None
+
+
+LAST = "ConfigurationError: schedule is 'wave'"
+
+
+@pytest.mark.parametrize(
+    ("log", "reason", "why"),
+    [
+        (
+            f"Traceback ...\n{LAST}\n\n",
+            "3 attempts without a new checkpoint",
+            f"3 attempts without a new checkpoint: {LAST}",
+        ),
+        (f"{LAST}\n", f"the same error twice: {LAST}", f"the same error twice: {LAST}"),
+        (None, "killed", "killed"),
+    ],
+)
+def test_the_last_line_of_the_log_is_told_once(tmp_path, log, reason, why):
+    directory = RunDirectory(tmp_path)
+    if log is not None:
+        directory.log_path.write_text(log)
+    assert failure_text("light a", reason, directory) == f"light a: {why}; see {directory.log_path}"

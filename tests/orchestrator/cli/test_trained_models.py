@@ -139,17 +139,6 @@ def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_goes_on(run
         assert (refused.code, line in refused.err) == (2, True)
 
 
-def test_the_best_kept_model_of_the_largest_size_is_the_one_that_the_demo_names(runs, trials, command):
-    from scalevec.orchestrator.commands.run.demo import kept_model
-
-    losses = {name: runs.trial(name).result()["loss"] for name in trials}
-    assert kept_model("kept", runs.path) == min(losses, key=losses.get)[:12]
-    assert command("generate", kept_model("kept", runs.path), "--prompt", "def main(").code == 0
-    for name in trials:
-        shutil.rmtree(runs.trial(name).checkpoints_path)
-    assert kept_model("kept", runs.path) is None
-
-
 def test_a_model_that_transformers_cannot_compute_is_refused(trials, command, tmp_path, monkeypatch):
     from scalevec.model.export import hugging_face
 

@@ -1,5 +1,7 @@
 """``cancel``: which trials it calls off, and what it says of them."""
 
+import errno
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,8 @@ from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.scheduling.ownership import owned, owner_directory
 from scalevec.orchestrator.sweep import job_ending
 from scalevec.results.claims import newest_attempt
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 
 
@@ -150,3 +154,26 @@ def test_a_trial_that_another_sweep_under_way_has_too_is_left_and_said(sent):
         result = cancel("small", sent)
     assert states(sent)[4] == "queued"
     assert "1 trial left alone: sweep other, which is being run, has it too" in result.text
+
+
+class Raising:
+    """An observer that cannot look."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+    def is_alive(self, _directory):
+        raise self.problem
+
+
+@pytest.mark.parametrize(
+    ("problem", "alive"),
+    [
+        (OSError(errno.ESTALE, "Stale file handle"), True),
+        (CorruptRecordError(Path("x"), "is damaged"), False),
+    ],
+)
+def test_a_worker_that_cannot_be_looked_for_is_not_taken_for_gone(problem, alive, tmp_path):
+    directory = RunDirectory.of(tmp_path, "a" * 64)
+    directory.create({}, {})
+    assert job_ending._has_worker(directory, Raising(problem)) is alive

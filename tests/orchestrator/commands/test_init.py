@@ -1,4 +1,4 @@
-"""scalevec init: sweeps from templates, sized for this machine and this text."""
+"""scalevec init: sweeps from templates."""
 
 import json
 import re
@@ -8,21 +8,10 @@ import pytest
 import yaml
 
 from scalevec import sweeps
-from scalevec.orchestrator.commands.run import sizing
-from scalevec.orchestrator.commands.run.sizing import SCALES, TEMPLATES, edited
-from scalevec.orchestrator.costs import estimates
 from scalevec.orchestrator.errors import Exit
 from support import CHECKOUT
 
-NAMES = sorted(SCALES)
-
-
-@pytest.fixture(autouse=True)
-def _of_this_machine(tmp_path, monkeypatch):
-    """Two cores, no GPU, nothing measured."""
-    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(sizing, "usable_cpus", lambda: 2)
+TEMPLATES = CHECKOUT / "sweeps" / "templates"
 
 
 @pytest.fixture
@@ -38,41 +27,20 @@ def init(scalevec, tmp_path):
     return write
 
 
-OF_THE_SAME_SCALES = ("ladder", "optimizer")
-"""As the quickstart: planning them all takes long."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in OF_THE_SAME_SCALES else ()) for name in NAMES],
-)
-def test_each_template_is_planned_to_end_in_its_time_and_more_time_makes_a_larger_sweep(init, scalevec, name):
-    seconds = []
-    for minutes in (4, 20):
-        written, summary = init("--from", name, "--minutes", str(minutes))
-        assert summary["seconds_given"] == 60 * minutes >= summary["seconds"]
-        ladder = sweeps.loads(yaml.safe_dump(written), look_for_files=False).ladder
-        assert written["tune"]["rungs"] == [
-            rung.name for rung in ladder[:2]
-        ]  # so that rates are extrapolated
-        seconds.append(summary["seconds"])
-    assert seconds == sorted(seconds)
-    plan = scalevec("plan", "my-sweep.yaml")
-    assert plan.returncode == Exit.DONE, plan.stderr
-    assert f"{summary['trials']} trials, 0 of them done" in plan.stdout
-    assert "this design detects a difference" in plan.stdout
+@pytest.mark.parametrize("name", sorted(path.stem for path in TEMPLATES.glob("*.yaml")))
+def test_each_template_is_a_sweep_whose_rates_are_extrapolated_from_two_rungs(init, name):
+    written, summary = init("--from", name)
+    ladder = sweeps.loads(yaml.safe_dump(written), look_for_files=False).ladder
+    assert written["tune"]["rungs"] == [rung.name for rung in ladder[:2]]
     assert summary["next"] == ["scalevec plan my-sweep.yaml", "scalevec run my-sweep.yaml"]
 
 
-def test_every_template_is_offered_and_none_else():
-    assert {path.stem for path in TEMPLATES.glob("*.yaml")} == set(NAMES)
-
-
-def test_on_a_faster_machine_the_sweep_is_larger(init, monkeypatch):
-    (slow, _) = init("--minutes", "6")
-    monkeypatch.setitem(estimates.ASSUMED_FLOPS_PER_S, "cpu", 2e11)
-    (fast, _) = init("--minutes", "6")
-    assert len(fast["ladder"]) > len(slow["ladder"])
+@pytest.mark.parametrize("name", ["quickstart", "own-trainer"])
+def test_what_init_wrote_can_be_planned(init, scalevec, name):
+    init("--from", name)
+    plan = scalevec("plan", "my-sweep.yaml")
+    assert plan.returncode == Exit.DONE, plan.stderr
+    assert "trials, 0 of them done" in plan.stdout
 
 
 def test_with_data_the_corpus_is_the_largest_kind_of_text_there(init, tmp_path):
@@ -83,29 +51,6 @@ def test_with_data_the_corpus_is_the_largest_kind_of_text_there(init, tmp_path):
     assert sweep["corpus"]["source"] == "text"
     loaded = sweeps.load(tmp_path / "my-sweep.yaml")
     assert [path.name for path in loaded.corpus_files()] == ["one.md"]
-
-
-def test_a_short_text_gets_a_small_sweep_and_a_warning(scalevec, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.jsonl").write_text('{"text": "a"}\n' * 1000)
-    done = scalevec("init", "--data", "data", "--minutes", "1000")
-    assert "some trials see it more than once" in done.stderr
-    sweep = yaml.safe_load((tmp_path / "my-sweep.yaml").read_text())
-    assert (sweep["corpus"]["source"], sweep["tokens_per_parameter"]) == ("jsonl", 2)
-
-
-@pytest.mark.slow
-def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch, gpus_of_torch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    gpus_of_torch(2)
-    (tmp_path / "data").mkdir()
-    with (tmp_path / "data" / "a.txt").open("wb") as file:
-        file.truncate(100_000_000)
-    sweep, summary = init("--data", "data")
-    assert (summary["at_a_time"], sweep["resources"]["default"]["gpus"]) == (2, 1)
-    assert sweep["tune"]["rungs"] == [
-        rung.name for rung in sweeps.load(tmp_path / "my-sweep.yaml").ladder[:2]
-    ]
 
 
 def test_no_sweep_file_is_overwritten_and_nothing_is_written_beside_it(scalevec, tmp_path):
@@ -167,17 +112,3 @@ def test_an_editor_knows_the_schema_of_what_init_wrote(scalevec, tmp_path):
     first, _, _ = (tmp_path / "my-sweep.yaml").read_text().partition("\n")
     _, _, schema = first.partition("# yaml-language-server: $schema=")
     assert json.loads(Path(schema).read_text()) == json.loads(json.dumps(sweeps.json_schema()))
-
-
-@pytest.mark.slow
-def test_a_sweep_of_init_runs_to_its_verdict(scalevec, tmp_path, text_files):
-    assert (
-        scalevec("init", "--from", "optimizer", "--data", str(text_files), "--minutes", "1").returncode == 0
-    )
-    path = tmp_path / "my-sweep.yaml"
-    toy = {"ladder": "[{name: tiny-25k, width: 16, layers: 1}]", "tokens_per_parameter": "2"}
-    toy |= {"  learning_rate": "[0.01, 0.02]", "  rungs": "[tiny-25k]", "  extend": "0"}
-    path.write_text(edited(path.read_text(), toy).replace("bpe: 1024", "bpe: 300"))
-    run = scalevec("run", "my-sweep.yaml")
-    assert run.returncode == Exit.DONE, run.stderr
-    assert "muon" in scalevec("compare", "my-sweep").stdout

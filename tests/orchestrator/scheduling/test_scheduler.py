@@ -14,7 +14,7 @@ from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.scheduling import scheduler as scheduling
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.scheduling.sending import Backoff
+from scalevec.orchestrator.scheduling.watched_jobs import Backoff
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from simulations import simulated
 

@@ -68,18 +68,12 @@ def test_the_plan_counts_the_tokens_that_trunks_save(tmp_path):
         assert row["flops_from_trunk"] == pytest.approx(per_token * row["n_tokens_from_trunk"], abs=1)
 
 
-def test_the_summary_says_what_trunks_save(tmp_path):
-    run = sweep_run(tmp_path)
+def test_what_a_trunk_saves_needs_no_gpu_hours_and_is_said(tmp_path):
+    run = sweep_run(tmp_path, resources={"default": {"gpus": 1}})
     rows = planned(run)
-    shown = plan_text(run, rows, 1)
-    tokens = sum(row["n_tokens_from_trunk"] for row in rows)
-    assert (
-        f"trunks: 8 trials branch off 4 trunks that other trials train; that saves {tokens:,} tokens" in shown
-    )
-
-
-def test_what_a_trunk_saves_needs_no_gpu_hours(tmp_path):
-    rows = planned(sweep_run(tmp_path, resources={"default": {"gpus": 1}}))
+    flops = sum(row["flops_from_trunk"] for row in rows)
+    branches = "8 trials branch off 4 trunks that other trials train"
+    assert f"trunks: {branches}; that saves {flops:.3g} FLOPs" in plan_text(run, rows, 1)
     spared = sum(row["seconds_from_trunk"] for row in rows)
     assert spared > 0
     assert gpu_hours(rows) == pytest.approx((sum(row["seconds"] for row in rows) - spared) / 3600)

@@ -14,7 +14,7 @@ from scalevec.model.strategies import PRESETS
 from scalevec.model.theory.measure import vector_statistics
 from scalevec.model.theory.preconditioner import Preconditioner
 from scalevec.orchestrator.commands.analyse.theory import theory
-from scalevec.orchestrator.costs.estimates import log_bytes
+from scalevec.orchestrator.costs import log_bytes
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.measured import MOST_STATISTICS, measured, run_statistics
 from scalevec.orchestrator.sources.sources import open_source
@@ -87,7 +87,7 @@ def test_a_table_has_no_measurements(runs, tmp_path):
 
 
 @pytest.mark.parametrize("arm", ["none", "baseline", "unified"])
-def test_the_size_of_a_log_is_about_what_is_written(arm):
+def test_the_size_of_a_log_is_that_of_one_with_vectors_at_every_map(arm):
     """Six layers, so that lists by layer weigh; sixty steps, of which every tenth is measured."""
     config = ModelConfig(Shape(16, 6, 2, 2, 24), 64, PRESETS[arm])
     trial = replace(trial_of(arm, 0), model=config, tokens=60 * 256)
@@ -102,7 +102,7 @@ def test_the_size_of_a_log_is_about_what_is_written(arm):
     optimizer.step()
     statistics, quantities = len(to_json(vector_statistics(model))), len(to_json(measure.after_step()))
     size = 60 * 160 + 6 * statistics + 7 * quantities
-    assert size / 2 < log_bytes(trial, options) < 2 * size
+    assert size / 2 < log_bytes(trial, options) < 5 * size
 
 
 def test_sharpness_adds_to_the_log():

@@ -35,31 +35,6 @@ def trained(before: dict, after: dict) -> set[str]:
     return {name for name, result in after.items() if before.get(name) != result}
 
 
-def test_every_trial_is_completed_and_tells_its_loss(finished_sweep):
-    actual = results_in(finished_sweep)
-    assert len(actual) >= N_TUNING + N_COMPARISON
-    assert {result["status"] for result in actual.values()} == {"completed"}
-    assert all(0 < result["loss"] < result["loss_initial"] for result in actual.values())
-
-
-def test_a_run_directory_explains_itself(finished_sweep):
-    directory = next(finished_sweep.glob("runs/trials/*/*"))
-    names = {path.name for path in directory.iterdir()}
-    assert {
-        "trial.json",
-        "environment.json",
-        "events.jsonl",
-        "metrics.jsonl",
-        "result.json",
-        "log.txt",
-    } <= names
-    events = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
-    assert [event["state"] for event in events] == ["queued", "running", "completed"]
-    steps = [json.loads(line)["step"] for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, len(steps) + 1))
-    assert not any((directory / "checkpoints").glob("*"))
-
-
 def test_a_second_run_trains_nothing(sweep, scalevec):
     before = results_in(sweep)
     times = {path: path.stat().st_mtime_ns for path in sweep.glob("runs/trials/*/*/*")}
@@ -67,22 +42,6 @@ def test_a_second_run_trains_nothing(sweep, scalevec):
     assert done.returncode == 0, done.stderr
     assert results_in(sweep) == before
     assert {path: path.stat().st_mtime_ns for path in sweep.glob("runs/trials/*/*/*")} == times
-
-
-def test_where_trains_only_what_is_asked_for_with_the_same_bits_and_says_what_is_left(sweep, scalevec):
-    members = json.loads((sweep / "runs/sweeps/small/members.json").read_text())
-    compared = [member for member in members if member["stage"] == "comparison"]
-    deleted = [next(m["trial_id"] for m in compared if m["arm"] == arm) for arm in ("none", "baseline")]
-    whole = results_in(sweep)
-    for name in deleted:
-        shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
-    before = results_in(sweep)
-    done = scalevec("run", "small.yaml", "--where", "arm == 'none' or stage == 'tuning'")
-    assert done.returncode == 0, done.stderr
-    assert "1 trial skipped by --where" in done.stderr
-    after = results_in(sweep)
-    assert trained(before, after) == {deleted[0]}
-    assert after[deleted[0]]["loss"] == whole[deleted[0]]["loss"]
 
 
 def test_one_more_seed_trains_the_new_trials_only_and_moves_no_rate(sweep, scalevec):
@@ -109,7 +68,7 @@ def test_a_truncated_result_is_set_aside_and_the_trial_runs_again(sweep, scaleve
     assert results_in(sweep)[name]["loss"] == before[name]["loss"]
 
 
-def test_the_tidy_table_has_a_row_for_each_trial(sweep, scalevec):
+def test_the_tidy_table_has_a_row_for_each_trial_and_is_read_by_another_command(sweep, scalevec):
     done = scalevec("results", "small", "--format", "csv")
     (sweep / "table.csv").write_text(done.stdout)
     table = pd.read_csv(sweep / "table.csv")
@@ -118,12 +77,7 @@ def test_the_tidy_table_has_a_row_for_each_trial(sweep, scalevec):
     compared = table[table["stage"] == "comparison"]
     assert set(compared["lr_status"]) <= {"tuned", "carried", "censored"}
     assert set(compared["seed"]).isdisjoint(set(table[table["stage"] == "tuning"]["seed"]))
-
-
-def test_a_table_written_by_one_command_is_read_by_another(sweep, scalevec):
-    (sweep / "table.csv").write_text(scalevec("results", "small").stdout)
-    from_sweep = scalevec("fit", "small", "--json", "--x", "N")
-    from_table = scalevec("fit", "table.csv", "--json", "--x", "N")
+    from_sweep, from_table = (scalevec("fit", name, "--json", "--x", "N") for name in ("small", "table.csv"))
     assert from_sweep.returncode == 0, from_sweep.stderr
     assert json.loads(from_sweep.stdout) == json.loads(from_table.stdout)
 
@@ -228,13 +182,23 @@ def test_output_into_a_closed_pipe_ends_without_a_word(sweep):
     assert process.stderr.read() == ""
 
 
-def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_sweep, scalevec):
-    directory = next(path.parent for path in finished_sweep.glob("runs/trials/*/*/result.json"))
+def test_every_trial_is_completed_and_its_files_are_those_that_the_plan_counts(finished_sweep, scalevec):
+    results = results_in(finished_sweep)
+    assert len(results) >= N_TUNING + N_COMPARISON
+    assert {result["status"] for result in results.values()} == {"completed"}
+    assert all(0 < result["loss"] < result["loss_initial"] for result in results.values())
+    name = next(iter(results))
+    directory = finished_sweep / "runs" / "trials" / name[:2] / name
     plan = scalevec("plan", finished_sweep / "small.yaml", "--runs", finished_sweep / "runs", "--json")
-    (row,) = [row for row in json.loads(plan.stdout) if row["trial_id"] == directory.name]
+    (row,) = [row for row in json.loads(plan.stdout) if row["trial_id"] == name]
     assert row["state"] == "completed"
     actual = [directory, *directory.rglob("*")]
     without_checkpoints = 0 if directory.joinpath("checkpoints").exists() else 1
     assert row["disk_files"] == len(actual) + without_checkpoints
     size = sum(path.stat().st_size for path in actual if path.is_file())
     assert size / 2 < row["disk_bytes"] < size * 2
+    events = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
+    assert [event["state"] for event in events] == ["queued", "running", "completed"]
+    steps = [json.loads(line)["step"] for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, len(steps) + 1))
+    assert not any((directory / "checkpoints").glob("*"))

@@ -32,9 +32,8 @@ def run(scalevec, tmp_path, text_files):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shard", ["false", "true"])
-def test_trials_of_two_processes_are_run_one_after_the_other(shard, run, tmp_path):
-    done = run(f"processes: 2, shard: {shard}")
+def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
+    done = run("processes: 2, shard: true")
     assert done.returncode == 0, done.stderr
     runs = tmp_path / "runs"
     results = [RunDirectory.of(runs, name).result() for name in trial_ids(runs)]

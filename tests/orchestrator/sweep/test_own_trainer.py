@@ -14,7 +14,7 @@ from scalevec.orchestrator.commands.run.machines import require_times
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.sweep.foreign_plan import foreign_lines
+from scalevec.orchestrator.sweep.plan_text import foreign_lines
 from scalevec.orchestrator.sweep.planning import planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import Silent
@@ -110,7 +110,7 @@ def test_a_simulation_needs_no_trust_and_gives_a_verdict(folder, scalevec):
 def test_a_plan_says_where_rates_are_chosen_on_the_text_that_is_compared(folder, loss_validation):
     if loss_validation is None:
         (folder / "mine.yaml").write_text(SWEEP.replace("  loss_validation: val\n", ""))
-    lines = "\n".join(foreign_lines(run_of(folder, Profile()), []))
+    lines = "\n".join(foreign_lines(run_of(folder, Profile())))
     assert ("rates are chosen on the text that is compared" in lines) is (loss_validation is None)
 
 

@@ -8,15 +8,15 @@ import yaml
 from scalevec import sweeps
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.sweep.plan_jobs import (
+from scalevec.orchestrator.sweep.plan_text import plan_text
+from scalevec.orchestrator.sweep.planning import (
+    gpu_hours,
     jobs_table,
-    limit_warnings,
     most_at_a_time,
+    planned,
     queued_rungs,
     seconds_left,
 )
-from scalevec.orchestrator.sweep.plan_text import plan_text
-from scalevec.orchestrator.sweep.planning import gpu_hours, planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import SWEEP, Silent
 
@@ -37,7 +37,7 @@ def queue_of(run: SweepRun, *, seconds: float | None = None):
     return queued_rungs(run, rows)
 
 
-def test_trials_that_share_a_job_are_one_job_and_a_rung_of_a_stage_one_array(run_with):
+def test_trials_that_share_a_job_are_one_job(run_with):
     small = RungProfile(trials_per_job=3)
     queue = queue_of(run_with(Profile(max_parallel=2, rungs={"small": small})))
     trials = {rung.rung: len(rung.rows) for rung in queue}
@@ -45,13 +45,13 @@ def test_trials_that_share_a_job_are_one_job_and_a_rung_of_a_stage_one_array(run
         "small": -(-trials["small"] // 3),
         "large": trials["large"],
     }
-    assert {(rung.arrays, rung.at_a_time) for rung in queue} == {(1, 2)}
+    assert {rung.at_a_time for rung in queue} == {2}
     assert most_at_a_time(queue) == 4  # each rung is an array of its own
 
 
-def test_max_submitted_bounds_arrays_and_what_runs_at_a_time(run_with):
+def test_max_submitted_bounds_what_runs_at_a_time(run_with):
     queue = queue_of(run_with(Profile(max_submitted=1)))
-    assert all((rung.at_a_time, rung.arrays) == (1, rung.jobs) for rung in queue)
+    assert all(rung.at_a_time == 1 for rung in queue)
     assert most_at_a_time(queue) == 1
 
 
@@ -62,19 +62,10 @@ def test_the_limit_is_that_of_the_profile_else_of_the_longest_job(run_with):
     assert {rung.minutes for rung in bundled} == {60}
 
 
-def test_a_trial_longer_than_its_partition_allows_is_started_again_and_so_counted(run_with):
-    queue = queue_of(run_with(Profile(gpus=1, max_time=60)), seconds=5 * 3600.0)
-    for rung in queue:
-        assert (rung.minutes, rung.starts) == (60, 6)  # start-up and notice take some minutes of each hour
-        assert rung.most_gpu_hours == 6 * rung.jobs
-    assert "1 h 0 min, 6 starts" in jobs_table(queue)[1]
-
-
 def test_gpu_hours_by_rung_add_up_to_those_of_the_plan(run_with):
     run = run_with(Profile(gpus=1, time=60))
     queue = queue_of(run)
     assert sum(gpu_hours(rung.rows) for rung in queue) == pytest.approx(gpu_hours(planned(run)))
-    assert [rung.most_gpu_hours for rung in queue] == [rung.jobs for rung in queue]
     assert "GPU-hours" in jobs_table(queue)[0]
 
 
@@ -85,24 +76,15 @@ def test_rungs_run_side_by_side_and_stages_one_after_the_other(run_with):
     assert seconds_left(queue) == sum(by_stage.values())
 
 
-def test_a_limit_that_start_up_nearly_uses_up_is_warned_of(run_with):
-    short = queue_of(run_with(Profile(time=1)), seconds=40.0)
-    assert limit_warnings(short)[0].startswith(
-        "rung small: a time limit of 1 min 0 s may leave a job only 0 s"
-    )
-    assert limit_warnings(queue_of(run_with(Profile(time=60)), seconds=36_000.0)) == []
-    assert limit_warnings(queue_of(run_with(Profile(time=5)), seconds=60.0)) == []
-
-
 def test_the_plan_shows_jobs_limits_and_the_parallelism_of_the_profile(run_with):
     run = run_with(Profile(max_parallel=3, gpus=1, time=90))
     shown = plan_text(run, planned(run), 2, in_queue=True).splitlines()
-    (header,) = [line for line in shown if "at a time" in line and "arrays" in line]
+    (header,) = [line for line in shown if "at a time" in line and "jobs" in line and "limit" in line]
     first = shown[shown.index(header) + 1].split()
     assert first[:2] == ["comparison", "small"]
     assert "1 h 30 min" in shown[shown.index(header) + 1]
     assert "left with 6 jobs at a time, without waits in the queue" in "\n".join(shown)
-    assert "arrays" not in plan_text(run, planned(run), 2)
+    assert "limit" not in plan_text(run, planned(run), 2)
 
 
 def test_trials_that_share_a_gpu_cost_their_share_of_it(run_with):

@@ -6,7 +6,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.sweep.plan_text import plan_text, short
+from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import planned, without_identity
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import SWEEP
@@ -25,10 +25,11 @@ def run(tmp_path) -> SweepRun:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(run, width):
-    lines = plan_text(run, planned(run), 2, width=width).splitlines()
+def test_no_line_of_the_table_is_wider_than_the_terminal_and_no_number_is_cut(run, width):
+    text = plan_text(run, planned(run), 2, width=width)
+    lines = [line for line in text.splitlines() if line.startswith(("stage ", "tuning ", "comparison "))]
     assert max(map(len, lines)) <= width
-    assert not any("…" in line or "..." in line for line in lines)
+    assert "…" not in text
 
 
 def test_at_a_terminal_arms_with_equal_plans_share_a_row_and_one_line_says_what_is_detected(run):
@@ -60,13 +61,6 @@ def test_budgets_and_grid_values_have_columns_of_their_own(run):
     assert "optimizer" not in header
     first = next(line for line in lines if line.startswith("comparison")).split()
     assert dict(zip(header.split(), first, strict=False))["D/N"] in ("8", "16")
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(7, "7"), (401_408, "401k"), (999_999, "1M"), (1_250_000, "1.25M"), (2e9, "2G")]
-)
-def test_counts_are_shortened_to_three_digits(number, text):
-    assert short(number) == text
 
 
 def test_without_its_corpus_a_plan_invents_neither_ids_nor_epochs(run):

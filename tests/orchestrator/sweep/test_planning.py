@@ -10,7 +10,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import SCHEMA_VERSION, json_text
-from scalevec.orchestrator.costs.estimates import SEEN, Cost
+from scalevec.orchestrator.costs import SEEN, Cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -72,20 +72,6 @@ def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
         assert (row["flops"], row["memory_bytes"]) == (reckoned.flops, reckoned.memory_bytes)
 
 
-def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run_of):
-    trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
-    run = run_of(
-        ladder=["1b"],
-        tokens_per_parameter=[60],
-        trial=trial,
-        resources={"default": {"gpus": 1, "micro_batch": 4096}},
-    )
-    shown = plan_text(run, planned(run), 1)
-    assert "trials (1b) would each keep one device busy for more than a week" in shown
-    assert "trials of rung 1b would not fit: needs " in shown
-    assert "more than the 80 GB of one H100" in shown
-
-
 def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise_and_says_so(run_of):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
     run = run_of(ladder=["1b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 1024}})
@@ -96,11 +82,17 @@ def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise
     assert asked.options("1b").recompute == "none"
 
 
-def test_a_trial_that_a_known_card_cannot_hold_is_refused_with_what_would_fit(run_of):
+def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refused(
+    run_of,
+):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
     resources = {"default": {"gpus": 1, "micro_batch": 4096}}
     run = run_of(ladder=["1b"], trial=trial, resources=resources)
-    require_room(planned(run))  # nobody said which card
+    rows = planned(run)
+    require_room(rows)  # nobody said which card
+    shown = plan_text(run, rows, 1)
+    assert "trials of rung 1b would not fit: needs " in shown
+    assert "more than the 80 GB of one H100" in shown
     run.profile = Profile(gpus="a100:1")
     with pytest.raises(
         InvalidInputError, match=r"rung 1b, arm .*micro_batch: \d+ with recompute: block fits"
@@ -127,7 +119,7 @@ def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of):
     run = run_of(resources={"default": {"gpus": 1}}, max_gpu_hours=0.001, keep="weights")
     shown = plan_text(run, planned(run), 1)
     assert "files and folders with keep: weights" in shown
-    assert "H100-hours left at 3e+14 FLOPs per second, 30% of an H100's bf16 peak: more than" in shown
+    assert "times: at an assumed 3e+14 FLOPs per second, 30% of an H100" in shown
     assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
 
 
@@ -172,13 +164,7 @@ def test_the_grid_of_a_larger_rung_is_planned_before_it_is_predicted(run_of):
     run = run_of(tune=tune, ladder=["tiny-25k", "tiny-55k", "tiny-83k"])
     rows = planned(run)
     tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-83k")]
-    n_arms = len(run.sweep.arms)
-    assert [row["trial_id"] for row in tuned] == 3 * n_arms * [None]
-    (line,) = [
-        line for line in plan_text(run, rows, 1).split("\n") if "tiny-83k" in line and "waits for" in line
-    ]
-    assert f"starts with {3 * n_arms} trials around" in line
-    assert f"the whole grid has {5 * n_arms}" in line
+    assert [row["trial_id"] for row in tuned] == 3 * len(run.sweep.arms) * [None]
 
 
 def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):

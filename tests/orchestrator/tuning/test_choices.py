@@ -3,14 +3,17 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scalevec.orchestrator.tuning.choices import (
+    CHECKED,
     CarriedCheck,
     Choice,
+    checked,
     from_json,
     shared_slope,
     to_json,
@@ -124,3 +127,27 @@ def test_decay_is_carried_linearly_where_a_zero_is_among_the_choices():
 def test_choices_of_another_version_are_refused():
     with pytest.raises(ValueError, match=r"version 99"):
         from_json({"version": 99, "choices": []})
+
+
+CELL = SimpleNamespace(
+    tune_grid={CHECKED: (0.005, 0.01, 0.02)}, trial=lambda seed, **values: (values[CHECKED], seed)
+)
+CHOSEN = {CHECKED: SimpleNamespace(chosen=0.01, check=None)}
+LEVELS = {0.005: 3.25, 0.01: 3.5, 0.02: 3.75}
+NOISE = {100: -0.25, 101: 0.5}
+
+
+def check_of(levels: dict[float, float]):
+    return checked(CELL, CHOSEN, list(NOISE), lambda trial: levels[round(trial[0], 6)] + NOISE[trial[1]])
+
+
+def test_each_rate_has_the_mean_over_the_seeds():
+    result = check_of(LEVELS)
+    assert result.losses == pytest.approx((3.375, 3.625, 3.875))
+    assert result.seeds == (100, 101)
+
+
+def test_a_rate_that_diverged_on_one_seed_has_no_mean():
+    result = check_of(LEVELS | {0.005: float("inf")})
+    assert result.losses[0] is None
+    assert result.status == "inside"

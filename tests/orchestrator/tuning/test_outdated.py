@@ -28,35 +28,27 @@ def test_an_unchanged_file_gives_no_warning(sweep_text):
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes", "difference"),
+    ("was", "becomes", "where"),
     [
-        (GRID, "learning_rate: [0.01, 0.02, 0.04, 0.08, 0.16]", "at a was tuned without 0.08, 0.16"),
-        (RUNGS, "rungs: [a, b]", "learning_rate at b was carried and is now to be tuned"),
-        (SEEDS, "seeds: [100, 101]", "learning_rate at a was tuned with seeds 100"),
+        (GRID, "learning_rate: [0.01, 0.02, 0.04, 0.08, 0.16]", "learning_rate at a"),
+        (RUNGS, "rungs: [a, b]", "learning_rate at b"),
+        (SEEDS, "seeds: [100, 101]", "learning_rate at a"),
     ],
 )
-def test_a_file_that_asks_for_other_tuning_is_said_not_to_be_followed(sweep_text, was, becomes, difference):
+def test_a_file_that_asks_for_other_tuning_is_said_not_to_be_followed(sweep_text, was, becomes, where):
     (warning,) = warnings(sweep_text, sweep_text.replace(was, becomes))
-    assert difference in warning
-    assert "`scalevec run --retune` chooses again" in warning
+    assert f"tunes otherwise by now: {where}. `scalevec run --retune` chooses again" in warning
 
 
 def test_a_rung_that_is_no_longer_tuned_keeps_its_value_and_is_named(sweep_text):
     (warning,) = warnings(sweep_text.replace(RUNGS, "rungs: [a, b]"), sweep_text)
-    assert "learning_rate at b was tuned and is now to be carried" in warning
+    assert "by now: learning_rate at b. " in warning
 
 
 def test_a_grid_that_only_lost_values_gives_no_warning(sweep_text):
     """What was tried beyond the file's grid, such as an extension, takes nothing from the choice."""
     wider = sweep_text.replace(GRID, "learning_rate: [0.005, 0.01, 0.02, 0.04, 0.08]")
     assert warnings(wider, sweep_text) == []
-
-
-def test_many_differences_are_counted(sweep_text):
-    wider = sweep_text.replace("seeds: [100]", "seeds: [101]").replace(RUNGS, "rungs: [a, b]")
-    other = wider.replace("seeds: [101]", "seeds: [100]").replace("0.04]", "0.04, 0.08]")
-    (warning,) = warnings(wider, other)
-    assert "; and 1 more. " in warning
 
 
 def test_values_that_a_prediction_spared_are_not_missed(sweep_text):
@@ -69,4 +61,4 @@ def test_values_that_a_prediction_spared_are_not_missed(sweep_text):
     spared = Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1, predict_larger=True)
     assert outdated(spared) == []
     (warning,) = outdated(Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1))
-    assert "at c was tuned without 0.005" in warning
+    assert "learning_rate at c" in warning

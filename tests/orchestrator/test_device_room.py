@@ -7,7 +7,7 @@ import pytest
 from scalevec.model.estimate import memory_of
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
-from scalevec.orchestrator.costs.estimates import Room, recompute_for, room_of, what_fits
+from scalevec.orchestrator.costs import Room, recompute_for, room_of, what_fits
 from support import ON_A_GPU, TWO_BILLION
 
 

@@ -19,7 +19,7 @@ from scalevec.model.config import (
 )
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.orchestrator.costs.estimates import ASSUMED, FLOAT_BYTES, SEEN, Cost, checkpoint_bytes
+from scalevec.orchestrator.costs import ASSUMED, FLOAT_BYTES, SEEN, Cost, checkpoint_bytes
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
 DENSE = Trial(
@@ -96,22 +96,8 @@ def test_a_micro_batch_shrinks_what_lives_on_the_way() -> None:
     assert (parts.parameters, parts.optimizer) == (whole.parameters, whole.optimizer)
 
 
-def test_the_plan_counts_the_framework_and_on_a_gpu_the_memory_of_the_machine_too() -> None:
-    cpu, gpu = cost(DENSE), cost(DENSE, device="cuda")
-    assert cpu.host_bytes == cpu.memory_bytes == cpu.memory.arrays + cpu.memory.framework
-    assert gpu.memory_bytes > 1e9
-    assert gpu.host_bytes == 3 * 10**9 + checkpoint_bytes(DENSE)
-
-
-@pytest.mark.parametrize("shard", [False, True])
-def test_processes_on_gpus_have_one_copy_of_a_checkpoint_among_them(shard: bool) -> None:
-    of_four = cost(DENSE, device="cuda", processes=4, shard=shard)
-    assert of_four.host_bytes == 4 * 3 * 10**9 + checkpoint_bytes(DENSE)
-
-
-def test_of_processes_on_the_cpu_that_share_no_parameters_out_one_copies_a_checkpoint() -> None:
-    alone, of_two = cost(DENSE), cost(DENSE, processes=2)
-    assert of_two.host_bytes == 2 * of_two.memory_bytes - alone.memory.copy
+def test_on_a_gpu_the_plan_counts_the_framework_too() -> None:
+    assert cost(DENSE, device="cuda").memory_bytes > 1e9
 
 
 def test_flops_are_those_that_are_counted() -> None:
@@ -135,5 +121,5 @@ def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
 def test_a_trial_is_planned_to_take_as_long_as_finished_ones_did() -> None:
     seen = Cost(DENSE, RunOptions(), seen_s=120.0)
     assert seen.seconds == seen.start_s + 120.0
-    assert (seen.columns()["rate"], Cost(DENSE, RunOptions()).columns()["rate"]) == (SEEN, ASSUMED)
+    assert (seen.columns()["rate"], Cost(DENSE, RunOptions()).columns()["rate"]) == (SEEN, ASSUMED["cpu"])
     assert seen.planned_s == Cost(DENSE, RunOptions()).planned_s

@@ -1,23 +1,26 @@
-"""What a trial will cost: time, memory and disk, before it runs; whether its device has room for it."""
+"""What a trial will cost before it runs: FLOPs, time, memory and disk; whether its device has room for it."""
 
-from collections.abc import Iterable
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.estimate import FLOAT_BYTES, Memory, memory_of, optimizer_bytes
-from scalevec.model.strategies import (
-    ATTENTION_INPUT_MAPS,
-    FEED_FORWARD_INPUT_MAPS,
-    NORMED_MAPS,
-    ScaleVectorStrategy,
-)
+from scalevec.model.strategies import NORMED_MAPS
 from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.ladders import FLOPS_PER_PARAMETER_AND_TOKEN
-from scalevec.sweeps.trainers.any_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
 
 ASSUMED_FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 3e14}
 """Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64. A GPU: an H100 reached
@@ -36,9 +39,6 @@ FORKED_START_S = 1.0
 """A worker on a CPU, forked from a process that has: 0.8 s were seen between two trials."""
 TRAINING_OVER_FORWARD = 3
 """FLOPs of a training step over those of its forward pass."""
-HOST_BYTES = 3 * 10**9
-"""Of the machine's memory for a process on a GPU: its libraries and pinned buffers, a rough figure; a
-checkpoint's copy comes on top."""
 BYTES_PER_STEP = 170
 """One row of metrics.jsonl without statistics."""
 BYTES_PER_VALUE = 10
@@ -51,6 +51,8 @@ BYTES_PER_QUANTITY = 30
 """The name of a quantity."""
 QUANTITIES = 12
 """Of each kind of effective matrix: movement, eigenvalues, what is conserved."""
+KINDS = len(NORMED_MAPS) + 1
+"""Of scale vectors, and of effective matrices: one at each map behind a norm, and the final one."""
 SHARPNESS_BYTES = 180
 FIXED_BYTES = 12_000
 """trial.json, environment.json, result.json, jobs.jsonl, events, the claim and the log."""
@@ -60,8 +62,16 @@ checkpoints only where one was written)."""
 
 
 UNKNOWN_TIME = "nobody knows yet how long trials of this trainer take"
-ASSUMED, SEEN = "assumed", "by the finished trials of this sweep"
-"""Where times are known from."""
+SEEN = "by the finished trials of this sweep"
+ASSUMED = {
+    "cpu": f"at an assumed {ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second",
+    "cuda": (
+        f"at an assumed {ASSUMED_FLOPS_PER_S['cuda']:.2g} FLOPs per second, {H100_SHARE:.0%} of an H100"
+    ),
+}
+"""Where times are known from; assumed ones by device."""
+MOST_TIMED = 9
+"""Finished trials of a size that are asked how long they took."""
 
 
 @dataclass(frozen=True)
@@ -121,17 +131,6 @@ class Cost:
         return self.memory.total
 
     @property
-    def host_bytes(self) -> int:
-        """Of all processes together in the memory of their machines; on the CPU that is their devices'.
-
-        With one copy of a checkpoint, which rank 0 has.
-        """
-        n = self.options.processes
-        if self.options.device != "cpu":
-            return n * HOST_BYTES + checkpoint_bytes(self.trial)
-        return n * self.memory.total - (n - 1) * self.memory.copy
-
-    @property
     def disk_bytes(self) -> int:
         """What stays when the trial is completed."""
         weights = FLOAT_BYTES * count_parameters(self.trial.model).total
@@ -140,16 +139,13 @@ class Cost:
 
     def columns(self) -> dict[str, Any]:
         """The estimates as a row of a plan has them; a quota counts files and folders, so both are told."""
-        seconds = self.seconds - self.start_s
         return {
             "flops": self.flops,
             "seconds": self.seconds,
             "start_s": self.start_s,
-            "flops_per_s": self.flops / seconds if seconds else 0.0,
-            "rate": ASSUMED if self.seen_s is None else SEEN,
+            "rate": ASSUMED[self.options.device] if self.seen_s is None else SEEN,
             "memory_bytes": self.memory_bytes,
             "memory": vars(self.memory),
-            "host_bytes": self.host_bytes,
             "disk_bytes": self.disk_bytes,
             "disk_files": FIXED_FILES + (self.options.keep != "none"),
         }
@@ -163,6 +159,7 @@ class ForeignCost:
     known_s: float | None
     rate: str
     memory_bytes: int = 0
+    """Unknown, and so never too much."""
 
     @property
     def planned_s(self) -> float | None:
@@ -181,11 +178,9 @@ class ForeignCost:
             "flops": flops,
             "seconds": self.seconds,
             "start_s": 0.0,
-            "flops_per_s": flops / self.known_s if self.known_s else 0.0,
             "rate": self.rate if self.known_s else UNKNOWN_TIME,
             "memory_bytes": 0,
             "memory": dict.fromkeys(Memory.__dataclass_fields__, 0),
-            "host_bytes": 0,
             "disk_bytes": FIXED_BYTES,
             "disk_files": FIXED_FILES,
         }
@@ -209,33 +204,16 @@ def checkpoint_bytes(trial: Trial) -> int:
 
 
 def log_bytes(trial: Trial, options: RunOptions) -> int:
-    """Estimate the size of metrics.jsonl when ``trial`` is done."""
-    strategy, values = trial.model.scale_vectors, BYTES_PER_VALUE * trial.model.shape.layers
-    n_statistics = (trial.steps // options.metrics_steps + 1) * STATISTICS * _kinds_of_vectors(strategy)
+    """Estimate the size of metrics.jsonl when ``trial`` is done, with scale vectors at every map."""
+    values = BYTES_PER_VALUE * trial.model.shape.layers
+    n_statistics = (trial.steps // options.metrics_steps + 1) * STATISTICS * KINDS
     n_measured = trial.steps // options.measure_steps + 2
     size = BYTES_PER_STEP * trial.steps + n_statistics * (BYTES_PER_STATISTIC + values)
     if "preconditioner" in options.measure:
-        size += n_measured * QUANTITIES * _kinds_of_matrices(strategy) * (BYTES_PER_QUANTITY + values)
+        size += n_measured * QUANTITIES * KINDS * (BYTES_PER_QUANTITY + values)
     if "sharpness" in options.measure:
         size += n_measured * SHARPNESS_BYTES
     return size
-
-
-def _kinds_of_vectors(strategy: ScaleVectorStrategy) -> int:
-    """Count the kinds of scale vectors: on inputs (shared or not), on outputs, and the final one."""
-    inputs = _kinds_of_input_vectors(strategy) + (strategy.branches != "none")
-    return inputs + (len(strategy.dual_maps) if strategy.is_dual else 0)
-
-
-def _kinds_of_input_vectors(strategy: ScaleVectorStrategy) -> int:
-    vectors_of_one_map = sum(map(strategy.has_own_input_vector, NORMED_MAPS))
-    readers = (ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS)
-    return vectors_of_one_map + sum(map(strategy.has_shared_vector, readers))
-
-
-def _kinds_of_matrices(strategy: ScaleVectorStrategy) -> int:
-    # Without vectors each map behind a norm is one.
-    return (_kinds_of_input_vectors(strategy) or len(NORMED_MAPS)) + 1
 
 
 @dataclass(frozen=True)
@@ -302,3 +280,34 @@ def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
         f"{start}, even with one sequence at a time and recompute: block; a larger card has room, or several "
         "with shard: true"
     )
+
+
+def size_columns(trial: AnyTrial) -> dict[str, int]:
+    """The columns of a tidy row that count parameters; of a foreign trainer's model only N is known."""
+    if isinstance(trial, ForeignTrial):
+        return {"n_params": trial.n_params, "n_params_scale_vectors": 0}
+    return count_parameters(trial.model).columns()
+
+
+def seen_seconds(pace: Mapping[int, float], n_params: int, tokens: int) -> float | None:
+    """The seconds of a trial by the pace of the nearest size; None without any."""
+    if not pace:
+        return None
+    nearest = min(pace, key=lambda size: abs(math.log(size / n_params)))
+    return pace[nearest] * n_params * tokens
+
+
+def pace_of(folder: SweepFolder, runs_dir: Path) -> dict[int, float]:
+    """The median seconds for a parameter and a token of the finished trials of a sweep, by N."""
+    paces: defaultdict[int, list[float]] = defaultdict(list)
+    with suppress(CorruptRecordError):
+        for member in folder.members() or []:
+            of_size = paces[member["n_params"]]
+            if len(of_size) == MOST_TIMED:
+                continue
+            result = RunDirectory.of(runs_dir, member["trial_id"]).result() or {}
+            # A branch has trained its own part alone.
+            if result.get("wall_s") and result.get("n_tokens") and not result.get("trunk_step"):
+                seconds = result["wall_s"] + ((result.get("timing") or {}).get("evaluation_s") or 0.0)
+                of_size.append(seconds / member["n_params"] / result["n_tokens"])
+    return {size: statistics.median(of_size) for size, of_size in paces.items() if of_size}

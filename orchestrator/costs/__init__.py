@@ -1,1 +1,0 @@
-"""What a trial costs before it runs: FLOPs, memory, disk, time."""
