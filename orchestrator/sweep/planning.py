@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs import size_columns, what_fits
+from scalevec.orchestrator.costs import FRESH_START_S, size_columns, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 Row = dict[str, Any]
+EARLY_S = 60.0
+"""How much earlier than asked for SLURM may say that a job's time is nearly up."""
 ONE_SETTING = "one setting alone"
 """What a plan calls the part of a design in one of its settings."""
 
@@ -183,6 +185,24 @@ class QueuedRung:
         return self.profile.limit_minutes(self.time_s, self._fullest_job)
 
     @property
+    def starts(self) -> int:
+        """How often the longest job is started: at its time limit it goes on from a checkpoint."""
+        if self.longest_job_s <= 60.0 * self.minutes:
+            return 1
+        return math.ceil(self.longest_job_s / max(self.seconds_to_train, 1.0))
+
+    @property
+    def most_gpu_hours(self) -> float:
+        """What the jobs use if each of them takes its time limit at every start."""
+        return float(self.starts * self.jobs * math.ceil(self.rows[0]["gpus"]) * self.minutes / 60)
+
+    @property
+    def seconds_to_train(self) -> float:
+        """What a job has between its start and the signal before its time limit, at worst."""
+        limit = 60.0 * self.minutes
+        return max(0.0, limit - min(self.profile.notice_s, limit / 2) - EARLY_S - FRESH_START_S)
+
+    @property
     def seconds(self) -> float:
         """Estimated seconds until all have run, if the cluster runs as many at a time as it may."""
         work = float(sum(row["seconds"] - row["seconds_from_trunk"] for row in self.rows))
@@ -216,11 +236,12 @@ def most_at_a_time(rungs: Sequence[QueuedRung]) -> int:
 
 def jobs_table(rungs: Sequence[QueuedRung]) -> list[list[str]]:
     """Return the rows of a table, the names of its columns first."""
-    rows = [["stage", "rung", "trials", "jobs", "at a time", "limit", "GPU-hours"]]
+    rows = [["stage", "rung", "trials", "jobs", "at a time", "limit", "GPU-hours", "at most"]]
     for rung in rungs:
         counts = (str(count) for count in (len(rung.rows), rung.jobs, rung.at_a_time))
-        limit, hours = duration(60 * rung.minutes), f"{gpu_hours(rung.rows):.3g}"
-        rows.append([rung.stage, rung.rung, *counts, limit, hours])
+        limit = duration(60 * rung.minutes) + (f", {rung.starts} starts" if rung.starts > 1 else "")
+        hours = (f"{used:.3g}" for used in (gpu_hours(rung.rows), rung.most_gpu_hours))
+        rows.append([rung.stage, rung.rung, *counts, limit, *hours])
     return rows
 
 

@@ -62,6 +62,14 @@ def test_the_limit_is_that_of_the_profile_else_of_the_longest_job(run_with):
     assert {rung.minutes for rung in bundled} == {60}
 
 
+def test_a_trial_longer_than_its_partition_allows_is_started_again_and_so_counted(run_with):
+    queue = queue_of(run_with(Profile(gpus=1, max_time=60)), seconds=5 * 3600.0)
+    for rung in queue:
+        assert (rung.minutes, rung.starts) == (60, 6)  # start-up and notice take some minutes of each hour
+        assert rung.most_gpu_hours == 6 * rung.jobs
+    assert "1 h 0 min, 6 starts" in jobs_table(queue)[1]
+
+
 def test_gpu_hours_by_rung_add_up_to_those_of_the_plan(run_with):
     run = run_with(Profile(gpus=1, time=60))
     queue = queue_of(run)
