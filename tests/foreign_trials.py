@@ -66,6 +66,7 @@ class ForeignTrials:
     protocol: Protocol = field(default_factory=Protocol)
     command: tuple[str, ...] = (sys.executable, "train.py", "{out}", str(os.getpid()))
     options: RunOptions = field(default_factory=RunOptions)
+    values: PlainValues = field(default_factory=lambda: PlainValues(width=8))
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ class ForeignTrials:
     def _trial(self) -> ForeignTrial:
         files = (SourceFile("train.py", file_digest(self.script)),)
         trainer = Trainer(self.command, files, readings=self.readings)
-        return ForeignTrial(trainer, PlainValues(width=8), 500, 1000, 3, "ab" * 32)
+        return ForeignTrial(trainer, self.values, 500, 1000, 3, "ab" * 32)
 
     @property
     def attempt(self) -> TrialAttempt:

@@ -143,7 +143,7 @@ def rows_of_file(path: Path) -> "pd.DataFrame":
         text = content.decode(encoding_of(content))
     except UnicodeDecodeError as error:
         encoding = error.encoding.removesuffix("-le").removesuffix("-be").upper()
-        raise DataError(f"{path} cannot be read as {encoding} text: {error}") from error
+        raise DataError(f"{path} cannot be read as {encoding} text: {error}; save it as UTF-8") from error
     return rows_of_text(str(path), text, suffix)
 
 

@@ -32,14 +32,16 @@ def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":
     return table.rows
 
 
-def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str | None = None) -> "ImportedTable":
+def imported_tables(
+    sources: Sequence[str], maps: Sequence[str], unit: str | None = None, where: str | None = None
+) -> "ImportedTable":
     """Return the rows of ``sources``. Raises ``DataError``."""
     from scalevec.orchestrator.sources.imports.given_tables import read_given
     from scalevec.orchestrator.sources.imports.tidy_rows import imported
 
     for source in sources:
         require_table(source)
-    table = imported([read_given(source) for source in sources], maps, unit)
+    table = imported([read_given(source) for source in sources], maps, unit, where)
     say_columns(table)
     return table
 
@@ -105,6 +107,10 @@ def _other(path: Path) -> tuple[str, str] | None:
         return "no text", _TABLE
     if '"nbformat"' in text:
         return _SUFFIXES[".ipynb"]
+    if re.search(r"\A(\s*#.*\n|\s)*\[\[?[\w.\"'-]+\]\]?\s*(#.*)?$", text, re.MULTILINE):
+        return "a TOML file", _SWEEP
+    if text.startswith("#!"):
+        return "a script", _SCRIPT
     if re.match(r"\s*(\[|\{\s*[\"}])", text) and not re.search(r"\"(ladder|arms)\"\s*:", text):
         return ("a JSON file of W&B", _WANDB) if '"_runtime"' in text else ("a JSON file", _LINES)
     if packed:
@@ -117,6 +123,6 @@ def _other_yaml(path: Path, text: str) -> tuple[str, str] | None:
     if not keys:
         is_sweep = path.suffix.lower() in (".yaml", ".yml") or text.lstrip().startswith("{")
         return None if is_sweep or not text.strip() else ("text, neither a sweep file nor a table", _TABLE)
-    if _OURS & keys.keys():
+    if len(_OURS & keys.keys()) > ("tune" in keys) or "\n\t" in text:  # Ray has a tune of its own
         return None
     return f"a YAML file with the keys {', '.join(keys)[:80]}, and no sweep file", _SWEEP

@@ -76,6 +76,7 @@ UNASKED = frozenset(("sitecustomize", "usercustomize")) | sys.stdlib_module_name
 """Modules that Python and its libraries import unasked, from beside a script first."""
 _SUFFIXES = tuple(all_suffixes())
 _MODULE, _CODE = re.compile("(?:-[A-Za-z]*?m|--module=?)(.*)"), re.compile("-[A-Za-z]*?c(.*)", re.DOTALL)
+_PATH = re.compile(r"(?!/|.*\.\.)[\w./-]{2,100}")
 _IMPORTS = ("import_module", "__import__")
 _EDITS = ("insert", "append", "extend")
 _RUNS = (*_IMPORTS, "run_path", "run_module", "spec_from_file_location", "addsitedir")
@@ -85,11 +86,13 @@ _RUNS = (*_IMPORTS, "run_path", "run_module", "spec_from_file_location", "addsit
 class _Code:
     """What a text imports (dots of a relative import, name), and calls that bring in what cannot be seen.
 
-    Of such a call there is the line, its text, and the texts that it holds.
+    Of such a call there is the line, its text, and the texts that it holds. ``words`` are texts that may be
+    names of files, with their lines.
     """
 
     imports: tuple[tuple[int, str], ...] = ()
     unseen: tuple[tuple[int, str, frozenset[str]], ...] = ()
+    words: tuple[tuple[int, str], ...] = ()
     is_python: bool = True
 
 
@@ -192,6 +195,11 @@ def not_covered(folder: Path, names: Iterable[str]) -> list[str]:
         if not code.is_python and name.endswith((".py", ".sh")):
             lines.append(f"what {name} imports or starts")
         lines += [f"{name}:{line} {text}" for line, text, held in code.unseen if held.isdisjoint(named)]
+        told = {text for _, _, held in code.unseen for text in held} | named
+        for line, word in code.words:
+            if word not in told and (_is_file(folder / word) or any((folder / word).glob("*.py"))):
+                lines.append(f"{name}:{line} {word}")
+                told.add(word)
     return lines
 
 
@@ -233,7 +241,14 @@ def _parsed(text: bytes) -> _Code:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Code(is_python=False)
     imports = tuple(dict.fromkeys(pair for node in nodes for pair in _imports(node)))
-    return _Code(imports, tuple(_unseen(node) for node in nodes if _is_unseen(node)))
+    words = [
+        (node.lineno, word)
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in node.value.split()
+        if _PATH.fullmatch(word)
+    ]
+    return _Code(imports, tuple(_unseen(node) for node in nodes if _is_unseen(node)), tuple(words))
 
 
 def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:

@@ -24,6 +24,21 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("subprocess.run([sys.executable, 'real.py'])", ["train.py:1 real.py"]),
+        ("os.system('python real.py --x')", ["train.py:1 real.py"]),
+        ("eval(open('conf.json').read())", ["train.py:1 conf.json"]),
+        ("import sys as s; s.path.append('src')", ["train.py:1 src"]),
+        ("print('what real.txt says')", []),
+    ],
+)
+def test_a_file_beside_a_script_that_its_text_names_is_said(folder, code, said):
+    folder(code, "real.py", "conf.json", "src/m.py")
+    assert not_covered(folder.path, ["train.py"]) == said
+
+
+@pytest.mark.parametrize(
     ("statement", "files"),
     [
         ("import model", ["model.py"]),

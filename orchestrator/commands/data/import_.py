@@ -30,6 +30,9 @@ def import_(
         Unit | None,
         typer.Option(help="Unit of the losses in the source. Without it nats, unless they look otherwise."),
     ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Only the rows for which this holds, as in 'n_tokens > 0'.")
+    ] = None,
     output: Output = None,
 ) -> Result:
     """Turn results of other trackers into a tidy table, one row per run.
@@ -40,9 +43,17 @@ def import_(
     from scalevec.orchestrator.sources.foreign import imported_tables
     from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
-    table = imported_tables(sources, maps or [], unit)
+    table = imported_tables(sources, maps or [], unit, where)
     chosen = [word for text in repeated(table.columns) for word in ("--map", text)]
-    again = ["scalevec", "import", *sources, *chosen, "--unit", unit or "nats"]
+    again = [
+        "scalevec",
+        "import",
+        *sources,
+        *chosen,
+        "--unit",
+        unit or "nats",
+        *(["--where", where] if where else []),
+    ]
     note(f"the same again: {shlex.join(again)}")
     return _as_rows(table, output)
 

@@ -40,7 +40,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
 TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
-_CHART = re.compile(r"(?P<run>.+) - .+")
+_CHART = re.compile(r"(?P<run>.+) - (?P<key>.+)")
 _LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
 _WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
 _STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
@@ -77,7 +77,9 @@ class Findings:
 def refuse_charts(rows: pd.DataFrame) -> None:
     """Raise :class:`DataError` where ``rows`` are a chart that W&B exported: steps, with columns per run."""
     charts = [chart for name in rows if (chart := _CHART.fullmatch(str(name)))]
-    if any(f"{chart[0]}__MIN" in rows for chart in charts):
+    endings = {chart["key"] for chart in charts if not chart["key"].endswith(("__MIN", "__MAX"))}
+    is_chart = len(charts) == len(rows.columns) - 1 > 1 and len(endings) == 1
+    if is_chart or any(f"{chart[0]}__MIN" in rows for chart in charts):
         runs = shortened(sorted({chart["run"] for chart in charts}))
         raise DataError(
             f"a chart that W&B exported, with columns per run ({runs}) and no row per run: export the table "

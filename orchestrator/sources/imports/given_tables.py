@@ -56,7 +56,22 @@ def read_given(source: str) -> GivenTable:
     refuse_twins(rows)
     if rows.empty:
         raise DataError(f"{source} has no rows or runs; at least one is needed")
-    return GivenTable(source, rows)
+    return GivenTable(source, _rows_of_steps(rows))
+
+
+def _rows_of_steps(rows: pd.DataFrame) -> pd.DataFrame:
+    """The ``rows`` of one run's log, those of a step as one where they fill each other's blanks."""
+    names = {str(column): plain_name(str(column)) for column in rows}
+    steps = [column for column, name in names.items() if PATTERNS["steps"].fullmatch(name)]
+    of_a_run = [*TEXTS, "seed", "n_params", "n_tokens"]
+    if len(steps) != 1 or any(
+        PATTERNS[target].fullmatch(name) for target in of_a_run for name in names.values()
+    ):
+        return rows
+    of_step = rows.where(rows.notna() & rows.ne("")).groupby(steps[0], sort=False, dropna=False)
+    if not 1 < of_step.ngroups < len(rows) or (of_step.nunique() > 1).any(axis=None):
+        return rows
+    return of_step.first().reset_index()[list(rows.columns)].astype(object)
 
 
 def named_by_file(tables: Sequence[GivenTable]) -> tuple[list[GivenTable], list[str]]:

@@ -13,7 +13,7 @@ from scalevec.analysis.data.doubts import LARGEST_LOSS
 from scalevec.analysis.data.runs import HAS_RESULT, plain_columns
 from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
-from scalevec.analysis.data.where import computed
+from scalevec.analysis.data.where import computed, select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 from scalevec.orchestrator.sources.imports.column_names import (
@@ -79,7 +79,10 @@ class GivenRows:
 
 
 def imported(
-    tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str | None = None
+    tables: Sequence[GivenTable],
+    given: Sequence[str] = (),
+    unit: str | None = None,
+    where: str | None = None,
 ) -> ImportedTable:
     """Tidy rows of ``tables``, one below the other.
 
@@ -89,6 +92,7 @@ def imported(
             a table can compute counts. N and tokens that are given so are not doubted.
         unit: Of the losses, ``nats``, ``bits``, ``perplexity`` or ``bits-per-byte``: they become nats/token,
             bits per byte where a column ``bytes_per_token`` is known. None: nats, unless they look otherwise.
+        where: An expression for the rows that are meant, by our names of columns or theirs; None for all.
 
     Returns:
         The rows, with the columns that were found, and all others by the names that they had.
@@ -103,6 +107,7 @@ def imported(
         rows, columns[table.name] = _with_our_columns(table, wanted, of_table)
         if not of_table.problems:
             try:
+                rows = select(rows, where)
                 part = _tidy(rows, columns[table.name]["loss"], wanted, unit, of_table)
                 label = f"{table.name} row" if len(tables) > 1 else "row"
                 parts.append(part.set_axis([f"{label} {number}" for number in part.index]))
@@ -125,7 +130,8 @@ def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
     The index is that of the file, by which later messages count rows. Raises :class:`DataError`.
     """
     findings, wanted = Findings(), parsed_maps(given)
-    ours = {name: [quoted(name)] for name in PATTERNS if name in table.rows}
+    of_arm = {text.strip("`") for text in wanted.get("arm", ())}
+    ours = {name: [quoted(name)] for name in PATTERNS if name in table.rows and name not in of_arm}
     rows, columns = _with_our_columns(table, ours | wanted, findings, keep_all=True)
     if any(name not in columns for name in REQUIRED):
         rows.attrs[UNREAD] = "; ".join(findings.problems)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -246,9 +247,18 @@ class CommandTrainer:
         where, record = readings.result, result_file(self.out, readings.result)
         tokens = number(record, readings.tokens, where) if readings.tokens else None
         step = number(record, readings.step, where)
+        if step is None and (step := self._broken_off(rows)) is not None:
+            where = f"{where} says no {readings.step!r}, and the last row of metrics"
         require_end(step, rows.tokens if tokens is None else tokens, self.trial, where)
         require_params(record, self.trial, where)
         return terminal_losses(record, readings, where)
+
+    def _broken_off(self, rows: MetricRows) -> int | None:
+        """The last step of the metrics where a further row was due before the planned end."""
+        steps = [0, *(row["step"] for row in rows.recorder.recorded())]
+        apart = max((after - before for before, after in pairwise(steps)), default=0)
+        due = self.trial.steps or 0
+        return steps[-1] if due - steps[-1] > apart > 0 else None
 
     def diverged(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
         """The result of training that had a loss that is not finite."""

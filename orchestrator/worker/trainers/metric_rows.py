@@ -104,6 +104,9 @@ class MetricRows:
         keys = {"loss": readings.training_loss or readings.loss} | row_names(readings)
         losses = {name: number(raw, key, where) for name, key in keys.items() if key}
         known = {name: loss for name, loss in losses.items() if loss is not None}
+        if not known and not any("loss" in key and isinstance(raw[key], int | float) for key in raw):
+            # JSON has no nan: null is one, but in a row of another loss, where none was measured.
+            known = {name: math.nan for name, key in keys.items() if key in raw and raw[key] is None}
         if self.loss_initial is None and known:
             first = next(iter(known.values()))
             require_unit(first, readings)
@@ -173,7 +176,15 @@ class MetricsFile:
         if not line.strip():
             return None
         if self.name.endswith(".csv"):
-            names, cells = (next(csv.reader([text])) for text in (self._head.decode(errors="replace"), line))
+            head = self._head.decode("utf-8-sig", errors="replace")
+            separator = max(",;\t", key=head.count)
+            names, cells = (
+                next(csv.reader([text], delimiter=separator, skipinitialspace=True)) for text in (head, line)
+            )
+            if twins := {name for name in names if names.count(name) > 1} - {""}:
+                raise DefiniteError(
+                    f"{self.name} has several columns {min(twins)!r}; one of each name is read"
+                )
             return None if self._lines == 1 else dict(zip(names, cells, strict=False))
         try:
             row = json.loads(line)
@@ -187,7 +198,7 @@ class MetricsFile:
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
 """What may not be taken for the end of a group: an escaped sign, and a set of characters."""
-_ANYTHING = r"[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.]"
+_ANYTHING = r"\s*[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.]"
 _EXPONENT = re.compile(r"[eE][+-]?\d+")
 
 

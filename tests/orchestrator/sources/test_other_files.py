@@ -44,6 +44,9 @@ OTHERS = {
     "plot.gz": (gzip.compress(b"\x89PNG\r\n\x1a\n\0"), "an image", ".csv"),
     "words.gz": (gzip.compress(b"two\nlines\n"), "packed, and no table", "unpack it"),
     "train.py": ("import torch\n", "a Python script", SCRIPT),
+    "titan.toml": ('# a job\n[model]\nname = "llama3"\n', "a TOML file", SCRIPT[:13]),
+    "ray.yaml": ("tune: {samples: 3}\nlr: 1\n", "with the keys tune, lr, and no sweep file", SCRIPT[:13]),
+    "job.slurm": ("#!/bin/bash\n#SBATCH -n 1\nsrun train\n", "a script", SCRIPT),
     "log.txt": ("step 1 loss 3\nstep 2 loss 4\n", "text, neither a sweep file nor a table", ".csv"),
 }
 COMMANDS = (("compare",), ("fit",), ("plan",), ("run",), ("submit", "--executor", "slurm"), ("import",))

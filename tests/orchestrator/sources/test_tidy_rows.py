@@ -173,6 +173,25 @@ def test_a_guess_that_refuses_names_the_option_that_overrides_it(tmp_path, text,
     assert len(imported([read_given(str(tmp_path / "export.csv"))], maps, unit).rows) == text.count("e9")
 
 
+def test_rows_of_one_step_that_fill_each_others_blanks_are_one(tmp_path):
+    text = "epoch,step,train_loss,val_loss\n0,9,4.0,\n0,9,,3.9\n1,19,3.6,\n1,19,,3.5\n"
+    for name in ("adamw", "muon"):
+        (tmp_path / f"{name}.csv").write_text(text)
+    tables = [read_given(str(tmp_path / f"{name}.csv")) for name in ("adamw", "muon")]
+    rows = imported(tables, ["n_params=1e6", "n_tokens=step*100000", "arm=run"]).rows
+    known = [("adamw", 3.9), ("adamw", 3.5), ("muon", 3.9), ("muon", 3.5)]
+    assert list(zip(rows["arm"], rows["loss"], strict=True)) == known
+
+
+def test_rows_that_are_left_out_are_not_asked_about(tmp_path):
+    (tmp_path / "log.csv").write_text("iter,val/loss\n0,10.9\n1000,3.5\n")
+    table = read_given(str(tmp_path / "log.csv"))
+    maps = ["n_params=1e6", "n_tokens=iter*1000"]
+    with pytest.raises(DataError, match="n_tokens > 0"):
+        imported([table], maps)
+    assert imported([table], maps, where="n_tokens > 0").rows["loss"].tolist() == [3.5]
+
+
 def test_files_that_are_arms_are_told_apart_by_their_names(tmp_path):
     for name, loss in (("adamw", 3.2), ("muon", 3.1)):
         (tmp_path / f"{name}.csv").write_text(f"seed,loss,tokens,params\n0,{loss},1e9,1e6\n1,3,1e9,1e6\n")

@@ -13,6 +13,7 @@ import pytest
 
 from foreign_trials import METRICS, WHOLE
 from scalevec.model.config import RunOptions
+from scalevec.model.fields import PlainValues
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.worker import ranks
@@ -107,8 +108,26 @@ def test_exit_0_without_a_result_is_an_error(lab):
     fails_for_good(lab("pass", RESULT), "the trainer ended without", "result.json")
 
 
+def test_a_loss_that_ends_as_null_has_diverged_and_null_beside_another_loss_is_none(lab):
+    trials = lab("for step in range(1, 11): log(step, 3.0 if step < 7 else None)")
+    assert (trials.run(), trials.result()["status"]) == (WorkerExit.RESULT, "diverged")
+    trials = lab("for step in range(1, 11): log(step, 3.0 if step == 10 else None, train_loss=4.0)")
+    assert (trials.run(), trials.result()["loss"]) == (WorkerExit.RESULT, 3.0)
+
+
+def test_a_result_without_a_step_is_refused_where_the_log_breaks_off_before_the_end(lab):
+    options = {
+        "readings": replace(METRICS, result="result.json", tokens=""),
+        "values": PlainValues(width=8, batch_tokens=100),
+    }
+    end = "(out / 'result.json').write_text('{\"loss\": 3.0}')"
+    fails_for_good(lab(f"for step in range(1, 6): log(step, 3.0)\n{end}", **options), "is of step 5;")
+    trials = lab(f"for step in range(3, 10, 3): log(step, 3.0)\n{end}", **options)
+    assert trials.run() == WorkerExit.RESULT  # the next row would have come after the end
+
+
 def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
-    fails_for_good(lab("log(10, None)"), "ended without a row of metrics that holds 'loss'")
+    fails_for_good(lab("log(10, '')"), "ended without a row of metrics that holds 'loss'")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Which lines of a command are rows of metrics, and what they say."""
 
+import math
+
 import pytest
 
 from scalevec.orchestrator.worker.trainers.metric_rows import LinePattern
@@ -25,6 +27,14 @@ def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
     values = row(f"step 10: train loss {value}, val loss {value}")
     assert values is not None
     assert (values["training_loss"], values["loss"]) == (value, value)
+
+
+def test_a_word_that_is_padded_to_the_width_of_numbers_counts():
+    values = row("step 10: train loss    nan, val loss    nan")
+    assert values is not None
+    assert (float(values["training_loss"]), float(values["loss"])) == pytest.approx(
+        (math.nan,) * 2, nan_ok=True
+    )
 
 
 def test_an_exponent_that_the_pattern_does_not_know_is_part_of_the_number():

@@ -164,6 +164,14 @@ def test_a_file_that_was_rewritten_is_read_from_its_beginning(tmp_path):
     assert [row["step"] for row in file.new_rows()] == [5, 6, 7]
 
 
+def test_a_csv_file_may_have_another_separator_and_a_mark_and_no_column_twice(tmp_path):
+    (tmp_path / "log.csv").write_text("\ufeffstep; val_loss\n1; 3.5\n")
+    assert MetricsFile(tmp_path, "log.csv").new_rows() == [{"step": "1", "val_loss": "3.5"}]
+    (tmp_path / "log.csv").write_text("step,loss,loss\n1,3.5,9\n")
+    with pytest.raises(DefiniteError, match="several columns 'loss'"):
+        MetricsFile(tmp_path, "log.csv").new_rows()
+
+
 def test_a_csv_file_may_get_columns_later(tmp_path):
     path = tmp_path / "metrics.csv"
     file = MetricsFile(tmp_path, path.name)
