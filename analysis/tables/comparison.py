@@ -48,7 +48,10 @@ def build(trials: ComparedTrials) -> Table:
             *notes.remark_notes(
                 (text, arm)
                 for text, arm in cells.remarks
-                if not any(text in comparison.with_scale.text for comparison in comparisons)
+                if not any(
+                    text.removeprefix("no multiplier: ") in comparison.with_scale.text
+                    for comparison in comparisons
+                )
             ),
             *notes.convention_notes(trials),
             *notes.mark_notes(rows),

@@ -24,7 +24,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "lines"),
     [
         ("subprocess.run([sys.executable, 'real.py'])", ["train.py:1 real.py"]),
         ("os.system('python real.py --x')", ["train.py:1 real.py"]),
@@ -33,9 +33,9 @@ def folder(tmp_path):
         ("print('what real.txt says')", []),
     ],
 )
-def test_a_file_beside_a_script_that_its_text_names_is_said(folder, code, said):
+def test_a_file_beside_a_script_that_its_text_names_is_said(folder, code, lines):
     folder(code, "real.py", "conf.json", "src/m.py")
-    assert not_covered(folder.path, ["train.py"]) == said
+    assert not_covered(folder.path, ["train.py"]) == lines
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from scalevec.analysis.data.read import (
     table_of,
 )
 from scalevec.analysis.data.runs import refuse_twins
+from scalevec.analysis.data.values import is_blank
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 from scalevec.orchestrator.sources.imports import trackers
@@ -68,7 +69,7 @@ def _rows_of_steps(rows: pd.DataFrame) -> pd.DataFrame:
         PATTERNS[target].fullmatch(name) for target in of_a_run for name in names.values()
     ):
         return rows
-    of_step = rows.where(rows.notna() & rows.ne("")).groupby(steps[0], sort=False, dropna=False)
+    of_step = rows.mask(rows.map(is_blank)).groupby(steps[0], sort=False, dropna=False)
     if not 1 < of_step.ngroups < len(rows) or (of_step.nunique() > 1).any(axis=None):
         return rows
     return of_step.first().reset_index()[list(rows.columns)].astype(object)
