@@ -63,7 +63,7 @@ def test_every_sweep_that_holds_the_trial_is_named_with_its_place(trial, runs_di
         ("small", "comparison", "a", 0),
     ]
     assert memberships[0]["tuning"] == []
-    assert memberships[1]["tuning"] == [CHOICE | {"axis": "log", "check": None}]
+    assert memberships[1]["tuning"] == [CHOICE | {"axis": "log", "check": None, "predicted": None}]
 
 
 def test_a_tuned_value_is_told_with_the_losses_it_comes_from(trial, runs_dir):

@@ -17,7 +17,7 @@ from scalevec.orchestrator.worker.provenance import (
     environment,
     machine,
 )
-from scalevec.orchestrator.worker.trainers.foreign_attempt import ForeignAttempt
+from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
 from scalevec.sweeps.trainers.any_trial import Protocol
 from support import CHECKOUT
 
@@ -123,7 +123,7 @@ def canary(tmp_path, monkeypatch):
 
 def test_nothing_that_the_configuration_of_a_sweeps_repository_names_is_run(canary):
     repository, shown = canary
-    attempt = ForeignAttempt(repository, None, None, Protocol(folder=str(repository)))
+    attempt = CommandTrainer(repository, None, None, Protocol(folder=str(repository)))
     assert len(attempt.origin()["trainer"]["commit"]) == 40
     assert not shown.exists()
 
