@@ -35,7 +35,9 @@ _FACTORIES = {
     "mlflow": "MlflowLog",
     "trackio": "TrackioLog",
 }
-LOGS = {name: f"scalevec.orchestrator.observers.tracker_logs:{factory}" for name, factory in _FACTORIES.items()}
+LOGS = {
+    name: f"scalevec.orchestrator.observers.tracker_logs:{factory}" for name, factory in _FACTORIES.items()
+}
 POLL_S = 2.0
 PATIENCE_S = 30.0
 """How long the end of a sweep waits for what is still to be passed on."""
