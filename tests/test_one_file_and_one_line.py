@@ -165,7 +165,7 @@ def test_an_optimizer_a_schedule_a_strategy_an_attention_and_an_executor_are_tra
     assert {row["vector_reparameterization"] for row in table} == {"none", "er"}
     window = next(row for row in table if row["arm"] == "window")
     assert {row["loss"] for row in table if row["arm"] == "baseline"}.isdisjoint({window["loss"]})
-    done = copy.call("export", window["trial_id"], "-o", "exported", "--format", "hf")
+    done = copy.call("export", window["trial_id"], "-o", "exported")
     assert done.returncode == 2
     assert "window-8" in done.stderr
     copy.scalevec("report", "added", "-o", "report.html")
