@@ -40,7 +40,7 @@ _COMMA = re.compile(r"([+-]?)(\d{1,3}(?:\.\d{3})+|\d+),(\d+(?:e[+-]?\d+)?\s*[kmb
 _POINT = re.compile(r"[+-]?\d*\.\d+(?:e[+-]?\d+)?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(\1\d{3})*")
 """Numbers as they are grouped, by commas or points."""
-_TOLD = re.compile(r"\s*sep=(.)\r?\n")
+_TOLD = re.compile(r"\s*sep=([,;|\t])\r?\n")
 """The first line in which Excel is told what separates columns."""
 _INDEX = re.compile(r"__index_level_\d+__")
 """How pandas calls an index without a name: the numbers of rows."""

@@ -42,6 +42,14 @@ _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""
 _ALSO = {"law": ("formula",)}
 """Further names of an option: a law is named or written."""
+_METAVARS = {
+    "law": "LAW",
+    "y": "COLUMN",
+    "where": "EXPRESSION",
+    "hold_out": "ROWS",
+    "cluster": "COLUMN",
+    "settings": "COLUMN",
+}
 _NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
 """They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
@@ -220,7 +228,7 @@ def _analysis_parameters(several: Collection[str] = ()) -> Iterator[inspect.Para
         option = typer.Option(
             *(f"--{name.replace('_', '-')}" for name in (field.name, *_ALSO.get(field.name, ()))),
             help=text,
-            metavar="NAME" if len(listed) > _LONGEST_CHOICES else None,
+            metavar=_METAVARS.get(field.name) or (None if len(listed) <= _LONGEST_CHOICES else "NAME"),
             autocompletion=complete,
         )
         yield _keyword(field.name, Annotated[kind | None, option], None)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: type, help and"""
+"""Arguments and options that several commands share: type, help and what a shell completes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,15 +85,22 @@ def write_text(text: str, output: Path | None = None, *, wraps: bool = False) ->
     """
     text = text.removesuffix("\n") + "\n" if text else ""
     if output is None:
-        if wraps and sys.stdout.isatty():
-            from rich.console import Console
-
-            Console().print(printable(text), end="", markup=False, highlight=False, emoji=False)
-        else:
-            print(printable(text), end="")
+        if wraps and (width := terminal_width()):
+            text = "".join(f"{_within(line, width)}\n" for line in text.splitlines())
+        print(printable(text), end="")
     else:
         write_atomic(output.parent.resolve() / output.name, text.encode())
         note(f"wrote {output}")
+
+
+def _within(line: str, width: int) -> str:
+    """``line`` on as many lines as ``width`` asks for, those after the first a little further in."""
+    if len(line) <= width:
+        return line
+    inner = " " * (len(line) - len(line.lstrip()) + 2)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=inner, replace_whitespace=False)
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.fill(line)
 
 
 def terminal_width() -> int | None:

@@ -1,6 +1,7 @@
 """``scalevec results``: the tidy table."""
 
 import io
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +10,7 @@ import typer
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import terminal_width, write_text
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.progress import note, printable
+from scalevec.orchestrator.progress import aligned, note, printable
 from scalevec.results.files import write_atomic
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ _SHOWN = {
     "status": "status",
 }
 """The columns at a terminal, with their titles."""
+_TEXT = ("trial_id", "stage", "rung", "optimizer", "schedule", "arm", "status")
 _IF_SEVERAL = ("stage", "tokens_per_parameter", "optimizer", "schedule")
 """Those that are left out where all trials have the same."""
+_SPARE = ("status", "loss_validation", "stage")
+"""Those that a narrow terminal does without, the first of them first."""
 
 
 def results(
@@ -70,12 +74,18 @@ def results(
 
 
 def _shown(rows: "pd.DataFrame") -> str:
-    """The columns of ``rows`` that a person looks at, a line per trial; what is too wide stands below."""
-    import pandas as pd
-
-    names = [name for name in _SHOWN if name not in _IF_SEVERAL or rows[name].nunique() > 1]
-    cells = {_SHOWN[name]: [_cell(name, value) for value in rows[name]] for name in names}
-    return pd.DataFrame(cells).to_string(index=False, line_width=terminal_width())
+    """The columns of ``rows`` that a person looks at, a line per trial."""
+    same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
+    names = [name for name in _SHOWN if name in rows and name not in same]
+    records, width, spare = rows.to_dict("records"), terminal_width() or math.inf, list(_SPARE)
+    while True:
+        cells = [[_SHOWN[name] for name in names]]
+        cells += [[_cell(name, row[name]) for name in names] for row in records]
+        lines = list(aligned(cells, {at for at, name in enumerate(names) if name in _TEXT}))
+        if max(map(len, lines)) <= width or not spare:
+            return "\n".join(lines)
+        names = [name for name in names if name != spare[0]]
+        spare = spare[1:]
 
 
 def _cell(name: str, value: object) -> str:

@@ -69,10 +69,11 @@ def _rows_of_steps(rows: pd.DataFrame) -> pd.DataFrame:
         PATTERNS[target].fullmatch(name) for target in of_a_run for name in names.values()
     ):
         return rows
-    of_step = rows.mask(rows.map(is_blank)).groupby(steps[0], sort=False, dropna=False)
-    if not 1 < of_step.ngroups < len(rows) or (of_step.nunique() > 1).any(axis=None):
+    blank, step = rows.map(is_blank), rows[steps[0]].map(str)
+    values = rows.map(str).mask(blank).groupby(step, sort=False).nunique()  # a cell may hold a list
+    if not 1 < len(values) < len(rows) or (values > 1).any(axis=None):
         return rows
-    return of_step.first().reset_index()[list(rows.columns)].astype(object)
+    return rows.mask(blank).groupby(step, sort=False).first().reset_index(drop=True).astype(object)
 
 
 def named_by_file(tables: Sequence[GivenTable]) -> tuple[list[GivenTable], list[str]]:

@@ -15,7 +15,7 @@ from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
 from scalevec.analysis.data.where import computed, select
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import shortened
+from scalevec.analysis.formatting import plural, shortened
 from scalevec.orchestrator.sources.imports.column_names import (
     PATTERNS,
     Findings,
@@ -107,8 +107,10 @@ def imported(
         rows, columns[table.name] = _with_our_columns(table, wanted, of_table)
         if not of_table.problems:
             try:
-                rows = select(rows, where)
-                part = _tidy(rows, columns[table.name]["loss"], wanted, unit, of_table)
+                kept = select(rows, where)
+                if n_left_out := len(rows) - len(kept):
+                    of_table.notes.append(f"left out by --where: {plural(n_left_out, 'row')}")
+                part = _tidy(kept, columns[table.name]["loss"], wanted, unit, of_table)
                 label = f"{table.name} row" if len(tables) > 1 else "row"
                 parts.append(part.set_axis([f"{label} {number}" for number in part.index]))
             except DataError as error:
