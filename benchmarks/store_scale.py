@@ -128,7 +128,7 @@ def _measure(folder: Path, url: str, count: int) -> int:
         _timed("collect again, nothing changed", lambda: _counted(index.collect(runs_dir)))
         missing = count - len(index.states(runs_dir))
     name, sweep = next(iter(trial_ids(runs_dir))), str(folder / SWEEP_FILE)
-    for command in (["status"], ["status", "--json"], ["plan", sweep], ["explain", name], ["collect", sweep]):
+    for command in (["status"], ["status", "--json"], ["plan", sweep], ["explain", name]):
         _timed_command(command, runs_dir, url)
     print(f"missing: {missing}\n")
     return missing

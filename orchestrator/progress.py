@@ -56,8 +56,8 @@ class SweepObserver:
     def tick(self) -> None:
         """Called several times a second."""
 
-    def finished(self, words: str) -> None:
-        """The sweep is over, or this run of it is; ``words`` say how."""
+    def finished(self) -> None:
+        """The sweep is over, or this run of it is."""
 
 
 class Progress:

@@ -63,7 +63,6 @@ COMMANDS: dict[str, int] = {
     "status SWEEP --json": 3,
     "results SWEEP": 6,
     "results SWEEP --format json": 4,
-    "collect": 6,
     "store rebuild": 3,
     "explain TRIAL": 9,
     "explain TRIAL --json": 4,
@@ -73,7 +72,6 @@ COMMANDS: dict[str, int] = {
     "doctor": 1,
     "cancel SWEEP": 3,
     "retry SWEEP": 3,
-    "generate TRIAL --prompt a": 2,
     "export TRIAL -o exported": 2,
     "plan SWEEP": 4,
     "plan SWEEP --json": 1,
@@ -92,7 +90,7 @@ COMMANDS: dict[str, int] = {
     "report SWEEP": 1,
 }
 """Commands that read, with how often each is tried; none of them trains."""
-CHEAP = tuple(COMMANDS)[:11]
+CHEAP = tuple(COMMANDS)[:10]
 
 
 TIMED = {
@@ -174,7 +172,7 @@ class Damaged:
         of_sweep = [member["trial_id"] for member in self.kept.members() or []]
         self.trial = RunDirectory.of(self.runs, self.random.choice(of_sweep or list(trial_ids(self.runs))))
         if self.random.random() < 0.3:
-            self.call("collect")
+            self.call("status")
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             self._break_something()
 
@@ -217,7 +215,7 @@ class Damaged:
         elif what < 0.2:
             self._leave_out_some()
         elif what < 0.25:
-            self.call("collect")
+            self.call("status")
             for path in (self.folder / "cache").glob("*.sqlite"):
                 self._break_file(path, OF_ANY_FILE)
         elif what < 0.4:

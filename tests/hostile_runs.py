@@ -37,7 +37,7 @@ class _Program:
 
 PICKLE = pickle.dumps(_Program())
 PROFILES = f"""\
-cluster: {{notify: {{command: [sh, -c, "touch {MARK}"]}}, setup: ["touch {MARK}"]}}
+cluster: {{log: ["touch {MARK}"], setup: ["touch {MARK}"]}}
 other: {{python: "touch {MARK}; python", launcher: "touch {MARK};"}}
 slurm: {{setup: ["touch {MARK}"]}}
 """

@@ -29,7 +29,6 @@ SECTIONS = {
     "The sweep": "",
     "corpus": "CorpusSection",
     "corpus: tokenizer": "TokenizerSection",
-    "corpus: process": "ProcessSection",
     "trial, arms": "TrialFields",
     "arms: scale_vectors": "StrategyFields",
     "optimizers": "OptimizerFields",

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data import CorpusConfig, TokenProcess
+from scalevec.model.data import CorpusConfig
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
 from scalevec.model.estimate import memory_of
@@ -26,18 +27,20 @@ FEWEST_STEPS = 3
 SHARE_OF_MEMORY = 0.8
 """Of a device, that a timed trial may take by the plan's own estimate."""
 VOCABULARY = 1024
-"""Of drawn tokens; a synthetic corpus takes memory with its square."""
+"""Of drawn tokens."""
 
 
 @contextmanager
 def drawn_corpus(tokens: int) -> Iterator[Corpus]:
-    """Yield a synthetic corpus of so many training tokens, which is removed afterwards.
+    """Yield a corpus of so many random training tokens, which is removed afterwards.
 
     Models of a larger vocabulary can be timed on it too.
     """
-    process = TokenProcess(vocabulary=VOCABULARY, tokens=tokens)
-    config = CorpusConfig("synthetic", "ids", VOCABULARY, process=process)
     with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
+        shard = Path(folder) / "drawn.bin"
+        # At most a fifth of it is held out.
+        np.random.default_rng(0).integers(VOCABULARY, size=tokens * 5 // 4, dtype=np.uint16).tofile(shard)
+        config = CorpusConfig("shards", "ids", VOCABULARY, (str(shard),), dtype="uint16", in_place=True)
         yield prepare(config, Path(folder), lambda _: None)
 
 

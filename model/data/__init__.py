@@ -25,20 +25,6 @@ class CorpusError(ValueError):
 
 
 @dataclass(frozen=True)
-class TokenProcess:
-    """What a synthetic corpus is drawn from. ``tokens`` are those of the training split.
-
-    lag: 0 for a Markov chain of first order; else how far back a model has to look.
-    """
-
-    vocabulary: int = 64
-    branching: int = 8
-    lag: int = 0
-    tokens: int = 1_000_000
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class CorpusConfig:
     """Which text, and which tokenizer.
 
@@ -53,7 +39,6 @@ class CorpusConfig:
     separator: the token that ends a document, of a tokenizer that is given. separator_id: its id in shards.
     dtype: what shards hold, ``uint16`` or ``uint32``.
     sample_bytes: ``bpe`` is trained on about so many bytes of the training split; 0: on all of it.
-    process: what a synthetic corpus is drawn from.
     in_place: the tokens stay in the files that hold them.
     """
 
@@ -69,7 +54,6 @@ class CorpusConfig:
     separator_id: int = 0
     dtype: str = ""
     sample_bytes: int = 0
-    process: TokenProcess | None = None
     in_place: bool = added_field(False)
 
     @property

@@ -91,15 +91,13 @@ TokenArray = TokenIds | Segments
 class SplitFacts:
     """Size of one split; ``bytes`` is its text without separators, ``sha256`` that of its shard.
 
-    ``bytes`` is 0 where the text is not known (shards, synthetic corpora).
-    ideal_loss: of a synthetic corpus, nats/token under the process that drew it.
+    ``bytes`` is 0 where the text is not known (shards).
     """
 
     tokens: int
     bytes: int
     documents: int
     sha256: str
-    ideal_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ class CorpusManifest:
 
     skipped: files that were left out. empty: documents without content, left out too.
     sample_bytes: of the training split that the tokenizer was trained on, about; 0: all, or none was trained.
-    separator: the id of the token that ends a document. entropy_rate: nats/token of a synthetic corpus.
+    separator: the id of the token that ends a document.
     files_key: what the files looked like when they were read (see ``sources.files_key``).
     in_place: the files that hold the tokens; of each split the corpus then holds only where its tokens are.
     """
@@ -135,7 +133,6 @@ class CorpusManifest:
     empty: int = 0
     sample_bytes: int = 0
     separator: int = 0
-    entropy_rate: float | None = None
     files_key: str = ""
     in_place: tuple[PlacedFile, ...] = ()
 

@@ -317,16 +317,15 @@ class SampledDocument:
 
 
 def first_documents(corpus: Corpus, split: str, count: int) -> list[SampledDocument]:
-    """The first ``count`` documents of ``split``; a synthetic corpus is one long document."""
+    """The first ``count`` documents of ``split``."""
     shard = corpus.split(split)
     tokenizer = None if corpus.facts.config.tokenizer == "ids" else TextTokenizer(corpus)
-    has_separators = corpus.facts.config.source != "synthetic"
     documents: list[SampledDocument] = []
     start = 0
     while start < len(shard) and len(documents) < count:
         seen = np.asarray(shard[start : start + LONGEST_SHOWN])
         separators = np.flatnonzero(seen == corpus.facts.separator)
-        length = int(separators[0]) if has_separators and len(separators) else len(seen)
+        length = int(separators[0]) if len(separators) else len(seen)
         is_whole = length < LONGEST_SHOWN
         ids = tuple(seen[:length].tolist())
         documents.append(SampledDocument(ids, tokenizer.decode(ids) if tokenizer else None, is_whole))

@@ -25,9 +25,9 @@ from scalevec.results.extras import install_command, missing_package
 
 PANELS = {
     "Run": ("demo", "init", "plan", "run", "submit", "cancel", "retry", "next"),
-    "Look": ("status", "dashboard", "collect", "results", "explain", "logs", "doctor"),
+    "Look": ("status", "dashboard", "results", "explain", "logs", "doctor"),
     "Analyse": ("fit", "predict", "compare", "table", "figures", "theory", "report"),
-    "Models": ("export", "generate", "evaluate"),
+    "Models": ("export", "evaluate"),
     "Data": ("corpus", "store", "import", "schema"),
 }
 """The folders of ``orchestrator/commands`` (in lower case) and the modules in them."""
@@ -36,7 +36,7 @@ GROUPS = {
     "store": ("Rebuild the index over the run directories.", ("rebuild",)),
 }
 """Modules with several commands: a line of help, and the functions."""
-_TRAINING = ("demo", "run", "submit", "export", "generate", "evaluate", "prepare")
+_TRAINING = ("demo", "run", "submit", "export", "evaluate", "prepare")
 """Functions of commands that need the extra ``train``, and say so before they begin."""
 _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""

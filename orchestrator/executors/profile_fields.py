@@ -5,9 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     Strict,
@@ -31,17 +29,6 @@ def _text(pattern: str, allowed: str) -> AfterValidator:
         return value
 
     return AfterValidator(checked)
-
-
-class Notify(BaseModel):
-    """Who is told that a sweep has ended, stalls, or that a trial failed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    command: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], Strict(False)] = ()
-    """Words of a command, with {event}, {sweep} and {text} in them; no shell."""
-    stall_minutes: Annotated[float, Field(gt=0)] = 30.0
-    """Without a recorded step of any running trial."""
 
 
 MOST_GPUS = 4096

@@ -19,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, Strict, Validati
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors import profile_fields as of
-from scalevec.orchestrator.executors.profile_fields import Notify
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
 from scalevec.sweeps.errors import Problem, SweepError, refused, refused_by_pydantic, shown, unknown
@@ -112,7 +111,6 @@ class Profile(RungProfile):
     autoscale: bool = False
     """Whether the Ray cluster grows with demand: then more is asked of it than it has."""
     max_gpu_hours: of.Positive | None = None
-    notify: Notify = Notify()
     log: Annotated[tuple[of.Name, ...], Strict(False)] = ()
     """What trials are logged to beside the run directories, as ``run --log`` names it."""
     rungs: dict[str, RungProfile] = Field(default_factory=dict)
@@ -346,8 +344,7 @@ def _problem_of(source: SweepSource, name: str, details: Any) -> Problem:
     if details["type"] == "profile":
         message = details["ctx"]["message"]
     elif details["type"] == "extra_forbidden":
-        of_section = Notify if path[1] == "notify" else RungProfile
-        fields = of_section.model_fields if path[1:-1] else Profile.model_fields
+        fields = RungProfile.model_fields if path[1:-1] else Profile.model_fields
         message = unknown(path[-1], fields, "unknown key")
     else:
         message = refused_by_pydantic(details, {})

@@ -52,7 +52,7 @@ class RegisteredExecutor:
 
 _CODE = "scalevec.orchestrator.executors"
 _OF_A_TRIAL = ("cpus", "gpus", "processes", "nodes", "shard", "memory_gb", "python", "launcher")
-_ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "notify", "log", "private_dir", "rungs")
+_ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "log", "private_dir", "rungs")
 _OF_SLURM = (
     *("partition", "account", "qos", "constraint", "exclude", "time", "time_factor", "setup", "flags"),
     "max_time",

@@ -1,1 +1,1 @@
-"""What follows a sweep while it runs: logs of other trackers, and notices to a person."""
+"""What follows a sweep while it runs: logs of other trackers."""

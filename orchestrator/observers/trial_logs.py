@@ -154,7 +154,7 @@ class TrialLogs(SweepObserver):
             self._is_told = True
             self.say(f"warning: --log {self.name}: {self.problem}; nothing more is logged, the trials go on")
 
-    def finished(self, words: str) -> None:  # noqa: ARG002
+    def finished(self) -> None:
         """Wait for what is left to be passed on, not for ever."""
         self._closing.set()
         self._thread.join(PATIENCE_S)

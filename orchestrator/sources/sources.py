@@ -136,7 +136,7 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
     try:
         states, problems = with_index(runs_dir, lambda index: index.current_states(runs_dir, ids))
     except (StoreError, OSError) as error:
-        later = "the run directories have everything; scalevec collect brings the index up to date later"
+        later = "the run directories have everything; scalevec status brings the index up to date later"
         note(f"warning: {error}; {later}")
         return {name: recorded_state(RunDirectory.of(runs_dir, name)) for name in ids}
     for name, problem in problems.items():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.model.data import CorpusConfig, TokenProcess
+from scalevec.model.data import CorpusConfig
 from scalevec.model.data.corpus import open_corpus
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.orchestrator.errors import InvalidInputError
@@ -28,9 +28,8 @@ def configuration(sweep: "Sweep") -> CorpusConfig:
         raise InvalidInputError(f"sweep {sweep.name} has a trainer, whose text is its own affair: no corpus")
     section = sweep.corpus
     tokenizer = section.tokenizer
-    kind = "ids" if section.source == "synthetic" else tokenizer.kind
+    kind = tokenizer.kind
     name = str((sweep.source.folder / tokenizer.file).resolve()) if tokenizer.file else tokenizer.hub or ""
-    process = TokenProcess(**section.process.model_dump()) if section.process else TokenProcess()
     return CorpusConfig(
         section.source,
         kind,
@@ -44,7 +43,6 @@ def configuration(sweep: "Sweep") -> CorpusConfig:
         separator_id=tokenizer.separator or 0 if kind == "ids" else 0,
         dtype=section.shard_type if section.source == "shards" else "",
         sample_bytes=_sample_bytes(section) if kind == "bpe" else 0,
-        process=process if section.source == "synthetic" else None,
         in_place=section.source == "megatron" or bool(section.in_place),
     )
 

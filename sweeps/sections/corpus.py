@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from scalevec.sweeps.errors import refused
-from scalevec.sweeps.sections.entries import Count, Items, Positive, Section, Seed, problem
+from scalevec.sweeps.sections.entries import Count, Items, Positive, Section, problem
 
 BYTES_VOCABULARY = 256
 NOMINAL_VOCABULARY = 2**16
@@ -110,30 +110,7 @@ def _bytes_by_name(value: Any) -> Any:
     return BYTES if value == "bytes" else value
 
 
-class ProcessSection(Section):
-    """What a synthetic corpus is drawn from; its entropy rate is known (``corpora.synthetic``)."""
-
-    vocabulary: Annotated[int, Field(ge=2, le=4096)] = 64
-    """Number of tokens."""
-    branching: Annotated[int, Field(ge=1, le=256)] = 8
-    """Successors that a token can have."""
-    lag: Annotated[int, Field(ge=0, le=4096)] = 0
-    """How far back a model has to look; 0: one token."""
-    tokens: Annotated[int, Field(ge=2, le=10**10)] = 1_000_000
-    """Tokens of the training split."""
-    seed: Seed = 0
-    """Seed of the process."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "ProcessSection":
-        if self.branching > self.vocabulary:
-            raise problem(refused(self.branching, f"at most the vocabulary, {self.vocabulary}"), "branching")
-        if self.lag == 1:
-            raise problem(refused(1, "0, or 2 and more"), "lag")
-        return self
-
-
-_LATER = ("packages", "validation", "test", "field", "dtype", "process", "in_place")
+_LATER = ("packages", "validation", "test", "field", "dtype", "in_place")
 """Fields that a sweep without them does not write out, so that it stays the text that it was."""
 _OF_FILES = ("text", "jsonl", "parquet", "shards", "megatron")
 _OF_TOKENS = ("shards", "megatron")
@@ -144,7 +121,6 @@ _BELONGS = {
     "test": _OF_FILES,
     "field": ("jsonl", "parquet"),
     "dtype": ("shards",),
-    "process": ("synthetic",),
     "in_place": ("shards",),
 }
 """The sources with which a field may be given."""
@@ -155,11 +131,11 @@ Packages = Items[Annotated[str, Field(pattern=PACKAGE_PATTERN)]]
 
 
 class CorpusSection(Section):
-    """Where the tokens come from: Python's library, installed packages, one's own files, a random process."""
+    """Where the tokens come from: Python's library, installed packages, one's own files."""
 
-    source: Literal[
-        "python-stdlib", "python-packages", "text", "jsonl", "parquet", "shards", "megatron", "synthetic"
-    ] = "python-stdlib"
+    source: Literal["python-stdlib", "python-packages", "text", "jsonl", "parquet", "shards", "megatron"] = (
+        "python-stdlib"
+    )
     """What the text is read from."""
     packages: Packages | None = None
     """Installed distributions whose Python sources are read, best with their versions: scipy==1.17.1."""
@@ -175,8 +151,6 @@ class CorpusSection(Section):
     """What shards hold; ``uint16`` where nothing is said."""
     in_place: bool | None = None
     """Whether shards are used where they are, not copied and not deduplicated; ``megatron`` always is."""
-    process: ProcessSection | None = None
-    """What a synthetic corpus is drawn from."""
     tokenizer: Annotated[
         TokenizerSection,
         BeforeValidator(_bytes_by_name, json_schema_input_type=Literal["bytes"] | TokenizerSection),
@@ -202,8 +176,6 @@ class CorpusSection(Section):
     @model_validator(mode="after")
     def _check_tokenizer(self) -> "CorpusSection":
         given = "tokenizer" in self.model_fields_set
-        if self.source == "synthetic" and given:
-            raise problem("a synthetic corpus has no tokenizer; allowed: process.vocabulary", "tokenizer")
         if self.source in _OF_TOKENS:
             self._check_shards(given=given)
         elif self.tokenizer.kind == "ids":
@@ -231,16 +203,12 @@ class CorpusSection(Section):
     @property
     def vocabulary(self) -> int:
         """The model's vocabulary; a nominal one where it follows from a tokenizer that was not read yet."""
-        if self.source == "synthetic":
-            return (self.process or ProcessSection()).vocabulary
         return self.tokenizer.size or NOMINAL_VOCABULARY
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data = dump(self)
         left_out = {name for name in _LATER if getattr(self, name) is None}
-        if self.source == "synthetic":
-            left_out |= {"tokenizer"}
         return {name: value for name, value in data.items() if name not in left_out}
 
 

@@ -77,7 +77,6 @@ def test_the_password_is_in_nothing_that_is_written_or_said(postgres, call, swee
     name = next((tmp_path / "runs" / "trials").glob("*/*")).name
     for command in (
         ["status"],
-        ["collect", "small"],
         ["explain", name],
         ["report", "small"],
         ["store", "rebuild"],
@@ -148,7 +147,7 @@ def test_a_store_that_stops_in_mid_sweep_stops_nothing_and_catches_up(
     psutil.Process(running.pid).suspend()  # the first trial ends now, and no other begins
     release(tmp_path)
     wait_for(tmp_path, "result.json")
-    assert call("collect", "small").returncode == 0
+    assert call("status", "small").returncode == 0
     postgres.stop()
     try:
         psutil.Process(running.pid).resume()

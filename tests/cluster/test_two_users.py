@@ -38,7 +38,6 @@ READING = (
     ("table", "small"),
     ("report", "small", "-o", "report.html"),
     ("figures", "small", "-o", "figures"),
-    ("collect", "small"),
     ("store", "rebuild"),
     ("corpus", "inspect", "small.yaml"),
     ("corpus", "prepare", "small.yaml"),

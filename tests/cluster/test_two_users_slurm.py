@@ -273,7 +273,7 @@ def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab):
 
 TOKENS = [f"20260101T000000-deadbee{digit}" for digit in "0123"]
 READING = (
-    *(("status",), ("results",), ("plan",), ("collect",), ("explain", "TRIAL"), ("logs", "TRIAL")),
+    *(("status",), ("results",), ("plan",), ("explain", "TRIAL"), ("logs", "TRIAL")),
     *(("logs", "theirs"), ("doctor",), ("cancel",), ("run", *ON_SLURM, *PLAIN)),
 )
 

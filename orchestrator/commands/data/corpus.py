@@ -133,9 +133,6 @@ def _lines(record: Record) -> list[str]:
         f"ids stored as {record['dtype']}",
     ]
     lines += [_split_line(name, facts) for name, facts in record["splits"].items()]
-    if record["entropy_rate"] is not None:
-        rate = f"{record['entropy_rate']:.6f} nats/token"
-        lines.append(f"  entropy rate {rate}: the floor of the expected loss")
     if record["empty"]:
         lines.append(f"  {record['empty']:,} empty documents were left out")
     lines += [f"  {name} was left out: not UTF-8 text" for name in record["skipped"]]
@@ -152,6 +149,4 @@ def _split_line(name: str, facts: Record) -> str:
         line += f", {counted(facts['documents'], 'document')}"
     if facts["bytes_per_token"] is not None:
         line += f", {facts['bytes_per_token']:.3f} bytes/token"
-    if facts["ideal_loss"] is not None:
-        line += f", {facts['ideal_loss']:.6f} nats/token under the process itself"
     return line

@@ -30,9 +30,9 @@ from scalevec.orchestrator.commands.run.machines import (
     send_along,
     site_of,
 )
-from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError, explain
+from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.progress import Progress, SweepObserver, counted, note, states_text
+from scalevec.orchestrator.progress import Progress, counted, note, states_text
 from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
@@ -110,7 +110,7 @@ def run_sweep(
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with (
-            observed(progress, site, logs, interactive=interactive),
+            observed(progress, site, logs),
             opened_executor(name, site) as executor,
             owned(site.runs_dir, sweep.name),
         ):
@@ -222,51 +222,17 @@ def _done(run: "SweepRun", source: str) -> Result:
 
 
 @contextmanager
-def observed(progress: Progress, site: "Site", logs: Sequence[str], *, interactive: bool) -> Iterator[None]:
-    """Let the ``logs`` by their names, and the profile's notices, follow what runs within.
+def observed(progress: Progress, site: "Site", logs: Sequence[str]) -> Iterator[None]:
+    """Let the ``logs`` by their names, and those of the profile, each once, follow what runs within.
 
     Raises ``InvalidInputError`` for a log of another name, ``MissingRequirementError`` without its library.
     """
-    from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
-
-    progress.observers = _observers(progress, site, logs)
-    words = ""
-    try:
-        yield
-        words = "every trial has a result"
-    except StageIncompleteError as incomplete:
-        words = _how(incomplete.outcome)
-        raise
-    except Exception as error:
-        # A controller tries again by itself.
-        words = "" if isinstance(error, TryLaterError) and not interactive else explain(error)[0]
-        raise
-    finally:
-        for observer in progress.observers:
-            observer.finished(words)
-
-
-def _observers(progress: Progress, site: "Site", logs: Sequence[str]) -> list[SweepObserver]:
-    """The logs of the command and of the profile, each once, and the notices."""
-    observers: list[SweepObserver] = []
     if names := dict.fromkeys([*logs, *site.profile.log]):
         from scalevec.orchestrator.observers.trial_logs import TrialLogs
 
-        observers += [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]
-    if (notify := site.profile.notify).command:
-        from scalevec.orchestrator.observers.notices import Notices
-
-        observers.append(Notices(notify, site.sweep, site.runs_dir, progress.message))
-    return observers
-
-
-def _how(outcome: "Outcome") -> str:
-    """How an incomplete stage ended; nothing where the person at the terminal stopped it."""
-    if outcome.stopped or outcome.left_running:
-        return ""
-    counts = {
-        "failed": len(outcome.failed),
-        "cancelled": len(outcome.cancelled),
-        "skipped": outcome.left_out,
-    }
-    return ", ".join(f"{counted(count, 'trial')} {how}" for how, count in counts.items() if count)
+        progress.observers = [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]
+    try:
+        yield
+    finally:
+        for observer in progress.observers:
+            observer.finished()

@@ -57,7 +57,7 @@ def submit(
             run.write_file()
             run.write_members(run.members())
             number = controller.submit(cluster, site, source, profile, executor=name, trusted=trusted)
-    suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
+    suggested = [command(verb, source, runs_dir) for verb in ("status", "report", "cancel")]
     record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}
     of_slurm = str(number).partition("/")[0]
     text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {of_slurm}"

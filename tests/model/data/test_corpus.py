@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -9,17 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, TokenProcess
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError
 from scalevec.model.data.corpus import CHECKED, Corpus, open_corpus, verify
 from scalevec.model.data.prepare import prepare
 
-PROCESS = TokenProcess(vocabulary=8, branching=2, tokens=20_000)
-CONFIG = CorpusConfig("synthetic", "ids", 8, process=PROCESS)
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> CorpusConfig:
+    path = tmp_path_factory.mktemp("text") / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"text number {number}"}) + "\n" for number in range(3000)))
+    return CorpusConfig("jsonl", "bytes", 256, (str(path),), field="text")
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Corpus:
-    return prepare(CONFIG, tmp_path_factory.mktemp("corpora"), lambda _: None)
+def written(config, tmp_path_factory) -> Corpus:
+    return prepare(config, tmp_path_factory.mktemp("corpora"), lambda _: None)
 
 
 @pytest.fixture
@@ -67,12 +72,12 @@ def test_a_flipped_byte_is_refused_with_the_shard_and_what_to_do(corpus, name):
         verify(corpus)
 
 
-def test_prepare_refuses_a_damaged_corpus_and_makes_it_again_once_it_is_removed(corpus):
+def test_prepare_refuses_a_damaged_corpus_and_makes_it_again_once_it_is_removed(config, corpus):
     flip(corpus.directory / "train.bin")
     with pytest.raises(CorpusError, match="is not what was written"):
-        prepare(CONFIG, corpus.directory.parent, lambda _: None)
+        prepare(config, corpus.directory.parent, lambda _: None)
     shutil.rmtree(corpus.directory)
-    assert prepare(CONFIG, corpus.directory.parent, lambda _: None).fingerprint == corpus.fingerprint
+    assert prepare(config, corpus.directory.parent, lambda _: None).fingerprint == corpus.fingerprint
 
 
 def test_what_was_found_whole_is_read_again_only_when_it_has_changed(corpus, digests):

@@ -10,7 +10,7 @@ from plugin_package import ARMS, write_plugin
 SWEEP = """\
 name: planted
 plugins: [mylab.arms]
-corpus: {source: synthetic, sequence_length: 32}
+corpus: {source: python-stdlib, tokenizer: bytes, sequence_length: 32}
 trial: {batch_tokens: 256}
 ladder:
   - {name: a, width: 64, layers: 1}

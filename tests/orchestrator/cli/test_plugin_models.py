@@ -55,14 +55,12 @@ def trial(folder) -> str:
     return rows.set_index("arm").trial_id["signs"][:12]
 
 
-def test_it_is_asked_for_trust_and_then_writes_is_measured_and_exported(folder, trial, command):
-    refused = command("generate", trial, "--prompt", "def")
+def test_it_is_asked_for_trust_and_then_is_measured_and_exported(folder, trial, command):
+    (folder / "text.txt").write_text("def main():\n    return 1\n")
+    refused = command("evaluate", trial, "text.txt")
     assert (refused.code, "its code is not trusted" in refused.err) == (2, True)
     assert "mylab" not in sys.modules
-    written = command("generate", trial, "--prompt", "def", "--tokens", 3, "--trust")
-    assert (written.code, written.out[:3]) == (0, "def"), written.err
-    (folder / "text.txt").write_text("def main():\n    return 1\n")
-    assert command("evaluate", trial, "text.txt").code == 0
+    assert command("evaluate", trial, "text.txt", "--trust").code == 0
     exported = command("export", trial, "-o", "out")
     assert "LlamaForCausalLM" in exported.out, exported.err
 

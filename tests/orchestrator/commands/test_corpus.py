@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalevec import sweeps
-from scalevec.model.data import CorpusConfig, TokenProcess
+from scalevec.model.data import CorpusConfig
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.data import corpus as corpora
 from scalevec.orchestrator.errors import Exit, InvalidInputError
@@ -76,9 +76,6 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
     assert config_of("{source: text, files: [a.jsonl], tokenizer: {hub: gpt2}}", folder) == CorpusConfig(
         "text", "hub", 0, (a,), tokenizer_name="gpt2"
     )
-    assert config_of("{source: synthetic, process: {lag: 4, tokens: 99}}", folder) == CorpusConfig(
-        "synthetic", "ids", 64, process=TokenProcess(lag=4, tokens=99)
-    )
 
 
 def test_the_fingerprint_is_known_without_preparing(folder):
@@ -119,15 +116,6 @@ def test_inspect_shows_text_whatever_the_tokenizer(folder, tokenizer):
     assert "1 empty documents were left out" in shown
 
 
-def test_inspect_shows_the_floor_of_a_synthetic_corpus(folder):
-    mapping = "{source: synthetic, process: {vocabulary: 8, branching: 2, tokens: 20000}}"
-    corpus = prepared(mapping)
-    assert 0 < corpus["entropy_rate"] < 0.6932
-    shown = corpora.inspect("my.yaml", Path("runs"), split="test", documents=1).text
-    assert f"entropy rate {corpus['entropy_rate']:.6f} nats/token" in shown
-    assert "test, 4,096 tokens or more: " in shown
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -166,11 +154,11 @@ def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
 
 
 def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
-    corpus = "corpus: {source: synthetic, process: {tokens: 10000000000}}"
+    corpus = "corpus: {source: python-stdlib, tokenizer: {bpe: 30000}}"
     (tmp_path / "my.yaml").write_text(corpus + REST)
     process = start_scalevec("corpus", "prepare", "my.yaml")
     deadline = time.monotonic() + 300
-    while not list(tmp_path.glob("runs/corpora/.*.preparing/.*/train.bin")):
+    while not list(tmp_path.glob("runs/corpora/.*.preparing/*")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)

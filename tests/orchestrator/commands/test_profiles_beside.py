@@ -18,7 +18,7 @@ def canary(tmp_path, monkeypatch):
     spy = tmp_path / "spy"
     spy.write_text(f'#!/bin/sh\ntouch "{shown}"\nexec "$@"\n')
     spy.chmod(0o755)
-    evil = {"launcher": [str(spy)], "python": str(spy), "notify": {"command": [str(spy), "true"]}}
+    evil = {"launcher": [str(spy)], "python": str(spy)}
     (tmp_path / "profiles.yaml").write_text(json.dumps({"cluster": evil}))
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP, sort_keys=False))
     return shown
@@ -53,12 +53,9 @@ def test_a_plan_only_reads_it_and_asks_nothing(canary, scalevec, executor):
 def test_once_agreed_to_it_counts_until_it_changes(canary, scalevec, tmp_path):
     run = ("run", "sweep.yaml", "--executor", "simulate", "--profile", "cluster")
     assert scalevec(*run, "--trust").returncode == 0
-    assert canary.exists()
-    canary.unlink()
     assert scalevec(*run).returncode == 0
     text = (tmp_path / "profiles.yaml").read_text()
-    (tmp_path / "profiles.yaml").write_text(text.replace("true", "false"))
-    canary.unlink(missing_ok=True)
+    (tmp_path / "profiles.yaml").write_text(text.replace('"launcher": [', '"launcher": ["nice", '))
     assert scalevec(*run).returncode == 2
     assert not canary.exists()
 

@@ -1,4 +1,4 @@
-"""status and collect: what the index says is what the run directories hold."""
+"""What status says is what the run directories hold."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import status as looking
-from scalevec.orchestrator.commands.look.collect import collect
 from scalevec.results.claims import acquire
 from scalevec.results.index.store import ResultsIndex
 
@@ -29,10 +28,6 @@ def runs_dir(tmp_path, monkeypatch) -> Path:
 
 def status(runs_dir, source=None) -> list[dict]:
     return json.loads(json_text(looking.status(source, runs_dir).record))
-
-
-def collected(runs_dir, source="small") -> dict:
-    return json.loads(json_text(collect(source, runs_dir).record))
 
 
 def test_status_counts_states_and_asks_the_index_the_second_time(runs_dir, monkeypatch):
@@ -69,45 +64,12 @@ def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir
     assert f"{directory.trial_id[:8]} unreadable" in looking.status(None, runs_dir).text
 
 
-def test_collect_says_what_is_there_what_is_missing_and_what_to_do(runs_dir):
-    report = collected(runs_dir)
-    assert report["collected"] == {"added": 4, "updated": 0, "unchanged": 0, "removed": 0}
-    (sweep,) = report["sweeps"]
-    assert (sweep["trials"], sweep["missing"]) == (6, 4)
-    assert sweep["states"] == {"completed": 2, "pending": 4}
-    assert sweep["next"].startswith("scalevec run")
-
-
-@pytest.mark.parametrize(
-    ("state", "command"),
-    [("running", "scalevec status small --runs {} --watch"), ("failed", "scalevec retry small --runs {}")],
-)
-def test_collect_names_the_command_that_brings_the_sweep_on(runs_dir, state, command):
-    directory_of(runs_dir, "none", 1).append_event(state)
-    assert collected(runs_dir)["sweeps"][0]["next"] == command.format(runs_dir)
-
-
-def test_collecting_everything_takes_trials_that_no_sweep_holds(runs_dir):
-    complete(directory_of(runs_dir, "unified", 7))
-    report = collected(runs_dir, None)
-    assert report["collected"]["added"] == 5
-    assert [sweep["sweep"] for sweep in report["sweeps"]] == ["small"]
-
-
-def test_collect_in_words(runs_dir):
-    directory_of(runs_dir, "none", 0).result_path.write_text("{")
-    text = collect("small", runs_dir).text
-    assert "small: 6 trials: 1 completed, 4 pending, 1 unreadable" in text
-    assert "5 without a result; next: " in text
-    assert "result.json: is not whole JSON" in text
-
-
-def test_another_login_collects_what_it_may_only_read(as_nobody):
+def test_another_login_sees_what_it_may_only_read(as_nobody):
     """The sweep file is not there for it, and neither is the right to write among the runs."""
     runs_dir = as_nobody.folder / "runs"
     record_sweep(runs_dir, "small", [member_of("none", seed) for seed in range(2)])
     complete(directory_of(runs_dir, "none", 0))
-    done = as_nobody.scalevec("collect", "small", "--runs", runs_dir)
+    done = as_nobody.scalevec("status", "small", "--runs", runs_dir)
     assert done.returncode == 0, done.stderr
-    assert "small: 2 trials: 1 completed, 1 pending" in done.stdout
+    assert "small: comparison, 1 of 2 trials done, 1 waiting" in done.stdout
     assert sorted(path.name for path in runs_dir.iterdir()) == ["sweeps", "trials"]

@@ -25,9 +25,7 @@ def test_the_option_names_the_store(scalevec, runs_dir, tmp_path):
         assert len(index.rows(runs_dir)) == 1
 
 
-@pytest.mark.parametrize(
-    "command", [["status"], ["collect", "small"], ["results", "small"], ["store", "rebuild"]]
-)
+@pytest.mark.parametrize("command", [["status"], ["results", "small"], ["store", "rebuild"]])
 def test_a_store_that_cannot_be_reached_is_a_lack_of_the_machine(scalevec, runs_dir, command):
     done = scalevec("--store", UNREACHABLE, *command)
     assert done.returncode == 3

@@ -70,7 +70,6 @@ def test_the_users_own_profile_stands_before_one_beside_the_sweep(folder):
         "python: /tmp/evil",
         "launcher: [sh, -c, evil]",
         "setup: [evil]",
-        "notify: {command: [evil]}",
         "flags: {container: evil}",
         "address: evil.example:6379",
         "log: [wandb]",
@@ -116,7 +115,7 @@ def test_a_profile_of_the_users_own_is_not_asked_about(folder, monkeypatch):
 def test_every_key_of_a_profile_is_inert_or_asked_about():
     assert set(Profile.model_fields) >= INERT
     assert set(Profile.model_fields) - INERT == {
-        *("python", "launcher", "setup", "notify", "flags", "address", "log", "private_dir", "rungs")
+        *("python", "launcher", "setup", "flags", "address", "log", "private_dir", "rungs")
     }
 
 

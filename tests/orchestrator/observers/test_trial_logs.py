@@ -86,7 +86,7 @@ def test_a_trial_is_passed_on_with_its_rows_and_its_result(followed):
     directory.metrics_path.write_text(rows(1, 2) + '{"step": 3, "lo')
     logs.started(task)
     logs.ended(task, "completed")
-    logs.finished("")
+    logs.finished()
     assert log.rows == [(step, {"loss": step / 2, "vectors.attention.mean": 1.0}) for step in (1, 2)]
     assert (log.ends, log.closed, warnings) == ([("completed", {})], True, [])
     assert log.fields["arm"] == "baseline"
@@ -97,7 +97,7 @@ def test_a_trial_that_was_called_off_before_it_began_is_not_passed_on(followed):
     log = KeepingLog()
     logs, task, _, warnings = followed(log)
     logs.ended(task, "cancelled")
-    logs.finished("")
+    logs.finished()
     assert (log.ends, log.closed, warnings) == ([], True, [])
 
 
@@ -108,7 +108,7 @@ def test_a_step_is_passed_on_once_though_the_trial_goes_back_and_the_run_begins_
         directory.metrics_path.unlink(missing_ok=True)
         directory.metrics_path.write_text(rows(*steps))
         logs.started(task)
-        logs.finished("")
+        logs.finished()
     assert [step for step, _ in first.rows] == [1, 2, 3]
     assert [step for step, _ in second.rows] == [4]
 
@@ -121,7 +121,7 @@ def test_a_log_that_fails_is_told_once_and_stopped(followed):
     logs, task, directory, warnings = followed(log)
     directory.metrics_path.write_text(rows(1, 2))
     logs.started(task)
-    logs.finished("")
+    logs.finished()
     logs.tick()
     [warning] = warnings
     assert warning.startswith("warning: --log kept: ConnectionError: no route; nothing more is logged")
@@ -133,7 +133,7 @@ def test_a_log_that_hangs_is_left_behind(followed, monkeypatch):
     logs, task, directory, warnings = followed(KeepingLog(never.wait))
     directory.metrics_path.write_text(rows(1))
     logs.started(task)
-    logs.finished("")
+    logs.finished()
     never.set()
     assert "did not end within 0.05 s" in warnings[0]
 

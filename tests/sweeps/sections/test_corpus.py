@@ -19,7 +19,6 @@ VOCABULARIES = {
     "{source: shards, files: [a], tokenizer: {vocabulary: 50304, separator: 50256}}": 50_304,
     f"{{{SHARDS}, in_place: true, tokenizer: {{vocabulary: 9, separator: 1}}}}": 9,
     "{source: megatron, files: [a], tokenizer: {vocabulary: 50257, separator: 50256}}": 50_257,
-    "{source: synthetic, process: {vocabulary: 32, branching: 4, lag: 8, tokens: 99, seed: 3}}": 32,
 }
 
 
@@ -64,18 +63,11 @@ REFUSED = {
     "{source: text, files: [a], field: body}": (
         "corpus.field: 'body'; allowed: field only with source: jsonl or parquet"
     ),
-    "{source: synthetic, process: {lag: 1}}": "corpus.process.lag: 1; allowed: 0, or 2 and more",
     "{source: text, files: [a], in_place: true}": (
         "corpus.in_place: true; allowed: in_place only with source: shards"
     ),
     "{source: megatron, files: [a], tokenizer: {vocabulary: 512}}": (
         "allowed: {vocabulary: SIZE, separator: ID OF THE TOKEN THAT ENDS A DOCUMENT} with source: megatron"
-    ),
-    "{source: synthetic, process: {vocabulary: 4, branching: 5}}": (
-        "corpus.process.branching: 5; allowed: at most the vocabulary, 4"
-    ),
-    "{source: synthetic, tokenizer: bytes}": (
-        "corpus.tokenizer: a synthetic corpus has no tokenizer; allowed: process.vocabulary"
     ),
     f"{{{SHARDS}}}": "corpus: corpus.tokenizer is missing; allowed: {vocabulary: SIZE",
     f"{{{SHARDS}, tokenizer: {{vocabulary: 65537, separator: 0}}}}": (
@@ -119,7 +111,7 @@ def test_the_sources_and_tokenizers_of_the_file_are_those_that_can_be_prepared()
 
     definitions = sweeps.json_schema()["$defs"]
     sources = definitions["CorpusSection"]["properties"]["source"]["enum"]
-    assert sources == ["python-stdlib", "python-packages", *READERS, "megatron", "synthetic"]
+    assert sources == ["python-stdlib", "python-packages", *READERS, "megatron"]
     sections = [{"bpe": 512}, {"file": "a"}, {"hub": "a"}, {"vocabulary": 9, "separator": 0}]
     kinds = ["bytes", *(TokenizerSection(**section).kind for section in sections)]
     assert kinds == list(TOKENIZERS)
