@@ -202,31 +202,68 @@ def _span(interval: tuple[float, float] | None) -> str:
 
 
 def predictions_text(
-    fit: Fit, points: Sequence[Mapping[str, Any]], budgets: pd.DataFrame | None = None
+    fits: Sequence[Fit],
+    points: Sequence[Sequence[Mapping[str, Any]]],
+    budgets: Sequence[pd.DataFrame | None],
+    width: int | None = None,
 ) -> str:
-    """One arm: its law, hold-out, ``points`` (records of a fit) and budgets, conventions, warnings."""
-    lines, notes = held_out_lines(fit.hold_out), [point["note"] for point in points]
-    level, y = percent(fit.options.level), named_with_unit(fit.options.y, fit.options.unit)
-    if points:
-        value = "N*" if fit.optima else y
-        head = ("at", value, f"{level} of the law", f"{level} of one run", "beyond the data")
-        lines += aligned([head, *map(_point_cells, points)], 1)
-    if budgets is not None and len(budgets):
-        headings = ("C", "N*", "D*", "tokens per parameter", y, "beyond the data")
-        lines += aligned([headings, *map(_budget_cells, budgets.to_dict("records"))], 1)
-        lines.append(f"in parentheses: {level} intervals")
-        notes += budgets["note"].tolist()
-    told = [f"note: {note}" for note in dict.fromkeys(notes) if note and note not in fit.warnings]
-    rest = [f"interval: {fit.interval_note}", fit.conventions]
-    warnings = [f"warning: {warning}" for warning in fit.warnings]
-    return "\n  ".join([f"{fit.arm}: {fit.formula}", *lines, *told, *rest, *warnings])
+    """Each arm with its law, hold-out, ``points`` (records of the fit) and budgets; then what holds of all.
+
+    A ``width`` in characters shortens the tables by whole columns.
+    """
+    blocks = []
+    for fit, of_fit, best in zip(fits, points, budgets, strict=True):
+        tables = [_point_table(fit, of_fit, width)] if of_fit else []
+        tables += [_budget_table(fit, best)] if best is not None and len(best) else []
+        notes = dict.fromkeys([p["note"] for p in of_fit] + ([] if best is None else best["note"].tolist()))
+        if fit.refuted:  # by the line of the hold-out, or by what has no line
+            why = fit.refuted.partition(": predicted")[0]
+            told = [f"{why}: no interval, and nothing beyond the data"]
+        else:
+            told = [*filter(None, notes), f"interval: {fit.interval_note}"]
+        lines = [*held_out_lines(fit.hold_out), *(line for table in tables for line in table), *told]
+        blocks.append((f"{fit.arm}: {fit.formula}", lines, [f"warning: {each}" for each in fit.warnings]))
+    shared = [each for each in blocks[0][2] if all(each in warnings for _, _, warnings in blocks)]
+    lines = []
+    for head, of_arm, warnings in blocks:
+        lines += ["\n  ".join([head, *of_arm, *(each for each in warnings if each not in shared)])]
+    units = [f"{named_with_unit(fit.options.y, fit.options.unit)}; {fit.conventions}" for fit in fits]
+    return "\n".join([*lines, *dict.fromkeys(units), *shared])
 
 
-def _point_cells(point: Mapping[str, Any]) -> tuple[str, ...]:
-    at = ", ".join(f"{name} {value:.4g}" for name, value in point["at"].items())
-    value = "withheld" if point["value"] is None else f"{point['value']:.5g}"
-    spans = (_ends(point["low"], point["high"]), _ends(point["run_low"], point["run_high"]))
-    return (f"{point['name']} ({at})" if point["name"] else at, value, *spans, _beyond(point))
+def _point_table(fit: Fit, points: Sequence[Mapping[str, Any]], width: int | None) -> list[str]:
+    level = percent(fit.options.level)
+    value = "N*" if fit.optima else _value_of(fit)
+    columns: dict[str, list[str]] = {"at": [point["name"].removeprefix("at ") for point in points]}
+    columns |= {name: [f"{point['at'][name]:.4g}" for point in points] for name in points[0]["at"]}
+    columns[value] = ["withheld" if p["value"] is None else f"{p['value']:.5g}" for p in points]
+    columns[f"{level} of the law"] = [_ends(point["low"], point["high"]) for point in points]
+    columns[f"{level} of one run"] = [_ends(point["run_low"], point["run_high"]) for point in points]
+    columns["beyond the data"] = [_beyond(point) for point in points]
+    return _fitting(columns, width, [f"{level} of one run", *points[0]["at"]] if any(columns["at"]) else [])
+
+
+def _budget_table(fit: Fit, best: pd.DataFrame) -> list[str]:
+    """A line for each quantity, with a column for each budget."""
+    headings = ("C", "N*", "D*", "tokens per parameter", _value_of(fit), "beyond the data")
+    rows = list(zip(headings, *map(_budget_cells, best.to_dict("records")), strict=True))
+    return [*aligned(rows, n_left=len(rows[0])), f"in parentheses: {percent(fit.options.level)} intervals"]
+
+
+def _value_of(fit: Fit) -> str:
+    """What a law gives, without its unit."""
+    return named_with_unit(fit.options.y, fit.options.unit).partition(" (")[0]
+
+
+def _fitting(columns: dict[str, list[str]], width: int | None, spare: Sequence[str]) -> list[str]:
+    """The table of ``columns`` that say something, without those that are ``spare`` beyond ``width``."""
+    left = {name: [name, *of] for name, of in columns.items() if set(of) - {"", "none"}}
+    spare = list(spare)
+    while True:
+        lines = aligned(list(zip(*left.values(), strict=True)), 1)
+        if not spare or width is None or max(map(len, lines)) + 2 <= width:
+            return lines
+        left.pop(spare.pop(0), None)
 
 
 def _ends(low: float | None, high: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What the system gives: processors and memory, processes that share out work, and files that are whole.
+"""What the system gives: processors, processes that share out work, and files that are whole.
 
 Loads nothing that takes long: a process of a pool begins here, before NumPy and its threads.
 """
@@ -45,7 +45,7 @@ def usable_cpus(groups: Path = OWN_GROUPS, mounted: Path = CGROUPS) -> int:
     given = [len(os.sched_getaffinity(0))]
     if (of_job := os.environ.get("SLURM_CPUS_ON_NODE", "")).isdecimal():
         given.append(int(of_job))
-    for folder in _groups_around("cpu", groups, mounted):
+    for folder in _groups_around(groups, mounted):
         quota = _content(folder / "cpu.max") or " ".join(
             _content(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")
         )
@@ -54,21 +54,14 @@ def usable_cpus(groups: Path = OWN_GROUPS, mounted: Path = CGROUPS) -> int:
     return max(1, min(given))
 
 
-def memory_limit(groups: Path = OWN_GROUPS, mounted: Path = CGROUPS) -> int | None:
-    """Return the least limit of memory of the cgroups of this process, in bytes; None without one."""
-    folders = _groups_around("memory", groups, mounted)
-    texts = [_content(folder / f"memory.{name}") for folder in folders for name in ("max", "limit_in_bytes")]
-    return min((int(text) for text in texts if text.isdigit()), default=None)  # else it says max
-
-
-def _groups_around(controller: str, groups: Path, mounted: Path) -> Iterator[Path]:
+def _groups_around(groups: Path, mounted: Path) -> Iterator[Path]:
     """Yield the folders of the cgroups that this process is in, of either version, and those around them."""
     lines: list[str] = []
     with suppress(OSError):  # not Linux
         lines = groups.read_text().splitlines()
     for _, controllers, path in (line.split(":", 2) for line in lines):
-        if not controllers or controller in controllers.split(","):
-            root = mounted / controller if controllers else mounted
+        if not controllers or "cpu" in controllers.split(","):
+            root = mounted / "cpu" if controllers else mounted
             folder = root / path.lstrip("/")
             while folder.is_relative_to(root):
                 yield folder

@@ -1,5 +1,6 @@
 """``scalevec predict``: what the fitted laws say of points and budgets that nobody ran."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ from scalevec import analysis
 from scalevec.analysis.errors import require_choice
 from scalevec.analysis.options import VARIABLES, OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Runs, SourceName
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.commands.analyse.question import with_given
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.sources import open_source
@@ -49,18 +50,17 @@ def predict(
     tables = [points_of(text, data.rows.columns) for text in at or []]
     tables += [_rungs(sweep, runs_dir)] if sweep else []
     options = with_given(data, analysis.AnalysisOptions(), given)
-    records, texts = [], []
-    for fit in analysis.fit(data.rows, options).values():
-        points = [point for table in tables for point in fit.fitted.records(table)]
-        points = points or ([] if flops else fit.ahead())
-        budgets = fit.best(*flops) if flops else None
-        record = fit.to_dict() | {
-            "points": points,
-            "budgets": [] if budgets is None else budgets.to_dict("records"),
-        }
-        records.append({name: value for name, value in record.items() if name != "predictions"})
-        texts.append(analysis.predictions_text(fit, points, budgets))
-    return Result(records, "\n".join(texts), output=output, wraps=True)
+    fits = list(analysis.fit(data.rows, options).values())
+    points = [[point for table in tables for point in fit.fitted.records(table)] for fit in fits]
+    points = [of_fit or ([] if flops else fit.ahead()) for fit, of_fit in zip(fits, points, strict=True)]
+    budgets = [fit.best(*flops) if flops else None for fit in fits]
+    records = [
+        {name: value for name, value in fit.to_dict().items() if name != "predictions"}
+        | {"points": of_fit, "budgets": [] if best is None else best.to_dict("records")}
+        for fit, of_fit, best in zip(fits, points, budgets, strict=True)
+    ]
+    shown = partial(analysis.predictions_text, fits, points, budgets)
+    return Result(records, lambda: shown(width=terminal_width()), output=output, wraps=True)
 
 
 def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scalevec.model.data.system import Workers, complete_directory, memory_limit, usable_cpus
+from scalevec.model.data.system import Workers, complete_directory, usable_cpus
 from scalevec.model.data.texts import rank
 
 HERE = len(os.sched_getaffinity(0))
@@ -25,23 +25,6 @@ def written(folder: Path, line: str, files: dict[str, str]) -> Path:
     groups = folder / "groups"
     groups.write_text(f"9:name=systemd:/\n{line}\n")
     return groups
-
-
-@pytest.mark.parametrize(
-    ("line", "files", "limit"),
-    [
-        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "max"}, 4000),
-        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "3000"}, 3000),
-        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "5000"}, 5000),
-        ("3:cpu,memory:/elsewhere", {"memory/memory.limit_in_bytes": "6000"}, 6000),
-        ("0::/", {}, None),
-        ("2:cpu:/job", {"memory/job/memory.limit_in_bytes": "5000"}, None),
-    ],
-)
-def test_the_limit_is_the_least_of_the_cgroups_around(
-    line: str, files: dict[str, str], limit: int | None, tmp_path: Path
-) -> None:
-    assert memory_limit(written(tmp_path, line, files), tmp_path) == limit
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_every_number_has_its_distance_from_the_data_and_the_hold_out_beside_it(
     assert done.code == 0, done.err
     assert "+2.00 decades of C" in done.out
     assert "hold-out (the largest rung" in done.out
-    assert "1e+22  " in done.out
+    assert "C                     1e+22" in done.out
 
 
 @pytest.mark.usefixtures("table")
