@@ -5,6 +5,7 @@ import pytest
 from page_blocks import blocks, is_among, run
 
 
+@pytest.mark.slow
 @pytest.mark.kept
 def test_the_page_from_a_table_to_a_decision_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

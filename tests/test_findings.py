@@ -167,6 +167,7 @@ def test_the_page_is_that_of_the_kept_results(small_results):
     assert difference_beyond_rounding(text, small_results.with_blocks(text)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.kept
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in EVERY_TIME else pytest.mark.nightly) for name in SWEEPS]

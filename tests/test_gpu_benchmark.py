@@ -9,6 +9,7 @@ import pytest
 
 from support import CHECKOUT
 
+pytestmark = pytest.mark.slow
 LACKING = (
     "pydantic",
     "sqlalchemy",

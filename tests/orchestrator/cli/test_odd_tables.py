@@ -15,6 +15,7 @@ from odd_tables import fault_of
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 100, 25))
 def test_odd_tables_are_answered_or_refused(first: int, tmp_path: Path):
     assert [fault for number in range(first, first + 25) if (fault := fault_of(number, tmp_path))] == []

@@ -243,14 +243,14 @@ def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
         assert process.environ()["OMP_NUM_THREADS"] == "2"
 
 
-@pytest.mark.usefixtures("light")
 def is_server(child):
     """Whether a process is one that lives; it may end while it is asked."""
     with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
-        return "scalevec.orchestrator.worker.fork_server" in child.cmdline()
+        return child.cmdline()[1:] == list(forks.FORK_SERVER[1:])
     return False
 
 
+@pytest.mark.usefixtures("light")
 class TestLocalExecutor:
     @pytest.fixture
     def executor(self, tmp_path):

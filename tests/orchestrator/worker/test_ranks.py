@@ -132,6 +132,7 @@ def until_there(path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of", "shard"), [("rank 0", True), ("rank 1", False), ("the worker", False)])
 def test_after_kill_9_of_a_process_none_is_left_and_the_next_attempt_ends_with_the_same_bits(
     of, shard, make, tmp_path

@@ -203,6 +203,7 @@ def test_nodes_that_fail_everything_are_found_and_avoided(simulate):
     assert 2 <= len(visits) <= 2 + 8  # two that tell, and those that had started already
 
 
+@pytest.mark.slow
 def test_five_hundred_trials_with_faults_end_complete_none_lost_none_twice(simulate):
     sweep = simulate(seeds=list(range(125)), slots=32, simulate={"faults": TEN_PERCENT})
     directories = sweep.directories()
