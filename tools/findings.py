@@ -254,8 +254,12 @@ def sentences(sweep: str) -> Iterator[str]:
     """The verdicts on the arms of the sweep's claims, and what was predicted beside what was seen.
 
     Where all claims of an arm are about some cells or another reference, a verdict over all cells would be
-    another question's.
+    another question's: those about some cells have one each.
     """
+    for claim in claims() if is_evidence(sweep) else ():
+        if claim.sweep == sweep and claim.where and not claim.reference and claim.reads == "difference":
+            comparison = compared(sweep, claim.where)[claim.arm]
+            yield f"Where `{claim.where}`: {comparison.sentence} With scale: {comparison.with_scale.text}."
     whole = [claim for claim in claims() if claim.sweep == sweep and not (claim.where or claim.reference)]
     judged = {claim.arm for claim in whole}
     for comparison in compared(sweep).values() if is_evidence(sweep) else ():
