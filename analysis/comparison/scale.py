@@ -135,4 +135,5 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
         if -most <= change.share[0] and change.share[1] <= most:
             text = f"{gain} constant within {percent(most)} per decade of C ({change.shown}){aside}"
             return ScaleLine("constant", text, change.measure)
-    return ScaleLine("not_resolved", f"not resolved: {change.shown}{aside}", change.measure)
+    by_holm = " by Holm over the arms" if change.p_value < evidence.alpha else ""
+    return ScaleLine("not_resolved", f"not resolved{by_holm}: {change.shown}{aside}", change.measure)
