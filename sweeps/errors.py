@@ -12,6 +12,7 @@ Path = tuple[str | int, ...]
 """Where a value stands in a sweep file: keys and positions, from the top."""
 
 _LARGEST_SHOWN = 60
+_MOST_NAMES = 12
 _MOST_PROBLEMS_SHOWN = 20
 _PLAIN_KEY = re.compile(r"[\w.+-]+", re.ASCII)
 
@@ -109,4 +110,7 @@ def unknown(value: object, allowed: Iterable[str], what: str = "unknown") -> str
     names = list(allowed)
     near = difflib.get_close_matches(str(value)[:_LARGEST_SHOWN], names, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{what}{hint} (allowed: {', '.join(names)})"
+    # Who is told the nearest one needs no list that fills the screen.
+    rest = f" and {len(names) - _MOST_NAMES} more" if near and len(names) > _MOST_NAMES + 1 else ""
+    shown = names[:_MOST_NAMES] if rest else names
+    return f"{what}{hint} (allowed: {', '.join(shown)}{rest})"

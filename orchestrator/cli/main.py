@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ def main() -> None:
     # of the time that `status` takes for 30,000 trials.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     _make_streams_writable()
+    warned: set[str] = set()
+    # Those of libraries, as on letters that a font lacks: each once, without its place in our code.
+    warnings.showwarning = lambda message, *_: _warn(str(message), warned)
     try:
         sys.exit(application()(standalone_mode=False))
     except typer.BadParameter as error:
@@ -47,6 +51,12 @@ def main() -> None:
         os._exit(int(code))  # on the way out Ray's threads would look for the lost cluster, and crash
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))
+
+
+def _warn(text: str, warned: set[str]) -> None:
+    if text not in warned:
+        warned.add(text)
+        note(f"warning: {text}")
 
 
 def _make_streams_writable() -> None:

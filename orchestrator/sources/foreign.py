@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def is_table(source: str) -> bool:
-    """Whether ``source`` is standard input, or a file of a kind that holds a table."""
+    """Whether ``source`` is standard input or a pipe, or a file of a kind that holds a table."""
     from scalevec.orchestrator.sources.imports.given_tables import STANDARD_INPUT
 
-    return source == STANDARD_INPUT or kind_of(Path(source))[0] != ""
+    return source == STANDARD_INPUT or Path(source).is_fifo() or kind_of(Path(source))[0] != ""
 
 
 def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":

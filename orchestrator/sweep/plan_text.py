@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.expansion.trials import CorpusFacts
 
+_MANY_SEEDS = 10
 LONGEST_ARMS = 24
 """Letters of the names of arms that stand in one row of a terminal."""
 UNKNOWN_COLUMNS = ("epochs", "parameters", "vectors", "memory")
@@ -179,6 +180,9 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
         *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run)),
     ]
+    match run.sweep.seeds:
+        case (seed,) if 1 < seed <= _MANY_SEEDS:  # small, as a number of seeds is
+            lines.append(f"seeds: {seed} is the one seed {seed}; {seed} seeds are {[*range(seed)]}")
     lines += savings_text(trials)
     if hours := gpu_hours(trials):
         tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import pandas as pd
 
@@ -44,8 +45,10 @@ def read_given(source: str) -> GivenTable:
     """
     path = Path(source)
     if source == STANDARD_INPUT:
-        source, text = "standard input", sys.stdin.read(LARGEST_FILE_BYTES + 1)
-        rows = rows_of_text(source, text, ".jsonl" if text.lstrip().startswith("{") else ".csv")
+        source, rows = "standard input", _rows_of_pipe("standard input", sys.stdin)
+    elif path.is_fifo():
+        with path.open() as pipe:
+            rows = _rows_of_pipe(source, pipe)
     elif path.is_dir() and trackers.event_files(path):
         rows = table_of(trackers.runs_in_events(path))
     elif path.is_dir():
@@ -58,6 +61,16 @@ def read_given(source: str) -> GivenTable:
     if rows.empty:
         raise DataError(f"{source} has no rows or runs; at least one is needed")
     return GivenTable(source, _rows_of_steps(rows))
+
+
+def _rows_of_pipe(name: str, pipe: TextIO) -> pd.DataFrame:
+    try:
+        text = pipe.read(LARGEST_FILE_BYTES + 1)
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise DataError(f"{name} is no text in UTF-8: a table in a pipe is CSV or JSON lines, not packed")
+    return rows_of_text(name, text, ".jsonl" if text.lstrip().startswith("{") else ".csv")
 
 
 def _rows_of_steps(rows: pd.DataFrame) -> pd.DataFrame:

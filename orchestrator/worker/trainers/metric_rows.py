@@ -187,19 +187,25 @@ class MetricsFile:
                 )
             return None if self._lines == 1 else dict(zip(names, cells, strict=False))
         try:
-            row = json.loads(line)
+            row = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise DefiniteError(f"{self.name}, line {self._lines}: is no JSON object: {line[:80]!r}")
+            what = "JSON object" if "\0" not in line else "text in UTF-8"
+            raise DefiniteError(f"{self.name}, line {self._lines}: is no {what}: {line[:80]!r}")
         return row
 
 
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
 """What may not be taken for the end of a group: an escaped sign, and a set of characters."""
-_ANYTHING = r"\s*[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.]"
-_EXPONENT = re.compile(r"[eE][+-]?\d+")
+_ANYTHING = r"\s*(?:\d+(?:,\d+)+(?:\.\d+)?|[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.])"
+_REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*")
+"""What a group of digits leaves of a number."""
+_COMMAS = re.compile(r"(?:,\d+)+(?:\.\d+)?")
+_COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
+"""In a pattern: commas stand between values, and in none."""
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class LinePattern:
@@ -211,20 +217,32 @@ class LinePattern:
 
     def __init__(self, pattern: str, step: str) -> None:
         self._pattern = self._loose = re.compile(pattern)
+        self._has_columns = _COLUMNS.search(pattern) is not None
         with suppress(re.error):  # one that refers to a part of a group cannot be loosened
             self._loose = re.compile(_loosened(pattern, step))
 
     def row(self, line: str) -> Mapping[str, str] | None:
         """The values of ``line`` by the names of the groups; None for a line of another kind."""
+        plain = _COLOURS.sub("", line)
+        return self._row(plain) or (self._row(line) if plain != line else None)
+
+    def _row(self, line: str) -> Mapping[str, str] | None:
         matches = filter(None, (self._pattern.search(line), self._loose.search(line)))
         # Of an optional group the looser one may find what the other has passed by.
         match = max(matches, key=lambda match: sum(map(bool, match.groups())), default=None)
         if match is None:
             return None
-        # A group that knows no exponents takes 1.2e+05 for 1.2.
-        rest = {name: _EXPONENT.match(line, match.end(name)) for name in match.groupdict()}
         known = {name: value for name, value in match.groupdict().items() if value is not None}
-        return {name: value + (more[0] if (more := rest[name]) else "") for name, value in known.items()}
+        return {name: value + self._rest(line, match, name) for name, value in known.items()}
+
+    def _rest(self, line: str, match: re.Match[str], name: str) -> str:
+        """What group ``name`` leaves of its number: of 1.2e+05 and 12,345.6 it may take 1.2 and 12."""
+        end = match.end(name)
+        rest = _REST.match(line, end)
+        if rest is None and not self._has_columns and match[name].isdecimal():
+            rest = _COMMAS.match(line, end)
+        others = (match.start(other) for other in match.groupdict())
+        return rest[0] if rest and not any(end < start <= rest.end() for start in others) else ""
 
 
 def _loosened(pattern: str, step: str) -> str:

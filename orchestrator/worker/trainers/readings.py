@@ -109,7 +109,12 @@ def losses_of_rows(rows: Sequence[Row], readings: Readings) -> tuple[Row, dict[s
     row = min(whole, key=lambda row: float(row[list(names)[-1]])) if readings.best else whole[-1]
     tokens = (row["tokens"] for row in rows if row.get("tokens") and row["step"] <= whole[-1]["step"])
     last = {**whole[-1], "tokens": max(tokens, default=None)}
-    return last, {("loss" if name != "loss_validation" else name): float(row[name]) for name in names}
+    losses = {("loss" if name != "loss_validation" else name): float(row[name]) for name in names}
+    if min(losses.values()) <= 0:  # which no reader of results takes
+        raise DefiniteError(
+            f"the row of step {row['step']} says {min(losses.values()):g} nats, which is no loss"
+        )
+    return last, losses
 
 
 def require_end(step: float | None, tokens: float | None, trial: ForeignTrial, where: str) -> None:

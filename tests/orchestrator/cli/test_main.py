@@ -64,3 +64,13 @@ def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, t
     assert "sd 0.071 per pair, a pilot with 1 degree of freedom" in shown
     assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), "--noise is 0.0")
     assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), "one of them")
+
+
+def test_a_warning_of_a_library_is_one_line_without_a_place_in_our_code(scalevec_process, tmp_path):
+    rows = (
+        f"{arm},{n},{20 * n},{s},{3 + s / 9}" for arm in ("a", "\u57fa") for n in (1e6, 1e7) for s in (0, 1)
+    )
+    (tmp_path / "t.csv").write_text("\n".join(("arm,n_params,n_tokens,seed,loss", *rows)))
+    err = scalevec_process("figures", "t.csv", "--only", "loss", "--reference", "a", "-o", "figures").stderr
+    assert [line.startswith("warning: Glyph 22522") for line in err.splitlines() if "Glyph" in line] == [True]
+    assert "style.py" not in err

@@ -1,8 +1,11 @@
 """Tables of other trackers become tidy rows, or are refused with all that is wrong at once."""
 
+import gzip
 import io
 import json
 import math
+import os
+import threading
 from contextlib import suppress
 
 import numpy as np
@@ -290,6 +293,17 @@ def test_standard_input_is_csv_or_json_lines(monkeypatch):
     for text in ("loss,tokens,params\n3.2,1e9,1e6\n", '{"loss": 3.2, "tokens": 1e9, "params": 1e6}\n'):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert imported([read_given("-")]).rows["loss"].tolist() == [3.2]
+
+
+def test_a_pipe_is_read_as_standard_input_is(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for content in (b"loss,tokens,params\n3.2,1e9,1e6\n", gzip.compress(b"loss\n")):
+        threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True).start()
+        if content.startswith(b"loss"):
+            assert read_given(str(pipe)).rows["loss"].tolist() == ["3.2"]
+        else:
+            with pytest.raises(DataError, match="a table in a pipe is CSV or JSON lines, not packed"):
+                read_given(str(pipe))
 
 
 def test_records_of_records_become_columns_and_lists_stay_text():

@@ -70,6 +70,11 @@ def test_a_plan_says_what_a_trial_rests_on_and_runs_nothing(folder, scalevec):
     assert not (folder / "runs").exists()
 
 
+def test_a_plan_says_that_a_number_of_seeds_is_one_seed(folder, scalevec):
+    (folder / "mine.yaml").write_text(SWEEP + "seeds: 3\n")
+    assert "seeds: 3 is the one seed 3; 3 seeds are [0, 1, 2]\n" in scalevec("plan", "mine.yaml").stdout
+
+
 def test_a_plan_names_what_is_imported_and_what_cannot_be_seen(folder, scalevec):
     (folder / "train.py").write_text(f"import model\nexec(open('configurator.py').read())\n{SCRIPT}")
     (folder / "model.py").touch()

@@ -115,6 +115,12 @@ def test_a_loss_that_ends_as_null_has_diverged_and_null_beside_another_loss_is_n
     assert (trials.run(), trials.result()["loss"]) == (WorkerExit.RESULT, 3.0)
 
 
+@pytest.mark.parametrize("loss", [0.0, -1.0])
+def test_a_last_row_whose_loss_is_not_above_zero_is_an_error(lab, loss):
+    # As a result it would be unreadable, and the trial would run again for ever.
+    fails_for_good(lab(f"log(10, {loss})"), f"the row of step 10 says {loss:g} nats, which is no loss")
+
+
 def test_a_result_without_a_step_is_refused_where_the_log_breaks_off_before_the_end(lab):
     options = {
         "readings": replace(METRICS, result="result.json", tokens=""),

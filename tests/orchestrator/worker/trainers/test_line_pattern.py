@@ -43,6 +43,29 @@ def test_an_exponent_that_the_pattern_does_not_know_is_part_of_the_number():
     assert [float(values[name]) for name in ("training_loss", "loss")] == [1.2e5, 9.9e4]
 
 
+@pytest.mark.parametrize("value", ["12,345.6", "3,5", "1_234.5", "12k"])
+def test_what_a_pattern_of_digits_leaves_of_a_number_is_part_of_it(value):
+    for line in (f"step 10: train loss {value}, val loss 3", f"step 10: train loss 3, val loss {value}"):
+        values = row(line)
+        assert values is not None
+        assert value in values.values()
+    assert row(f"step {value} loss 3", r"step (?P<step>\d+).*loss (?P<loss>\d)") == {
+        "step": value,
+        "loss": "3",
+    }
+
+
+def test_a_comma_between_columns_is_part_of_no_number():
+    assert row("12,345", r"(?P<step>\d+),(?P<loss>[\d.]+)") == {"step": "12", "loss": "345"}
+    assert row("12,500,3", r"(?P<step>\d+),\d+,(?P<loss>[\d.]+)") == {"step": "12", "loss": "3"}
+
+
+def test_colours_are_passed_over():
+    line = "\x1b[1mstep \x1b[36m10\x1b[0m: train loss \x1b[1m3.5\x1b[0m, val loss 4"
+    assert row(line) == {"step": "10", "training_loss": "3.5", "loss": "4"}
+    assert row("\x1b[1m7\x1b[0m", "\x1b\\[1m(?P<step>\\d+)") == {"step": "7"}
+
+
 @pytest.mark.parametrize("line", ["step one: train loss 3, val loss 4", "epoch 1", "step 1: train loss", ""])
 def test_a_line_of_another_kind_is_none(line):
     assert row(line) is None

@@ -188,3 +188,11 @@ def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path):
     (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1}) + "\nstep 2\n")
     with pytest.raises(DefiniteError, match=r"log\.jsonl, line 2: is no JSON object: 'step 2'"):
         MetricsFile(tmp_path, "log.jsonl").new_rows()
+
+
+def test_a_mark_of_the_encoding_is_passed_over_and_another_encoding_is_said(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1}\n', encoding="utf-8-sig")
+    assert MetricsFile(tmp_path, "log.jsonl").new_rows() == [{"step": 1}]
+    (tmp_path / "log.jsonl").write_text('{"step": 1}\n', encoding="utf-16")
+    with pytest.raises(DefiniteError, match="line 1: is no text in UTF-8"):
+        MetricsFile(tmp_path, "log.jsonl").new_rows()
