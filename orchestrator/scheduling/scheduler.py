@@ -15,6 +15,7 @@ from scalevec.orchestrator.attempts.retry_policy import (
     attempt_of,
     decide,
     failure_text,
+    since_retry,
     unreadable,
     was_called_off,
     was_ended_by_hand,
@@ -43,6 +44,8 @@ POLL_S, ELSEWHERE_POLL_S = 0.2, 1.0
 CANCEL_POLL_S = 3.0
 QUEUE_CANCEL_POLL_S = 30.0
 """Where ``cancel`` itself reaches the jobs: this one finds those that were sent in that very moment."""
+MOST_CORRUPT = 3
+"""Results of one trial that may be found unreadable, each after the other, before it is given up."""
 
 
 class Scheduler:
@@ -175,6 +178,9 @@ class Scheduler:
             return directory.result()
         except CorruptRecordError as problem:
             aside = directory.set_aside_result().name
+            causes = [event.get("cause") for event in since_retry(directory.events())]
+            if causes.count("corrupt_result") >= MOST_CORRUPT:  # no disk does that: its worker writes so
+                raise
             self.progress.message(f"{problem}; set aside as {aside}, the trial runs again")
             return None
 

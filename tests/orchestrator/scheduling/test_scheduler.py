@@ -55,6 +55,17 @@ def test_a_trial_that_was_called_off_is_asked_once_to_end(slow, tmp_path):
     assert len(slow[0].asked) == len(set(slow[0].asked)) == 8
 
 
+def test_a_trial_whose_workers_write_results_that_nobody_can_read_is_given_up(monkeypatch, tmp_path):
+    write = RunDirectory.write_result
+    negative = {"loss": -1.0}
+    monkeypatch.setattr(RunDirectory, "write_result", lambda self, result: write(self, result | negative))
+    actual = simulated(tmp_path)
+    assert len(actual.outcome.failed) == 8
+    for directory in actual.directories():
+        assert len(list(directory.path.glob("result.json.corrupt-*"))) == scheduling.MOST_CORRUPT
+        assert "loss" in actual.outcome.failed[directory.trial_id]
+
+
 @pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1)])
 def test_what_a_worker_killed_after_its_result_left_is_pruned_by_the_next_run(keep, left, tmp_path):
     directory = simulated(tmp_path).directories()[0]
