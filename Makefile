@@ -13,9 +13,9 @@ demo: $(VENV)/run.stamp
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not nightly"
 
-# Trainings, faults and sweeps from end to end, which take seconds to a minute each.
+# Trainings, faults and sweeps from end to end, which take seconds to a minute each; some wait for a process to end.
 test-slow: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not nightly"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "slow and not nightly"
 
 # What every change cannot wait for, before an issue is called resolved: longer tests, every fault, the coverage of
 # intervals, the small sweeps (hours).

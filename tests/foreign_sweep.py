@@ -131,7 +131,7 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str] | Non
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def strike(sweep: ForeignSweep, process: "subprocess.Popen[str]") -> None:

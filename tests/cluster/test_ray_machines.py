@@ -58,7 +58,7 @@ def result_in(folder: Path) -> dict:
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("profile", ["spread", "here"])
+@pytest.mark.parametrize("profile", ["spread", pytest.param("here", marks=pytest.mark.nightly)])
 def test_two_processes_give_the_losses_of_one(profile, run):
     (alone, first), (together, second) = run(), run("--profile", profile)
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr

@@ -85,7 +85,7 @@ def wait_until(condition, process: "subprocess.Popen[str] | None" = None) -> Non
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         assert process is None or process.poll() is None, "the command ended before it happened"
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def checkpoints(folder: Path) -> int:

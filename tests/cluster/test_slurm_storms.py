@@ -234,8 +234,8 @@ OUTAGES: dict[str, Outage] = {
     "slurmctld": partial(stopped, daemon="slurmctld"),
     "slurmdbd": partial(stopped, daemon="slurmdbd"),
 }
-EVERY_CHANGE = ("an sbatch that is heard, then squeue", "slurmctld")
-"""The outages that lose most; the others are alike, and waited for at night."""
+EVERY_CHANGE = ("slurmctld",)
+"""The outage that loses most; the others are alike, and waited for at night."""
 WATCHED = ("squeue", "slurmctld")
 """Outages in which the scheduler has nothing to send, and looks at the queue alone."""
 

@@ -84,7 +84,7 @@ class ProcessBench:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.02)
+            time.sleep(0.1)
 
 
 def log_of(job: Job) -> str:
