@@ -30,14 +30,19 @@ def criterion(loss: Loss, delta: float, residual: Residual) -> str:
     return LOSSES[loss] + (f" with delta {delta:g}" if loss == "huber" else "") + f" on {residual} residuals"
 
 
-def signed(value: float) -> str:
-    """A difference with its sign, ``+0.0123`` or ``−0.0123``."""
-    return f"{value:+.4f}".replace("-", "−")
+def signed(value: float, beside: Sequence[float] | None = None) -> str:
+    """A difference with its sign, ``+0.0123`` or ``−0.0123``.
+
+    It has two digits, ``+1.2e−05``, where four decimals of it and of what is ``beside`` it would be zeros.
+    """
+    # Below 1e-12 stands what is left of equal numbers.
+    form = "+.1e" if 1e-12 < max(map(abs, (value, *(beside or ())))) < 5e-5 else "+.4f"
+    return f"{value:{form}}".replace("-", "−")
 
 
 def span(interval: tuple[float, float]) -> str:
     """An interval of differences, ``−0.04 to +0.01``."""
-    return f"{signed(interval[0])} to {signed(interval[1])}"
+    return f"{signed(interval[0], interval)} to {signed(interval[1], interval)}"
 
 
 def limits(interval: tuple[float, float], form: str) -> str:

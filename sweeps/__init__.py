@@ -89,14 +89,14 @@ def shipped(name: str) -> Path:
         The path of the YAML file, for :func:`load`.
 
     Raises:
-        FileNotFoundError: No sweep of that name is shipped; the message has the nearest names, or all.
+        FileNotFoundError: No sweep of that name is shipped; the message has the nearest names, or the folder.
     """
-    names = shipped_names()
+    names, folder = shipped_names(), Path(__file__).resolve().parent
     if name not in names:
         by_end = [known for known in names if known.rpartition("/")[2] == name.rpartition("/")[2]]
         nearest = list(dict.fromkeys([*by_end, *difflib.get_close_matches(name, names)]))
         raise FileNotFoundError(
             f"no sweep called {name!r} is shipped; "
-            + (f"nearest: {', '.join(nearest)}" if nearest else f"there are: {', '.join(names)}")
+            + (f"nearest: {', '.join(nearest)}" if nearest else f"{folder} has all {len(names)}")
         )
-    return Path(__file__).resolve().parent / f"{name}.yaml"
+    return folder / f"{name}.yaml"

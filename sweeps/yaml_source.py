@@ -177,6 +177,8 @@ class _NodeReader:
                 self._refuse(path, key_node, "a key that is not plain text")
             self._check_tag(path, key_node, tuple(_SCALARS))
             key = self._text(path, key_node)
+            if key == "<<" and key_node.style is None:
+                self._refuse((*path, key), key_node, "merge keys are not read; write the fields out")
             if key in values:
                 first = self.lines[(*path, key)]
                 self._refuse((*path, key), key_node, f"given twice; the first is in line {first}")

@@ -18,6 +18,7 @@ from scalevec.analysis.comparison.scale import KeptSigns, ScaleLine, kept_signs,
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, evidence_of_all
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits.result import ByArm
 from scalevec.analysis.formatting import shortened
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 
@@ -124,14 +125,8 @@ class Comparison:
         return fields | {name: options[name] for name in FLAT} | {"n_bootstrap": options["bootstrap"]}
 
 
-class Comparisons(dict[str, Comparison]):
+class Comparisons(ByArm[Comparison]):
     """The comparisons by arm, in the order of the table."""
-
-    @property
-    def only(self) -> Comparison:
-        """The comparison of the only arm. Raises :class:`ValueError` where there are several."""
-        [comparison] = self.values()
-        return comparison
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each arm: its difference with interval (in the unit of y), verdict and the four lines."""

@@ -81,7 +81,7 @@ def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:
     if trend["p_value"] is None:
         return None
     unit = f" {name}" if (name := unit_of(options.y, options.unit)) else ""
-    shown = f"{signed(trend['per_decade'])}{unit} {per_decade} {span(trend['interval'])}"
+    shown = f"{signed(trend['per_decade'], trend['interval'])}{unit} {per_decade} {span(trend['interval'])}"
     share = sorted(end / mean for end in trend["interval_90"])
     return Change("nats", trend["per_decade"] / mean, shown, trend["p_value"], (share[0], share[1]))
 

@@ -165,7 +165,7 @@ def _noise(standard_error: float | None) -> str:
 
 def _value(evidence: Evidence) -> str:
     y, unit = evidence.paired.options.y, unit_of(evidence.paired.options.y, evidence.paired.options.unit)
-    value = f"mean difference {signed(evidence.difference.mean or 0.0)}"
+    value = f"mean difference {signed(evidence.difference.mean or 0.0, evidence.difference.interval)}"
     return " ".join(filter(None, ["" if y == "loss" else y, value, unit]))
 
 

@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.errors import nearest
 from scalevec.analysis.fits.compute_optimal import best_of_budgets
 from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.fits.predicted_points import FACTORS, FittedArm, Kind, PointTable
@@ -17,6 +18,8 @@ from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOpti
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+T = TypeVar("T")
 
 FLAT = (
     *("law", "x", "y", "where", "level", "seed", "loss", "delta", "residual"),
@@ -179,14 +182,21 @@ class Fit:
         return shown | {"optima": [dataclasses.asdict(o) for o in self.optima], "predictions": self.ahead()}
 
 
-class Fits(dict[str, Fit]):
-    """The fits by arm, in the order of the table."""
+class ByArm(dict[str, T]):
+    """A value for each arm, in the order of the table."""
 
     @property
-    def only(self) -> Fit:
-        """The fit of the only arm. Raises :class:`ValueError` where there are several."""
-        [fitted] = self.values()
-        return fitted
+    def only(self) -> T:
+        """The value of the only arm. Raises :class:`ValueError` where there are several."""
+        [value] = self.values()
+        return value
+
+    def __missing__(self, arm: object) -> NoReturn:
+        raise KeyError(f"{arm!r} is no arm; {nearest(str(arm), self)}")
+
+
+class Fits(ByArm[Fit]):
+    """The fits by arm, in the order of the table."""
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each arm and parameter."""

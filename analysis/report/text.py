@@ -89,7 +89,7 @@ def _verdict_row(comparison: Comparison) -> tuple[str, ...]:
     p = None if comparison.at_sizes.code == "bounded" else p
     return (
         comparison.arm,
-        _NONE if difference.mean is None else signed(difference.mean),
+        _NONE if difference.mean is None else signed(difference.mean, difference.interval),
         span(difference.interval) if difference.interval else _NONE,
         _NONE if p is None else p_value(p),
         comparison.interim or comparison.verdict,
@@ -126,11 +126,12 @@ def _evidence(comparison: Comparison) -> Iterator[str]:
     if not comparison.sizes:
         for cell in comparison.by_rung:
             at = f"at N {cell.n_params:.4g}, D {cell.n_tokens:.4g}"
-            yield f"{at}: {signed(cell.mean)}{_span(cell.interval)}"
+            yield f"{at}: {signed(cell.mean, cell.interval)}{_span(cell.interval)}"
     yield from (prediction.sentence for prediction in comparison.predictions)
     trend, test, held = comparison.trend, comparison.equivalence, comparison.hold_out
     if trend["per_decade"] is not None:
-        yield f"trend per decade of C: {signed(trend['per_decade'])}{_span(trend['interval'])}"
+        per_decade = signed(trend["per_decade"], trend["interval"])
+        yield f"trend per decade of C: {per_decade}{_span(trend['interval'])}"
     if comparison.signs and comparison.signs.steps:
         signs = comparison.signs
         others = f"; of all arms {signs.kept_of_all} of {signs.steps_of_all}"
@@ -162,7 +163,7 @@ def _by_size(comparison: Comparison) -> Iterator[str]:
         p = f", p {p_value(part.p_value)}, Holm {p_value(part.p_holm)}" if known else ""
         bound = f", only a bound: {' and '.join(part.bound)}" if part.bound else ""
         facts = f"({interval}{p}{bound}), {plural(part.n_pairs, 'pair')}"
-        yield f"{kind} {part.name}: {signed(part.mean)} {facts}"
+        yield f"{kind} {part.name}: {signed(part.mean, part.interval)} {facts}"
     if (more := len(parts) - MOST_SIZES) > 0:
         yield f"{more} more sizes and settings, in --json"
 

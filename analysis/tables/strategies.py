@@ -138,7 +138,7 @@ def factorial(trials: ComparedTrials) -> Table:
     for (factor, level, base, sample), estimate, p in zip(effects, estimates, corrected, strict=True):
         interval = estimate.interval(trials.options.level) if estimate.has_noise else None
         texts = span(interval) if interval else "", "" if p is None else p_value(p), str(len(sample.values))
-        rows.append((factor.removeprefix("vector_"), level, base, signed(estimate.value), *texts))
+        rows.append((factor.removeprefix("vector_"), level, base, signed(estimate.value, interval), *texts))
         bounds = notes.bounds("effect", estimate.value, interval)
         shown: dict[str, Any] = {"factor": factor, "level": level, "against": base, **bounds}
         records.append({**shown, "p_holm": p, "values": len(sample.values)})

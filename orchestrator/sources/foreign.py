@@ -65,6 +65,7 @@ _MARKS = {
     r"\x80[\x02-\x05]|PK\x03\x04.*data\.pkl": "a pickle",
     r"\x89PNG|\xff\xd8\xff|GIF8": "an image",
     r"%PDF": "a PDF file",
+    r"PK\x03\x04": "a ZIP archive",
 }
 _SUFFIXES = {
     **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), ("an Excel file", _TABLE)),
@@ -100,7 +101,7 @@ def _other(path: Path) -> tuple[str, str] | None:
     head, packed = head_of(path)
     raw, text = head.decode("latin-1"), text_of(head)
     if marked := next((what for mark, what in _MARKS.items() if re.match(mark, raw, re.DOTALL)), ""):
-        return marked, _TABLE
+        return marked, "unpack it" if marked == "a ZIP archive" else _TABLE
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     if text is None:

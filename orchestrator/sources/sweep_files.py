@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalevec.analysis.errors import nearest
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import require_sweep_file, require_table
@@ -115,15 +116,17 @@ def _shipped(source: str, runs_dir: Path) -> Path:
     """Return the path of a shipped sweep. Raises ``InvalidInputError``: nothing else has that name either."""
     from scalevec import sweeps
 
-    names = sweeps.shipped_names()
-    if source not in names:
+    try:
+        return sweeps.shipped(source)
+    except FileNotFoundError as error:
         if Path(source).is_dir():
             require_table(source)
             how = "scalevec import makes a table of runs of MLflow or TensorBoard in it"
-            raise InvalidInputError(f"{source} is a folder, and no sweep file\n{how}")
-        known = ", ".join(sweep_names(runs_dir)) or "none"
+            raise InvalidInputError(f"{source} is a folder, and no sweep file\n{how}") from None
+        if Path(source).exists():
+            raise InvalidInputError(f"{source} is no regular file; copy what it holds into one") from None
+        known = sweep_names(runs_dir)
         raise InvalidInputError(
-            f"{source}: no such file ({', '.join((*SWEEP_FILES, *TABLES))}), and no sweep of that name in "
-            f"{runs_dir} (there are: {known}) or among the shipped ones ({', '.join(names)})"
-        )
-    return sweeps.shipped(source)
+            f"{source}: no such file ({', '.join((*SWEEP_FILES, *TABLES))}), no sweep of that name in "
+            f"{runs_dir} ({nearest(source, known) if known else 'there are none'}), and {error}"
+        ) from None

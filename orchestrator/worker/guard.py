@@ -71,7 +71,9 @@ def _become(command: list[str], guard: int) -> None:
     try:
         os.execvp(command[0], command)
     except OSError as problem:
-        print(f"{command[0]}: {problem.strerror}", file=sys.stderr, flush=True)
+        gone = isinstance(problem, FileNotFoundError) and Path(command[0]).exists()
+        why = "the program in its first line is not there" if gone else problem.strerror
+        print(f"{command[0]}: {why}", file=sys.stderr, flush=True)
         os._exit(CANNOT_RUN)
 
 

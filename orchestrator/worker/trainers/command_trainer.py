@@ -241,7 +241,7 @@ class CommandTrainer:
     def _losses(self, rows: MetricRows) -> dict[str, float]:
         readings = self.trial.trainer.readings
         if not readings.result:
-            row, losses = losses_of_rows(rows.recorder.recorded(), readings)
+            row, losses = losses_of_rows(rows.recorder.recorded(), readings, rows.keys)
             require_end(row["step"], row.get("tokens"), self.trial, "the last row with the losses")
             return losses
         where, record = readings.result, result_file(self.out, readings.result)

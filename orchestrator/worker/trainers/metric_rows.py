@@ -26,6 +26,9 @@ from scalevec.sweeps.trainers.any_trial import ForeignTrial
 NOT_FINITE = 3
 """Rows of which a loss is not finite, one after the other, after which the training is not waited for."""
 
+MOST_KEYS = 8
+"""As many keys of rows are named where none is the one that is read."""
+
 
 class LossNotFiniteError(Exception):
     """A loss stays NaN or infinite: the training has diverged."""
@@ -45,6 +48,8 @@ class MetricRows:
         self.loss_initial: float | None = before[0].get("loss") if before else None
         self.tokens: int | None = max((row["tokens"] for row in before if row.get("tokens")), default=None)
         """Those of the last row that said any."""
+        self.keys: dict[str, None] = {}
+        """What the trainer calls the values in its rows, the first of them."""
         self._not_finite: dict[str, tuple[int, int]] = {}
         """By loss: the step since which it has not been finite, and how many rows say so."""
         for row in before:
@@ -96,6 +101,8 @@ class MetricRows:
 
     def _row(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         readings, where = self.readings, "the trainer's metrics"
+        if len(self.keys) < MOST_KEYS:
+            self.keys |= dict.fromkeys(raw)
         step = number(raw, readings.step, where)
         if step is None:
             return None

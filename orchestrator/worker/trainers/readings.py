@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +96,22 @@ def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, fl
     return losses
 
 
-def losses_of_rows(rows: Sequence[Row], readings: Readings) -> tuple[Row, dict[str, float]]:
+def losses_of_rows(
+    rows: Sequence[Row], readings: Readings, seen: Iterable[str]
+) -> tuple[Row, dict[str, float]]:
     """The last of ``rows`` of metrics that has the losses, with tokens where one up to it says them.
 
-    And the losses: of that row, or of the best if that is asked.
+    And the losses: of that row, or of the best if that is asked. ``seen``: the keys of its rows.
     """
     names = {name: key for name, key in row_names(readings).items() if key}
     whole = [row for row in rows if all(row.get(name) is not None for name in names)]
     if not whole:
-        keys = " and ".join(map(repr, names.values()))
-        raise DefiniteError(f"the trainer ended without a row of metrics that holds {keys}")
+        keys = " and ".join(map(repr, (readings.step, *names.values())))
+        there = ", ".join(f"{key:.40}" for key in seen) or "none"
+        raise DefiniteError(
+            f"the trainer ended without a row of metrics that holds {keys}; keys in "
+            f"{readings.metrics or 'its output'}: {there}"
+        )
     row = min(whole, key=lambda row: float(row[list(names)[-1]])) if readings.best else whole[-1]
     tokens = (row["tokens"] for row in rows if row.get("tokens") and row["step"] <= whole[-1]["step"])
     last = {**whole[-1], "tokens": max(tokens, default=None)}

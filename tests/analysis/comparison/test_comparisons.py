@@ -11,6 +11,11 @@ def three(sweep):
     return comparisons.compared(table)
 
 
+def test_what_is_no_arm_is_answered_by_the_arms(three):
+    with pytest.raises(KeyError, match="0 is no arm; allowed: "):
+        three[0]
+
+
 def test_an_arm_has_its_comparison_by_name_and_one_alone_is_the_only_one(sweep, three):
     assert [(name, comparison.arm) for name, comparison in three.items()] == [
         ("none", "none"),

@@ -8,7 +8,7 @@ from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.executors.ray import connection
 from simulations import SWEEP
 
-SHIPPED = ", ".join(sweeps.shipped_names())
+SHIPPED = sweeps.shipped("quickstart")
 
 
 def write_sweep(folder, **sections) -> None:
@@ -31,9 +31,20 @@ def test_unknown_key(command, tmp_path):
 def test_no_such_sweep(command):
     assert_refused(
         command("run", "absent"),
-        "absent: no such file (.yaml, .yml, .csv, .parquet), and no sweep of that name in runs (there are: "
-        f"none) or among the shipped ones ({SHIPPED})",
+        "absent: no such file (.yaml, .yml, .csv, .parquet), no sweep of that name in runs (there are none), "
+        f"and no sweep called 'absent' is shipped; {SHIPPED.parent} has all {len(sweeps.shipped_names())}",
     )
+
+
+def test_a_misspelt_sweep_is_answered_by_the_nearest_ones(command):
+    done = command("run", "quikstart")
+    assert done.err.endswith(
+        "no sweep called 'quikstart' is shipped; nearest: quickstart, templates/quickstart\n"
+    )
+
+
+def test_a_device_is_not_said_to_be_absent(command):
+    assert_refused(command("plan", "/dev/zero"), "/dev/zero is no regular file; copy what it holds into one")
 
 
 def test_no_such_trial(command, tmp_path):

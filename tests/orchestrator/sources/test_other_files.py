@@ -38,6 +38,7 @@ OTHERS = {
     "wandb-summary.json": (json.dumps({"_runtime": 3}), "a JSON file of W&B", "as CSV"),
     "sheet.xlsx": ("PKnot really", "an Excel file", ".csv"),
     "sheet": ("PK\x03\x04\x14\0[Content_Types].xml", "an Excel file", ".csv"),
+    "rows.csv.zip": ("PK\x03\x04\x14\0rows.csv", "a ZIP archive", "unpack it"),
     "frame.csv": (b"\x80\x04\x95\0\0", "a pickle", ".parquet"),
     "plot.png": (b"\x89PNG\r\n\x1a\n\0", "an image", ".csv"),
     "paper": (b"%PDF-1.4\n\xe2\0", "a PDF file", ".csv"),

@@ -40,7 +40,7 @@ def test_results_are_a_frame_with_one_row_per_trial_whatever_its_state(runs):
 
 
 def test_a_sweep_that_was_not_run_is_refused_with_those_that_were(runs):
-    with pytest.raises(InvalidInputError, match="there are: small"):
+    with pytest.raises(InvalidInputError, match="allowed: small"):
         runs.results("other")
 
 
@@ -77,5 +77,5 @@ def test_a_sweep_has_its_results_its_trials_and_their_curves(runs):
 
 
 def test_a_sweep_of_another_name_is_refused(runs):
-    with pytest.raises(InvalidInputError, match="there are: small"):
+    with pytest.raises(InvalidInputError, match="allowed: small"):
         runs.sweep("other")

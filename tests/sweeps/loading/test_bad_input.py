@@ -35,6 +35,9 @@ CASES = {
             "arms.unified.evaluation_tokens: 0; allowed: evaluation_tokens under trial, grid or zip (arms are"
         )
     },
+    "{scale_vectors: unified} ": {
+        "{<<: {scale_vectors: unified}} ": "arms.unified.'<<': merge keys are not read; write"
+    },
     "{scale_vectors: none} ": {"": "arms.none: nothing; allowed: a mapping of fields"},
     "precision: float32": {
         "warmup_tokens: 1024, warmup_fraction: 0.1": (

@@ -133,7 +133,21 @@ def test_a_result_without_a_step_is_refused_where_the_log_breaks_off_before_the_
 
 
 def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
-    fails_for_good(lab("log(10, '')"), "ended without a row of metrics that holds 'loss'")
+    fails_for_good(
+        lab("log(10, '')"), "ended without a row of metrics that holds 'step' and 'loss'; keys in "
+    )
+
+
+def test_where_no_row_has_the_loss_the_keys_of_the_rows_are_named(lab):
+    trials = lab("log(10, 3.0)", readings=replace(METRICS, loss="test"))
+    fails_for_good(trials, f"'step' and 'test'; keys in {METRICS.metrics}: step, loss")
+
+
+def test_a_script_whose_first_line_names_no_program_is_not_said_to_be_absent(lab):
+    trials = lab("", command=("./wrapper",))
+    (trials.folder / "wrapper").write_text("#!/absent/python\n")
+    (trials.folder / "wrapper").chmod(0o755)
+    fails_for_good(trials, "wrapper: the program in its first line is not there")
 
 
 @pytest.mark.parametrize(
