@@ -38,12 +38,6 @@ def test_a_preset_has_the_parameters_that_were_measured(name: str, n_params: int
     assert shape.head_width == 16
 
 
-@pytest.mark.parametrize("width", [50, 200])
-def test_a_width_without_default_heads_is_refused(width: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"width is {width}; allowed: a multiple of"):
-        ladders.shape(width, 2)
-
-
 # Presets
 
 

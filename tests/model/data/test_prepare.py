@@ -58,12 +58,6 @@ def documents_in(corpus: Corpus, name: str) -> list[bytes]:
     return corpus.split(name).astype(np.uint8).tobytes().split(b"\0")[:-1]
 
 
-def test_every_byte_of_text_is_in_exactly_one_split(corpus: Corpus, text_file: Path) -> None:
-    parts = [document for name in SPLITS for document in documents_in(corpus, name)]
-    assert sorted(parts) == sorted(documents_of([text_file.read_bytes()]))
-    assert len(set(parts)) == len(parts)
-
-
 def test_corpus_json_says_what_the_shards_hold(corpus: Corpus) -> None:
     for name in SPLITS:
         facts = corpus.split_facts(name)

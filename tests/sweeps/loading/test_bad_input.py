@@ -251,13 +251,6 @@ def test_corpus_files_are_looked_up_beside_the_sweep_file(
     assert files == [tmp_path / "texts" / "a.txt", tmp_path / "texts" / "b.txt"]
 
 
-def test_arms_identical_by_construction_are_warned_of(cells_of: Callable[..., list[Cell]]) -> None:
-    arms = {name: {"scale_vectors": name} for name in ("baseline", "iwd", "hg")}
-    assert identical_arms(cells_of(arms=arms)) == [
-        "arms baseline and iwd are identical by construction: each trial is run once for both"
-    ]
-
-
 def test_arms_that_are_identical_in_some_cells_only_are_told_so(cells_of: Callable[..., list[Cell]]) -> None:
     arms = {name: {"scale_vectors": name} for name in ("baseline", "baseline-no-decay")}
     assert identical_arms(cells_of(arms=arms, grid={"weight_decay": [0.0, 0.1]})) == [
