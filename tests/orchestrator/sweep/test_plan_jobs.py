@@ -1,13 +1,10 @@
 """What a cluster's queue is given, as the plan shows it."""
 
-from typing import Any
+from functools import partial
 
 import pytest
-import yaml
 
-from scalevec import sweeps
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import (
     gpu_hours,
@@ -18,16 +15,12 @@ from scalevec.orchestrator.sweep.planning import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
-from simulations import SWEEP, Silent
+from simulations import sweep_run
 
 
 @pytest.fixture
 def run_with(tmp_path):
-    def run(profile: Profile, **sections: Any) -> SweepRun:
-        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep), profile=profile)
-
-    return run
+    return partial(sweep_run, tmp_path / "runs")
 
 
 def queue_of(run: SweepRun, *, seconds: float | None = None):
