@@ -7,13 +7,7 @@ import signal
 
 import pytest
 
-from scalevec.results.claims import (
-    AlreadyClaimedError,
-    ClaimObserver,
-    acquire,
-    claim_record,
-    end_claim,
-)
+from scalevec.results.claims import AlreadyClaimedError, ClaimObserver, acquire, claim_record, end_claim
 from scalevec.results.run_directory import RunDirectory
 
 SPAWN = multiprocessing.get_context("spawn")

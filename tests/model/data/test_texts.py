@@ -22,28 +22,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from corpus_reference import documents_of, pieces, splits_of
-from scalevec.model.data import (
-    SPLITS,
-    CorpusConfig,
-    CorpusError,
-    formats,
-    held_out,
-    sources,
-    tokenize,
-)
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, formats, held_out, sources, tokenize
 from scalevec.model.data import prepare as corpora
 from scalevec.model.data import texts as texts_module
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import fingerprint, prepare
-from scalevec.model.data.texts import (
-    FILLED,
-    ROW,
-    by_split,
-    cut,
-    piece_limit,
-    ranked,
-    split_up,
-)
+from scalevec.model.data.texts import FILLED, ROW, by_split, cut, piece_limit, ranked, split_up
 
 short_texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
 TEXT = CorpusConfig("text", "bytes", 256, ("all",))

@@ -159,11 +159,7 @@ TIMING = {
     "evaluation_s": 3.0,
     "mfu": 0.31,
 }
-RESULT = {
-    "wall_s": 57.0,
-    "peak_memory_bytes": 400_000_000,
-    "timing": TIMING,
-}
+RESULT = {"wall_s": 57.0, "peak_memory_bytes": 400_000_000, "timing": TIMING}
 
 
 def test_what_a_trial_took_is_said_beside_what_its_sweep_planned() -> None:

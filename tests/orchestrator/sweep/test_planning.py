@@ -75,9 +75,7 @@ def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise
     assert asked.options("1b").recompute == "none"
 
 
-def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refused(
-    run_of,
-):
+def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refused(run_of):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
     resources = {"default": {"gpus": 1, "micro_batch": 4096}}
     run = run_of(ladder=["1b"], trial=trial, resources=resources)

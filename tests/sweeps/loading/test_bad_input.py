@@ -39,7 +39,7 @@ CASES = {
     "precision: float32": {
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
             "trial.warmup_tokens: 1024; allowed: one of warmup_tokens and warmup_fraction"
-        ),
+        )
     },
     "[tiny-25k, tiny-55k, tiny-83k": {
         "[{name: odd, width: 64, layers: 2, heads: 3}, tiny-25k, tiny-55k, tiny-83k": (
@@ -67,9 +67,7 @@ CASES = {
             "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)"
         ),
     },
-    "[8.0e-3, 2.0e-2, 5.0e-2]": {
-        "[8.0e-3]": "tune.learning_rate: [0.008]; allowed: two values or more",
-    },
+    "[8.0e-3, 2.0e-2, 5.0e-2]": {"[8.0e-3]": "tune.learning_rate: [0.008]; allowed: two values or more"},
     "[8.0e-3, 2.0e-2,": {
         "[8.0e-3, 0.008,": "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]"
     },
@@ -140,17 +138,15 @@ CASES = {
     "schedules: [cosine]": {
         "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]": (
             "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of"
-        ),
+        )
     },
     "default: {time: auto}": {
         "tiny-26k: {time: auto}": "resources.tiny-26k: no such rung; did you mean tiny-25k?"
     },
     "time: auto": {
-        "time: soon": "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
+        "time: soon": "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes"
     },
-    "name: quickstart": {
-        "name: ../x": "name: '../x'; allowed: 1 to 80 letters",
-    },
+    "name: quickstart": {"name: ../x": "name: '../x'; allowed: 1 to 80 letters"},
     "{bpe: 1024}": {
         "words": (
             "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}"

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    expected_loss,
-    normal,
-    rate_penalty,
-    truth,
-)
+from scalevec.orchestrator.executors.simulate.planted_law import expected_loss, normal, rate_penalty, truth
 from scalevec.sweeps.sections.simulate import ArmLaw, PlantedLaw, RateBowl, Simulate
 
 sizes = st.floats(1e4, 1e12)

@@ -9,10 +9,7 @@ from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, worker_command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    hold_simulations,
-    is_simulated,
-)
+from scalevec.orchestrator.executors.simulate.planted_law import hold_simulations, is_simulated
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.results.claims import acquire, claim_record, end_claim
 from scalevec.results.run_directory import RunDirectory

@@ -13,13 +13,7 @@ from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
 
-TEN_PERCENT = {
-    "preempted": 0.03,
-    "killed": 0.02,
-    "error": 0.01,
-    "out_of_memory": 0.01,
-    "node_failure": 0.02,
-}
+TEN_PERCENT = {"preempted": 0.03, "killed": 0.02, "error": 0.01, "out_of_memory": 0.01, "node_failure": 0.02}
 
 
 @pytest.fixture
