@@ -17,15 +17,11 @@ import numpy as np
 import pytest
 import tokenizers
 
-from corpus_reference import documents_of
+from corpus_reference import documents_of, quiet
 from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, sources
 from scalevec.model.data import prepare as preparation
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import fingerprint, prepare
-
-
-def quiet(_message: str) -> None:
-    pass
 
 
 def write_text(path: Path, seed: int = 0, lines: int = 1000) -> Path:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from corpus_reference import documents_of, pieces, splits_of
+from corpus_reference import documents_of, pieces, quiet, splits_of
 from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, formats, held_out, sources, tokenize
 from scalevec.model.data import prepare as corpora
 from scalevec.model.data import texts as texts_module
@@ -107,10 +107,6 @@ def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:
     config = CorpusConfig("text", "bytes", 256, ("all",), test_files=("test",))
     with pytest.raises(CorpusError, match="the files of the test split hold no text of their own"):
         split_up(config, np.array([row(bytes([n]) * 32, "train") for n in range(5)], ROW))
-
-
-def quiet(_message: str) -> None:
-    pass
 
 
 def write_golden_text(folder: Path) -> None:

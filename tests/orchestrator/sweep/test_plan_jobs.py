@@ -48,13 +48,6 @@ def test_max_submitted_bounds_what_runs_at_a_time(run_with):
     assert most_at_a_time(queue) == 1
 
 
-def test_the_limit_is_that_of_the_profile_else_of_the_longest_job(run_with):
-    assert {rung.minutes for rung in queue_of(run_with(Profile(time=90)))} == {90}
-    assert {rung.minutes for rung in queue_of(run_with(Profile()), seconds=600.0)} == {20}
-    bundled = queue_of(run_with(Profile(trials_per_job=3)), seconds=600.0)
-    assert {rung.minutes for rung in bundled} == {60}
-
-
 def test_a_trial_longer_than_its_partition_allows_is_started_again_and_so_counted(run_with):
     queue = queue_of(run_with(Profile(gpus=1, max_time=60)), seconds=5 * 3600.0)
     for rung in queue:
