@@ -7,6 +7,10 @@ from scalevec.model.data import SPLITS, CorpusConfig
 from scalevec.model.data.sources import corpus_files, documents
 
 
+def quiet(_message: str) -> None:
+    """For what reports as it goes."""
+
+
 def documents_of(texts: Iterable[bytes]) -> list[bytes]:
     """The distinct pieces of the distinct texts, in their order."""
     whole = list(dict.fromkeys(content for content in texts if content))

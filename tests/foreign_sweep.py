@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
 from scalevec.results.run_directory import RunDirectory, trial_ids
-from support import SCALEVEC
+from support import SCALEVEC, wait_until
 
 PATIENCE_S = 600
 SWEEP = f"""\
@@ -89,7 +88,7 @@ class ForeignSweep:
 
     def held(self, count: int, process: "subprocess.Popen[str]") -> list[psutil.Process]:
         """``count`` of the scripts, once they are held."""
-        until(lambda: len(list((self.folder / "held").iterdir())) >= count, process)
+        wait_until(lambda: len(list((self.folder / "held").iterdir())) >= count, process)
         return [psutil.Process(int(path.name)) for path in (self.folder / "held").iterdir()][:count]
 
     def processes(self) -> list[psutil.Process]:
@@ -116,7 +115,7 @@ class ForeignSweep:
             assert [event["state"] for event in directory.events()].count("completed") == 1
             assert math.isclose(result["loss"], expected_loss(values))
             assert not list(directory.out_path.glob("ckpt-*"))
-        until(lambda: not self.processes())
+        wait_until(lambda: not self.processes())
 
 
 def expected_loss(semantic: Mapping) -> float:
@@ -125,22 +124,13 @@ def expected_loss(semantic: Mapping) -> float:
     return 4 / values["width"] + away + values["weight_decay"] + seed % 997 / 1e5 + 1 / 5
 
 
-def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
-    """``process`` is what makes it true: nothing is to be hoped for once it has ended."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.1)
-
-
 def strike(sweep: ForeignSweep, process: "subprocess.Popen[str]") -> None:
     """kill -9 of a script, the time limit of another trial, kill -9 of the scheduler."""
     killed, limited = sweep.held(2, process)
     worker = limited.parent().parent()
     killed.kill()
     worker.send_signal(signal.SIGUSR2)
-    until(lambda: {"killed", "timeout"} <= sweep.causes())
+    wait_until(lambda: {"killed", "timeout"} <= sweep.causes())
     process.kill()
     process.communicate()
     sweep.release()

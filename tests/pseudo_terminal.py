@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from foreign_sweep import until
+from support import wait_until
 
 _HOME, _CONTROL = "\x1b[H", re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 LEAVES_SCREEN = "\x1b[?1049l"
@@ -60,7 +60,7 @@ class PseudoTerminal:
 
     def shows(self, text: str) -> None:
         """Wait until ``text`` has been shown."""
-        until(lambda: text in _CONTROL.sub("", self.output), self.process)
+        wait_until(lambda: text in _CONTROL.sub("", self.output), self.process)
 
     def press(self, keys: str) -> None:
         """Send ``keys``."""

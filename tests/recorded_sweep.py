@@ -61,3 +61,23 @@ def record_sweep(runs_dir: Path, name: str, members: list[dict[str, Any]]) -> Sw
     folder = SweepFolder.of(runs_dir, name)
     folder.write_members(members)
     return folder
+
+
+def choice_of(arm: str, rung: str = "25k", **changes: object) -> dict[str, object]:
+    """One entry of tuning.json."""
+    entry: dict[str, object] = {
+        "key": "0" * 64,
+        "arm": arm,
+        "rung": rung,
+        "n_params": 25_088,
+        "setting": {"optimizer": "adamw", "schedule": "cosine", "tokens_per_parameter": 16},
+        "field": "learning_rate",
+        "grid": [8e-3, 1.6e-2, 3.2e-2],
+        "losses": [3.95, 3.90, 3.93],
+        "seeds": [100],
+        "vertex": 1.75e-2,
+        "chosen": 1.6e-2,
+        "status": "tuned",
+        "extensions": 0,
+    }
+    return {**entry, **changes}

@@ -9,6 +9,7 @@ import yaml
 from faulty_simulation import ATTEMPT_FAULTS, Faults, FaultySimulation
 from scalevec import sweeps
 from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
@@ -59,6 +60,16 @@ class Simulated:
         }
 
 
+def sweep_run(
+    runs_dir: Path, profile: Profile | None = None, *, of: dict[str, Any] = SWEEP, where: str | None = None,
+    retune: bool = False, **sections: Any,
+) -> SweepRun:  # fmt: skip
+    """The run of a sweep (of ``SWEEP``) with some sections changed; nothing of it is sent."""
+    sweep = sweeps.loads(yaml.safe_dump(of | sections, sort_keys=False))
+    facts = nominal_corpus(sweep)
+    return SweepRun(sweep, runs_dir, Silent(), facts, retune=retune, where=where, profile=profile)
+
+
 def without_faults(simulate: dict[str, Any]) -> tuple[dict[str, Any], Faults]:
     """Return the section ``simulate`` as a sweep file has it, and what else it asks for."""
     planted, given = {**simulate}, {**simulate.get("faults", {})}
@@ -73,13 +84,11 @@ def simulated(runs_dir: Path, slots: int = 8, where: str | None = None, **sectio
     ``simulate`` may have the fields of ``Faults`` too, their probabilities in its part ``faults``.
     """
     planted, faults = without_faults(sections.pop("simulate", {}))
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections | {"simulate": planted}, sort_keys=False))
-    site = Site(runs_dir, sweep.name, slots, simulation=sweep.simulation())
+    run = sweep_run(runs_dir, where=where, **sections, simulate=planted)
+    site = Site(runs_dir, run.sweep.name, slots, simulation=run.sweep.simulation())
     executor = FaultySimulation(site, faults)
-    progress = Silent()
-    run = SweepRun(sweep, runs_dir, progress, nominal_corpus(sweep), where=where)
     try:
-        run.run(Scheduler(runs_dir, executor, progress))
+        run.run(Scheduler(runs_dir, executor, run.progress))
     except StageIncompleteError as incomplete:
         return Simulated(run, incomplete.outcome)
     finally:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -167,6 +168,15 @@ def call_main(
         main()
     texts = (stream.buffer.getvalue().decode() for stream in (out, err))
     return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), *texts)
+
+
+def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
+    """``process`` is what makes it true: nothing is to be hoped for once it has ended."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

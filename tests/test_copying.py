@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from copying import WINDOW, readings, repeated
+from copying import readings, repeated
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
@@ -36,15 +36,6 @@ class _KnowsNothing(nn.Module):
 
 
 WINDOWS = repeated(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(0)).tolist())
-
-
-def test_every_window_stands_twice() -> None:
-    assert WINDOWS.shape == (VOCABULARY // WINDOW, 2 * WINDOW)
-    assert torch.equal(WINDOWS[:, :WINDOW], WINDOWS[:, WINDOW:])
-
-
-def test_tokens_that_fill_no_window_are_left_out() -> None:
-    assert len(repeated([0] * (2 * WINDOW + 5))) == 2
 
 
 def test_a_model_that_copies_loses_nothing_at_the_second_reading() -> None:

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import yaml
-
-from scalevec import sweeps
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.orchestrator.worker.provenance import HOME
-from simulations import SWEEP, Silent
+from simulations import SWEEP, sweep_run
 
 PATIENCE_S = 300
 SPAWN = multiprocessing.get_context("spawn")
@@ -78,9 +73,9 @@ def _run(
     both_are_ready: Barrier,
     both_have_chosen: Barrier,
 ) -> None:
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS | {"seeds": list(range(trials))}, sort_keys=False))
+    run = sweep_run(runs_dir, **SECTIONS, seeds=list(range(trials)))
+    sweep = run.sweep
     executor = EXECUTORS[name].build(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
-    run = SweepRun(sweep, runs_dir, Silent(), nominal_corpus(sweep))
     tasks = [run.task(member) for member in run.members()][::order]
     scheduler = Scheduler(runs_dir, executor, run.progress)
     submit = executor.submit

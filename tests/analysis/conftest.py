@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recorded_sweep import choice_of
+
 RUNGS = {"25k": 25_088, "55k": 55_296, "83k": 82_944, "150k": 150_528}
 
 
@@ -48,26 +50,6 @@ def diverge_fixture() -> Callable[..., pd.DataFrame]:
     return diverge
 
 
-def choice(arm: str, rung: str = "25k", **changes: object) -> dict[str, object]:
-    """One entry of tuning.json."""
-    entry: dict[str, object] = {
-        "key": "0" * 64,
-        "arm": arm,
-        "rung": rung,
-        "n_params": 25_088,
-        "setting": {"optimizer": "adamw", "schedule": "cosine", "tokens_per_parameter": 16},
-        "field": "learning_rate",
-        "grid": [8e-3, 1.6e-2, 3.2e-2],
-        "losses": [3.95, 3.90, 3.93],
-        "seeds": [100],
-        "vertex": 1.75e-2,
-        "chosen": 1.6e-2,
-        "status": "tuned",
-        "extensions": 0,
-    }
-    return {**entry, **changes}
-
-
 @pytest.fixture(name="choice", scope="session")
 def choice_fixture() -> Callable[..., dict[str, object]]:
-    return choice
+    return choice_of

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from scalevec.analysis.errors import DataError
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.registry import LAWS
 
@@ -28,11 +27,6 @@ def test_a_law_is_the_formula_that_it_prints():
     assert law.formula == "L = E + A/x^alpha"
     actual = law.predict({"E": 1.0, "A": 8.0, "alpha": 1 / 3}, {"x": np.array([8.0, 64.0])})
     np.testing.assert_allclose(actual, [5.0, 3.0])
-
-
-def test_an_unknown_law_is_answered_with_the_nearest():
-    with pytest.raises(DataError, match="law is 'powr'; nearest: 'power'"):
-        law_named("powr")
 
 
 def test_a_coefficient_has_the_unit_of_the_table_times_that_of_its_variable():

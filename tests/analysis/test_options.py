@@ -17,11 +17,6 @@ def test_every_option_has_a_help_text():
     assert all(option.metadata["help"].endswith(".") for option in dataclasses.fields(AnalysisOptions))
 
 
-def test_every_default_is_among_the_allowed_values():
-    for option in dataclasses.fields(AnalysisOptions):
-        assert not option.metadata["choices"] or option.default in option.metadata["choices"]
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

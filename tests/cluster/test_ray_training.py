@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from cluster.ray_daemons import environment_in
 from hold import hold, release
-from support import SCALEVEC, finished, take_our_names, two_arms
+from support import SCALEVEC, finished, take_our_names, two_arms, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -77,15 +76,6 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     process = start(folder, *options)
     output, errors = process.communicate(timeout=PATIENCE_S)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-
-def wait_until(condition, process: "subprocess.Popen[str] | None" = None) -> None:
-    """``process`` is what makes it true: nothing is to be hoped for once it has ended."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        assert process is None or process.poll() is None, "the command ended before it happened"
-        time.sleep(0.1)
 
 
 def checkpoints(folder: Path) -> int:

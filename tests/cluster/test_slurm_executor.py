@@ -4,17 +4,16 @@ import re
 import signal
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
 import pytest
 
 from cluster.slurm_daemons import until
-from contracts.bench import ProcessBench, log_of
+from contracts.bench import log_of
 from contracts.executor_contract import collect
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.profiles import RungProfile
 from scalevec.results.run_directory import RunDirectory
 
 COUNTING = """
@@ -28,19 +27,6 @@ TWICE_STOPPED = COUNTING + (
     "ready.touch()\nwhile count < 2:\n    time.sleep(0.02)\n"
 )
 NODE = "print(os.environ['SLURMD_NODENAME'])"
-
-
-@pytest.fixture
-def make_bench(slurm_commands, tmp_path):
-    benches = []
-
-    def make(folder: Path = tmp_path, **profile) -> ProcessBench:
-        benches.append(ProcessBench("slurm", folder, Profile(poll_s=0.2, **profile)))
-        return benches[-1]
-
-    yield make
-    for bench in benches:
-        bench.close()
 
 
 def attempts(job) -> int:

@@ -1,24 +1,7 @@
 """What people and their own scripts meet on a real SLURM: names, comments, lines of setup."""
 
-import pytest
-
 from cluster.slurm_daemons import until
-from contracts.bench import ProcessBench
-from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm.queue import look
-
-
-@pytest.fixture
-def make_bench(slurm_commands, tmp_path):
-    benches = []
-
-    def make(**profile) -> ProcessBench:
-        benches.append(ProcessBench("slurm", tmp_path, Profile(poll_s=0.2, **profile)))
-        return benches[-1]
-
-    yield make
-    for bench in benches:
-        bench.close()
 
 
 def test_a_queue_shows_sweep_rung_and_comment(make_bench, slurm):

@@ -3,16 +3,13 @@
 import json
 import signal
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster.group_members import GROUP, GroupMember, group_members
-from support import SCALEVEC, two_arms
-
-PATIENCE_S = 120
+from support import SCALEVEC, two_arms, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +71,6 @@ def test_what_one_writes_the_group_may_write_and_code_that_is_run_lies_elsewhere
     private = trained[0].home / ".scalevec"
     assert list(private.glob("snapshots/*/scalevec/orchestrator/snapshots/start.py"))
     assert not private.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-
-
-def wait_until(holds) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def test_cancelling_the_job_of_another_user_is_refused_with_the_name(members):

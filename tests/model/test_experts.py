@@ -160,13 +160,6 @@ def pairs(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def test_the_penalty_is_a_mean_over_micro_batches(build, tokens):
-    model = mixed(build, PRESETS["baseline"])
-    _, whole = model.training_loss(*pairs(tokens))
-    parts = [model.training_loss(*pairs(tokens[[i]]))[1] for i in range(len(tokens))]
-    torch.testing.assert_close(torch.stack(parts).mean(), whole, rtol=1e-12, atol=0)
-
-
 def test_the_penalty_is_no_part_of_the_evaluated_loss(build, tokens):
     model = mixed(build, PRESETS["baseline"])
     loss, penalty = model.training_loss(*pairs(tokens))
@@ -206,15 +199,6 @@ def test_evaluation_counts_no_load(build, tokens):
     model = biased(build)
     model.loss(*pairs(tokens))
     assert model.blocks[0].feed_forward.load.sum() == 0
-
-
-def test_the_bias_changes_who_is_chosen_and_no_weight(build):
-    mixture = biased(build).blocks[0].feed_forward
-    probabilities = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
-    mixture.bias.copy_(torch.tensor([-1.0, 0.0, 0.0, 0.0]))
-    weights, chosen = mixture._choices(probabilities)
-    assert chosen.tolist() == [1, 2]
-    torch.testing.assert_close(weights, torch.tensor([0.6, 0.4], dtype=torch.float64))
 
 
 # Parameters, counts, folding

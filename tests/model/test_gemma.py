@@ -103,6 +103,8 @@ def test_each_decay_policy_decays_the_vectors_it_names(policy):
     for name, role in parameter_roles(model).items():
         if role.startswith("scale_vector"):
             assert (name in decayed) == (role.removeprefix("scale_vector_") in expected)
+        else:
+            assert name in decayed
 
 
 # Folding

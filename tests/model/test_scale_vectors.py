@@ -55,14 +55,6 @@ def drawn_vector(reparameterization: str, width: int = 7) -> ScaleVector:
     return vector
 
 
-def test_a_normalized_direction_does_not_feel_the_decay_of_alpha():
-    vector = drawn_vector("or")
-    before = vector().detach()
-    with torch.no_grad():
-        vector.alpha *= 0.5
-    torch.testing.assert_close(vector(), before, rtol=1e-12, atol=0)
-
-
 # Folding
 
 

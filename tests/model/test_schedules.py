@@ -10,18 +10,14 @@ from hypothesis import strategies as st
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.optimization import SCHEDULES
 from scalevec.model.schedules import learning_rate
-from scalevec.model.strategies import PRESETS
-from support import BATCH_TOKENS, SEQUENCE, STEPS
+from support import BATCH_TOKENS, STEPS
 
 WARMUP = 4  # steps, of the 24 of the fixture
 
 
 @pytest.fixture
 def trial() -> Trial:
-    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256, PRESETS["unified"])
-    schedule = ScheduleConfig(warmup_tokens=WARMUP * BATCH_TOKENS)
-    optimizer = OptimizerConfig(learning_rate=0.01)
-    return Trial(model, optimizer, schedule, "c0" * 32, SEQUENCE, BATCH_TOKENS, STEPS * BATCH_TOKENS, seed=3)
+    return replace(TRIAL, schedule=ScheduleConfig(warmup_tokens=WARMUP * BATCH_TOKENS))
 
 
 def rates(trial):

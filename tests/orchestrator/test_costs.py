@@ -19,7 +19,7 @@ from scalevec.model.config import (
 )
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.orchestrator.costs import ASSUMED, FLOAT_BYTES, SEEN, Cost, checkpoint_bytes
+from scalevec.orchestrator.costs import FLOAT_BYTES, Cost, checkpoint_bytes
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
 DENSE = Trial(
@@ -81,21 +81,6 @@ def tensor_bytes(kept: Any) -> int:
     return sum(map(tensor_bytes, parts))
 
 
-def test_a_token_that_passes_more_experts_leaves_more_behind() -> None:
-    shape = replace(SHAPE, feed_forward=352)
-    experts = mixture(Experts(8, 2, 88))
-    two = replace(experts, model=replace(experts.model, shape=shape, experts=Experts(8, 4, 88)))
-    in_passes = [cost(trial).memory.training for trial in (DENSE, experts, two)]
-    assert in_passes == sorted(set(in_passes))
-
-
-def test_a_micro_batch_shrinks_what_lives_on_the_way() -> None:
-    whole, parts = cost(DENSE).memory, cost(DENSE, micro_batch=2).memory
-    assert parts.training - parts.parameters < whole.training / 2  # gradients are held in between
-    assert parts.evaluation < whole.evaluation / 2
-    assert (parts.parameters, parts.optimizer) == (whole.parameters, whole.optimizer)
-
-
 def test_on_a_gpu_the_plan_counts_the_framework_too() -> None:
     assert cost(DENSE, device="cuda").memory_bytes > 1e9
 
@@ -116,10 +101,3 @@ def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
     for options, further in (({}, 0), ({"micro_batch": 2}, 1 / 3), ({"processes": 2}, 1 / 3)):
         once, counted = (cost(each, **options).assumed_s for each in (by_sequence, trial))
         assert counted == pytest.approx((1 + further) * once)
-
-
-def test_a_trial_is_planned_to_take_as_long_as_finished_ones_did() -> None:
-    seen = Cost(DENSE, RunOptions(), seen_s=120.0)
-    assert seen.seconds == seen.start_s + 120.0
-    assert (seen.columns()["rate"], Cost(DENSE, RunOptions()).columns()["rate"]) == (SEEN, ASSUMED["cpu"])
-    assert seen.planned_s == Cost(DENSE, RunOptions()).planned_s

@@ -72,15 +72,6 @@ def test_a_full_device_writes_no_file_once(tmp_path, full_device):
     assert names_in(tmp_path) == []
 
 
-def test_a_file_is_written_once(tmp_path):
-    path = tmp_path / "result"
-    files.write_once(path, b"first")
-    with pytest.raises(AlreadyWrittenError, match="result"):
-        files.write_once(path, b"second")
-    assert path.read_bytes() == b"first"
-    assert names_in(tmp_path) == ["result"]
-
-
 def _write_once_at_the_signal(path, number, barrier, outcomes):
     barrier.wait()
     try:

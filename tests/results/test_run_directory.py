@@ -34,12 +34,6 @@ def test_a_trial_file_moved_to_another_folder_is_corrupt(run_directory, tmp_path
         other.trial()
 
 
-def test_each_attempt_adds_its_environment(run_directory):
-    run_directory.write_environment({"attempt": 1})
-    run_directory.write_environment({"attempt": 2})
-    assert run_directory.environments() == [{"attempt": 1}, {"attempt": 2}]
-
-
 def test_an_environment_that_cannot_be_read_is_kept_aside_and_a_new_one_begun(run_directory):
     run_directory.environment_path.write_text('["no environment"]')
     with pytest.raises(CorruptRecordError, match="entry 1 is no environment"):
@@ -84,15 +78,6 @@ def test_a_result_without_a_final_status_is_refused(run_directory):
     with pytest.raises(ValueError, match="expected completed or diverged"):
         run_directory.write_result({"status": "running"})
     assert run_directory.result() is None
-
-
-def test_a_result_truncated_at_any_byte_is_corrupt(run_directory):
-    run_directory.write_result(COMPLETED)
-    content = run_directory.result_path.read_bytes().rstrip()
-    for size in range(len(content)):
-        run_directory.result_path.write_bytes(content[:size])
-        with pytest.raises(CorruptRecordError, match=r"result\.json"):
-            run_directory.state()
 
 
 def test_a_truncated_result_is_set_aside_and_said(run_directory):

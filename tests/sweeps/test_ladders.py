@@ -25,23 +25,12 @@ def counts(name: str) -> ParameterCounts:
 
 
 @pytest.mark.parametrize(
-    ("name", "n_params"),
-    [
-        ("tiny-25k", 25_088),
-        ("tiny-55k", 55_296),
-        ("tiny-150k", 150_528),
-    ],
+    ("name", "n_params"), [("tiny-25k", 25_088), ("tiny-55k", 55_296), ("tiny-150k", 150_528)]
 )
 def test_a_preset_has_the_parameters_that_were_measured(name: str, n_params: int) -> None:
     shape = ladders.PRESETS[name].shape
     assert count_parameters(ModelConfig(shape, vocabulary_size=1024)).matrices == n_params
     assert shape.head_width == 16
-
-
-@pytest.mark.parametrize("width", [50, 200])
-def test_a_width_without_default_heads_is_refused(width: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"width is {width}; allowed: a multiple of"):
-        ladders.shape(width, 2)
 
 
 # Presets
@@ -64,11 +53,7 @@ def test_a_dense_preset_has_the_papers_parameters(name: str, total: int) -> None
 
 @pytest.mark.parametrize(
     ("name", "total", "active"),
-    [
-        ("moe-0.25b", 0.251, 0.114),
-        ("moe-1b", 1.059, 0.355),
-        ("moe-2b", 1.997, 0.621),
-    ],
+    [("moe-0.25b", 0.251, 0.114), ("moe-1b", 1.059, 0.355), ("moe-2b", 1.997, 0.621)],
 )
 def test_a_mixture_preset_has_the_papers_billions(name: str, total: float, active: float) -> None:
     counted = counts(name)

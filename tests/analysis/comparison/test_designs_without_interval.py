@@ -16,15 +16,6 @@ def copied(table: pd.DataFrame, seeds: int = 2) -> pd.DataFrame:
     return pd.concat([once.assign(seed=seed) for seed in range(seeds)], ignore_index=True)
 
 
-def test_rows_that_are_copies_are_left_out_and_said(sweep):
-    table = sweep({"baseline": 0.0}, seeds=(0, 1, 2))
-    (once,) = fit(table, bootstrap=20).values()
-    (twice,) = fit(pd.concat([table, table]), bootstrap=20).values()
-    assert twice.excluded == {"duplicate": len(table)}
-    assert twice.intervals == once.intervals
-    assert f"left out: {len(table)} duplicate" in twice.summary()
-
-
 def test_rows_that_agree_in_all_but_a_name_are_no_copies(sweep):
     table = sweep({"baseline": 0.0}).assign(loss=lambda t: t["loss"].round(1))
     named = pd.concat([table.assign(run="a"), table.assign(run="b")])

@@ -26,12 +26,6 @@ def planted(
     return pd.DataFrame(rows)
 
 
-def test_a_planted_multiplier_lies_in_its_interval():
-    largest = only(planted(1.25, 0.002, 3)).compute_multipliers[0]
-    assert largest.interval[0] < 1.25 < largest.interval[1]
-    assert largest.interval[0] > 1.1
-
-
 @pytest.mark.parametrize(("planted_one", "extrapolated"), [(1.25, True), (0.8, False)])
 def test_a_planted_multiplier_is_recovered_and_said_to_be_extrapolated_beyond_the_reference(
     planted_one, extrapolated

@@ -74,16 +74,6 @@ def test_a_sweep_of_which_only_tuning_has_ended_has_nothing_to_compare_yet(sweep
         only(sweep().assign(stage="tuning"))
 
 
-def test_a_pending_trial_that_knows_only_its_rung_and_seed_is_one_missing_pair(sweep):
-    table = sweep().assign(optimizer="adamw")
-    pending = (table["arm"] == "unified") & (table["rung"] == "55k") & (table["seed"] == 1)
-    table.loc[pending, ["n_params", "n_tokens", "loss", "optimizer"]] = None
-    table.loc[pending, "status"] = "pending"
-    comparison = only(table)
-    assert comparison.absences["no result yet"] == ("55k, seed 1",)
-    assert comparison.pairs == 7
-
-
 def test_fields_that_a_trainer_does_not_have_are_no_settings_and_have_no_name(sweep):
     table = sweep().assign(optimizer=None, schedule=None)
     pending = (table["arm"] == "unified") & (table["rung"] == "55k")

@@ -93,18 +93,6 @@ def test_what_comes_after_the_deciding_look_is_exploratory(sweep):
     assert "Exploratory, after the plan: over all 16 pairs" in late.sentence
 
 
-def test_pairs_added_after_a_verdict_are_exploratory_and_the_verdict_stands(sweep):
-    table = identified(sweep({"baseline": 0.0, "unified": -0.004}, seeds=(0, 1, 2), noise=0.008))
-    first = table[table["seed"] < 2]
-    before = only(first)
-    table.attrs["verdicts"] = [record_of(first)]
-    after = only(table)
-    assert (after.verdict, after.loss_difference) == (before.verdict, before.loss_difference)
-    assert after.plan["exploratory"]["pairs"] == 12
-    assert after.plan["exploratory"]["standard_error"] > 0
-    assert "Exploratory, after the plan: over all 12 pairs" in after.sentence
-
-
 def test_pairs_that_are_only_planned_do_not_touch_a_verdict_that_was_given(sweep):
     table = identified(sweep(seeds=(0, 1, 2)))
     first = table[table["seed"] < 2]
@@ -121,14 +109,6 @@ def test_an_earlier_verdict_on_other_pairs_is_a_caution(sweep):
     assert caution.startswith(
         "unified: an earlier verdict (undecided, 2026-01-02) stood on 2 pairs, of which 1 are not"
     )
-
-
-def test_dropped_trials_are_named_with_why(sweep):
-    table = sweep()
-    entry = {"arm": "unified", "rung": "55k", "seed": 7, "state": "failed", "cause": "out_of_memory"}
-    table.attrs["dropped"] = [entry, {**entry, "arm": "other"}]
-    comparison = only(table)
-    assert "dropped by the sweep file: unified 55k, seed 7 (failed: out_of_memory)" in comparison.facts
 
 
 def test_the_status_of_a_claim_says_whether_it_was_asked_before_the_results(sweep):

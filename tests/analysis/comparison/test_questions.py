@@ -63,6 +63,7 @@ def test_a_column_that_is_no_loss_is_described_without_unit_margin_or_verdict(sw
     assert not any(word in comparison.sentence for word in ("nats", "better", "worse"))
     assert comparison.equivalence == {"margin": None, "note": "the margin is in nats/token, accuracy is not"}
     assert not any("irreducible" in warning for warning in comparison.warnings)
+    assert comparison.with_scale.text == "says nothing: accuracy is no loss"
 
 
 def test_a_multiplier_of_more_than_a_million_is_none_and_says_so(sweep):

@@ -80,12 +80,7 @@ def test_a_column_whose_name_is_no_plain_name_stands_in_backticks():
 
 @pytest.mark.parametrize(
     "values",
-    [
-        pd.to_datetime(["2024-01-01", "2024-01-02"]),
-        [1, "b"],
-        [[1], [2, 3]],
-        pd.Categorical(["low", "high"]),
-    ],
+    [pd.to_datetime(["2024-01-01", "2024-01-02"]), [1, "b"], [[1], [2, 3]], pd.Categorical(["low", "high"])],
 )
 def test_what_has_no_order_that_a_person_can_mean_is_not_ordered(values):
     table = pd.DataFrame({"when": values})

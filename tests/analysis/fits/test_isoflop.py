@@ -14,14 +14,6 @@ def test_the_exponent_of_the_optimal_size_is_recovered():
     assert abs(fitted.hold_out["relative_error"]) < 0.02
 
 
-def test_noise_opens_an_interval_that_holds_the_truth():
-    (fitted,) = fit(isoflops(5e-4), law="isoflop", bootstrap=200).values()
-    low, high = fitted.intervals["a"]
-    assert low < EXPONENT < high
-    assert fitted.n_points == 5
-    assert "N* beyond the range is covered less often than it says" in fitted.interval_note
-
-
 def test_one_budget_is_refused():
     with pytest.raises(DataError, match="needs two budgets"):
         fit(isoflops().iloc[:9], law="isoflop")

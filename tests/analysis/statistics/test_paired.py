@@ -28,21 +28,6 @@ def test_noise_is_pooled_within_cells():
     assert noise.sd == pytest.approx(np.sqrt(5))
 
 
-def test_rungs_of_equal_noise_have_pairs_minus_cells_degrees_of_freedom():
-    # Mean (2 + 5) / 2; standard error sqrt(2) / 2 * sqrt(1/2 + 1/2); t of 2 degrees at 95 % is 4.302653.
-    estimate = mean_of(ALIKE, CELLS)
-    assert estimate.df == pytest.approx(2)
-    half = 4.302653 * np.sqrt(2) / 2
-    assert estimate.interval(0.95) == pytest.approx((3.5 - half, 3.5 + half), rel=1e-6)
-
-
-def test_rungs_of_unequal_noise_have_the_degrees_of_freedom_of_satterthwaite():
-    # Variances of the means 1 and 4, with one degree of freedom each: (1 + 4)^2 / (1 + 16).
-    estimate = mean_of(DIFFERENCES, CELLS)
-    assert (estimate.value, estimate.df) == (4.0, pytest.approx(25 / 17))
-    assert estimate.standard_error == pytest.approx(np.sqrt(1 + 4) / 2)
-
-
 def test_settings_of_one_rung_share_its_noise():
     assert mean_of(DIFFERENCES, CELLS, rungs=np.zeros(4)).df == pytest.approx(2)
 

@@ -76,16 +76,6 @@ def test_consecutive_batches_walk_through_the_epochs_without_a_gap(
     assert visited[: 2 * batches.n_windows].tolist() == np.concatenate(two_epochs).tolist()
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=10), short_streams)
-def test_a_step_sees_the_same_tokens_however_it_is_reached(steps: list[int], stream: str) -> None:
-    wandering = batches_over(50, stream=stream)
-    for step in steps:
-        inputs, targets = wandering.batch(step)
-        expected_inputs, expected_targets = batches_over(50, stream=stream).batch(step)
-        assert torch.equal(inputs, expected_inputs)
-        assert torch.equal(targets, expected_targets)
-
-
 def test_targets_are_the_tokens_after_the_inputs() -> None:
     inputs, targets = batches_over(50).batch(0)
     assert inputs.shape == targets.shape == (3, 4)

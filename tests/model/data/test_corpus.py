@@ -72,14 +72,6 @@ def test_a_flipped_byte_is_refused_with_the_shard_and_what_to_do(corpus, name):
         verify(corpus)
 
 
-def test_prepare_refuses_a_damaged_corpus_and_makes_it_again_once_it_is_removed(config, corpus):
-    flip(corpus.directory / "train.bin")
-    with pytest.raises(CorpusError, match="is not what was written"):
-        prepare(config, corpus.directory.parent, lambda _: None)
-    shutil.rmtree(corpus.directory)
-    assert prepare(config, corpus.directory.parent, lambda _: None).fingerprint == corpus.fingerprint
-
-
 def test_what_was_found_whole_is_read_again_only_when_it_has_changed(corpus, digests):
     verify(corpus)
     assert digests == list(SPLITS)

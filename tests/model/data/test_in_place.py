@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpus_reference import quiet
 from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, in_place
 from scalevec.model.data import prepare as corpora
 from scalevec.model.data.corpus import Corpus, open_corpus, verify
@@ -18,10 +19,6 @@ from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.model.data.system import Workers
 
 SEPARATOR = 0
-
-
-def quiet(_message: str) -> None:
-    pass
 
 
 def documents(count: int, seed: int = 0) -> list[list[int]]:

@@ -17,15 +17,11 @@ import numpy as np
 import pytest
 import tokenizers
 
-from corpus_reference import documents_of
+from corpus_reference import documents_of, quiet
 from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, sources
 from scalevec.model.data import prepare as preparation
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import fingerprint, prepare
-
-
-def quiet(_message: str) -> None:
-    pass
 
 
 def write_text(path: Path, seed: int = 0, lines: int = 1000) -> Path:
@@ -56,12 +52,6 @@ def corpus(text_file: Path, corpora: Path) -> Corpus:
 def documents_in(corpus: Corpus, name: str) -> list[bytes]:
     """The documents of a byte corpus, taken apart again."""
     return corpus.split(name).astype(np.uint8).tobytes().split(b"\0")[:-1]
-
-
-def test_every_byte_of_text_is_in_exactly_one_split(corpus: Corpus, text_file: Path) -> None:
-    parts = [document for name in SPLITS for document in documents_in(corpus, name)]
-    assert sorted(parts) == sorted(documents_of([text_file.read_bytes()]))
-    assert len(set(parts)) == len(parts)
 
 
 def test_corpus_json_says_what_the_shards_hold(corpus: Corpus) -> None:

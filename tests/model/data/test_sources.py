@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus_reference import read_documents
+from corpus_reference import quiet, read_documents
 from scalevec.model.data import CorpusConfig, CorpusError
 from scalevec.model.data.formats import BLOCK, NotTextError
 from scalevec.model.data.prepare import fingerprint, prepare
@@ -100,10 +100,6 @@ Install = Callable[..., None]
 
 def packages_config(*packages: str) -> CorpusConfig:
     return CorpusConfig("python-packages", "bytes", 256, packages)
-
-
-def quiet(_: str) -> None:
-    pass
 
 
 @pytest.fixture

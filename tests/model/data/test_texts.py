@@ -21,29 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from corpus_reference import documents_of, pieces, splits_of
-from scalevec.model.data import (
-    SPLITS,
-    CorpusConfig,
-    CorpusError,
-    formats,
-    held_out,
-    sources,
-    tokenize,
-)
+from corpus_reference import documents_of, pieces, quiet, splits_of
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, formats, held_out, sources, tokenize
 from scalevec.model.data import prepare as corpora
 from scalevec.model.data import texts as texts_module
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import fingerprint, prepare
-from scalevec.model.data.texts import (
-    FILLED,
-    ROW,
-    by_split,
-    cut,
-    piece_limit,
-    ranked,
-    split_up,
-)
+from scalevec.model.data.texts import FILLED, ROW, by_split, cut, piece_limit, ranked, split_up
 
 short_texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
 TEXT = CorpusConfig("text", "bytes", 256, ("all",))
@@ -123,10 +107,6 @@ def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:
     config = CorpusConfig("text", "bytes", 256, ("all",), test_files=("test",))
     with pytest.raises(CorpusError, match="the files of the test split hold no text of their own"):
         split_up(config, np.array([row(bytes([n]) * 32, "train") for n in range(5)], ROW))
-
-
-def quiet(_message: str) -> None:
-    pass
 
 
 def write_golden_text(folder: Path) -> None:

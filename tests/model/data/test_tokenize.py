@@ -7,7 +7,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import tokenizers
-from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import RepositoryNotFoundError
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
@@ -167,14 +167,6 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
 def test_a_name_on_the_hub_gives_what_its_file_gives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, folder / "tokenizer.json")
     assert fingerprint(config(folder, "me/words", tokenizer="hub")) == fingerprint(config(folder))
-
-
-def test_a_hub_out_of_reach_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, LocalEntryNotFoundError("no connection"))
-    with pytest.raises(
-        ConnectionError, match=r"Hub is out of reach; give its file instead, as in \{file: token"
-    ):
-        fingerprint(config(folder, "me/words", tokenizer="hub"))
 
 
 def test_a_name_that_is_not_on_the_hub_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

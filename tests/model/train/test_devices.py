@@ -36,13 +36,7 @@ def test_the_drivers_names_are_known(of_driver: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        None,
-        "NVIDIA A10G",
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-    ],
+    "name", [None, "NVIDIA A10G", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 )
 def test_other_cards_and_parts_of_a_card_are_not_taken_for_a_known_one(name: str | None) -> None:
     assert device_named(name) is None

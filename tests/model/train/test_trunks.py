@@ -246,15 +246,6 @@ def test_a_state_is_written_once(of_steps, corpus, tmp_path):
     assert checkpoint_path(tmp_path / "trunk", 8).read_bytes() == before
 
 
-def test_a_state_holds_its_rows(tmp_path):
-    rows = [{"step": 1, "loss": 0.1 + 0.2}, {"step": 2, "loss": 1e-300}]
-    save_trunk(tmp_path, Checkpoint(2, {"model.weight": torch.zeros(2)}, {}), rows)
-    state = load_trunk(tmp_path, range(1, 3), lambda _: "", print)
-    assert state is not None
-    assert state.rows == rows
-    assert state.checkpoint.tensors.keys() == {"model.weight"}
-
-
 def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
     child = os.fork()
     if child == 0:

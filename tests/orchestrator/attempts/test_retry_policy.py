@@ -66,17 +66,6 @@ def test_the_same_traceback_twice_is_the_end():
     assert "KeyError" in decision.reason
 
 
-def test_out_of_memory_halves_the_micro_batch_down_to_one_sequence():
-    events, sizes = [], []
-    micro_batch = 0
-    for _ in range(4):
-        events += [running(micro_batch=micro_batch), fault("out_of_memory")]
-        decision = decide(events, SEQUENCES)
-        sizes.append((decision.again, decision.micro_batch))
-        micro_batch = decision.micro_batch
-    assert sizes == [(True, 4), (True, 2), (True, 1), (False, 1)]
-
-
 def test_out_of_memory_halves_what_each_of_several_processes_had_of_the_batch():
     events = [running() | {"world_size": 4}, fault("out_of_memory")]
     assert decide(events, 16).micro_batch == 2

@@ -91,6 +91,7 @@ REFUSED = {
     "1.2.3": ("compare", "--reference", "a"),
     "None": ("compare", "--reference", "a", "--map", "loss=loss"),
     "N/A": ("import", "--map", "loss=loss"),
+    "0x1": ("compare", "--reference", "a"),
 }
 
 

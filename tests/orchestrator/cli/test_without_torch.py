@@ -37,9 +37,7 @@ def test_tables_are_analysed(arguments, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("demo",), ("corpus", "prepare", "s.yaml")],
-    ids=lambda arguments: arguments[0],
+    "arguments", [("demo",), ("corpus", "prepare", "s.yaml")], ids=lambda arguments: arguments[0]
 )
 def test_what_trains_names_the_command_that_installs_what_is_missing(arguments, tmp_path):
     ended = scalevec(tmp_path, *arguments)

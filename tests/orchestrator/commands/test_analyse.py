@@ -1,12 +1,9 @@
 """The commands that read results ask what they were told to ask, and else what the sweep asks."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.commands.analyse import question
 from scalevec.orchestrator.commands.analyse.question import options_of, reference_of
 from scalevec.orchestrator.commands.analyse.report import report
 from scalevec.orchestrator.errors import Exit, InvalidInputError
@@ -34,15 +31,6 @@ def test_a_report_takes_law_variable_and_convention(rows, tmp_path):
     page = output.read_text(encoding="utf-8")
     assert "L = E + A/N^alpha" in page
     assert "N: all parameters. " in page
-
-
-def test_a_report_is_about_the_law_and_the_variable_of_its_sweep(rows, tmp_path, monkeypatch):
-    asks = {"reference": "baseline", "law": "power", "x": "D", "margin": 0.005}
-    source = sources.Source("s", rows, compare=asks)
-    monkeypatch.setattr(question, "open_source", lambda *_: source)
-    output = tmp_path / "r.html"
-    assert report("s", Path(tmp_path), output, given={"bootstrap": 20}).code is Exit.DONE
-    assert "L = A/D^alpha" in output.read_text(encoding="utf-8")
 
 
 def test_the_reference_is_the_one_named_else_the_sweeps_own_else_baseline(rows):

@@ -150,6 +150,7 @@ def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
         "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
         in done.stderr
     )
+    assert "give its file instead, as in {file: token" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -5,28 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from recorded_sweep import directory_of, member_of, record_sweep
+from recorded_sweep import choice_of, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import explain as explaining
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.sweep_folder import SweepFolder
 
-CHOICE = {
-    "key": "k",
-    "arm": "none",
-    "rung": "a",
-    "n_params": 100,
-    "setting": {"optimizer": "adamw", "schedule": "cosine", "tokens_per_parameter": 4},
-    "field": "learning_rate",
-    "grid": [0.01, 0.02, 0.04],
-    "losses": [3.6, 3.5, None],
-    "seeds": [100],
-    "vertex": 0.02,
-    "chosen": 0.02,
-    "status": "tuned",
-    "extensions": 0,
-}
+SETTING = {"optimizer": "adamw", "schedule": "cosine", "tokens_per_parameter": 4}
+CHOICE = choice_of(
+    "none", "a", setting=SETTING, grid=[0.01, 0.02, 0.04], losses=[3.6, 3.5, None], vertex=0.02, chosen=0.02
+)
 
 
 @pytest.fixture
@@ -159,11 +148,7 @@ TIMING = {
     "evaluation_s": 3.0,
     "mfu": 0.31,
 }
-RESULT = {
-    "wall_s": 57.0,
-    "peak_memory_bytes": 400_000_000,
-    "timing": TIMING,
-}
+RESULT = {"wall_s": 57.0, "peak_memory_bytes": 400_000_000, "timing": TIMING}
 
 
 def test_what_a_trial_took_is_said_beside_what_its_sweep_planned() -> None:

@@ -1,9 +1,6 @@
 """The commands that messages name can be given as they stand."""
 
-import shlex
 from pathlib import Path
-
-import pytest
 
 from scalevec.orchestrator.cli.output import command
 
@@ -19,12 +16,6 @@ def test_another_folder_and_the_machines_are_named(monkeypatch):
     monkeypatch.delenv("SCALEVEC_RUNS_DIR", raising=False)
     shown = command("run", "a.yaml", Path("/far/runs"), executor="ray", profile=None)
     assert shown == "scalevec run a.yaml --runs /far/runs --executor ray"
-
-
-@pytest.mark.parametrize("name", ["my sweep.yaml", "a'b.yaml", "$(reboot).yaml"])
-def test_a_shell_takes_every_name_for_what_it_is(name: str):
-    words = shlex.split(command("run", name, Path(f"{name}/runs")))
-    assert words == ["scalevec", "run", name, "--runs", f"{name}/runs"]
 
 
 def test_a_flag_is_named_where_it_was_given():

@@ -70,11 +70,7 @@ def test_the_plan_is_corrected_by_what_finished_trials_took_and_by_what_runs(run
     status = state(runs_dir)
     claim.release()
     assert status["seconds_left"] == pytest.approx(2 * (20 + 30 + 40 / 2))
-    assert status["plan"] == {
-        "planned_s": 100.0,
-        "share_done": pytest.approx(0.3),
-        "pace": 2.0,
-    }
+    assert status["plan"] == {"planned_s": 100.0, "share_done": pytest.approx(0.3), "pace": 2.0}
     assert status["cost"] == {
         "unit": "core hours",
         "spent": pytest.approx((20 + 2 * 20) * 2 / 3600),

@@ -342,12 +342,6 @@ def test_a_time_is_minutes_or_what_sbatch_takes(text, minutes):
     assert Profile(time=text, max_time=text).limit_minutes(None, [1e9]) == minutes
 
 
-def test_no_job_is_asked_for_longer_than_its_partition_has():
-    profile = Profile(max_time="20:00:00")
-    assert profile.limit_minutes(None, [3600.0]) == 120
-    assert profile.limit_minutes(None, [100 * 3600.0]) == 1200
-
-
 def test_short_trials_fill_half_an_hour_of_a_job():
     auto = Profile(trials_per_job="auto")
     assert auto.bundle_size([100.0, 200.0]) == 9

@@ -1,6 +1,7 @@
 """What trials ask for where the profile speaks: one answer for worker, plan and budget."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,24 +18,17 @@ from scalevec.orchestrator.commands.run.machines import require_budget, require_
 from scalevec.orchestrator.commands.run.plan import plan
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import gpu_hours, planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
-from simulations import SWEEP, Silent, simulated
+from simulations import SWEEP, simulated, sweep_run
 
 
 @pytest.fixture
 def run_with(tmp_path: Path):
     """The sweep's run on a site with these settings, some of its sections changed."""
 
-    def run(profile: Profile, where: str | None = None, **sections: Any) -> SweepRun:
-        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(
-            sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep), where=where, profile=profile
-        )
-
-    return run
+    return partial(sweep_run, tmp_path / "runs")
 
 
 def by_rung(run: SweepRun, of: str) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
+from recorded_sweep import TEMPLATE
+from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.errors import Exit, InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.observers import trial_logs as module
 from scalevec.orchestrator.observers.trial_logs import LoggedTrial, TrialLogs, log_named
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.ladders import shape
 
 TRIAL = LoggedTrial("ab" * 32, "baseline a seed 0", "small", {"arm": "baseline", "model.shape.width": 16})
 
@@ -61,9 +61,7 @@ def followed(tmp_path, monkeypatch):
     def follow(log: KeepingLog) -> tuple[TrialLogs, Task, RunDirectory, list[str]]:
         monkeypatch.setitem(sys.modules, "kept_log", SimpleNamespace(make=lambda *_: log))
         monkeypatch.setitem(module.LOGS, "kept", "kept_log:make")
-        model = ModelConfig(shape(16, 1), 64)
-        trial = Trial(model, OptimizerConfig(), ScheduleConfig(), "c" * 64, 32, 256, 2560, seed=0)
-        task = Task("ab" * 32, trial, "baseline a seed 0", RunOptions(), 1.0, arm="baseline", rung="a")
+        task = Task("ab" * 32, TEMPLATE, "baseline a seed 0", RunOptions(), 1.0, arm="baseline", rung="a")
         directory = RunDirectory.of(tmp_path, task.trial_id)
         directory.path.mkdir(parents=True, exist_ok=True)
         warnings: list[str] = []

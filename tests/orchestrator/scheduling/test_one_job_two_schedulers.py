@@ -7,21 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import yaml
 
-from scalevec import sweeps
 from scalevec.orchestrator.attempts.jobs import Job, Task
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.executors.registry import EXECUTORS, RegisteredExecutor
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling import scheduler as scheduling
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
-from simulations import SWEEP, Silent
+from simulations import Silent, sweep_run
+from support import wait_until
 
 PATIENCE_S = 300.0
 
@@ -119,17 +116,9 @@ class Watcher:
         return self.outcome
 
 
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.001)
-
-
 @pytest.fixture
 def task(tmp_path) -> Task:
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
-    run = SweepRun(sweep, tmp_path, Silent(), nominal_corpus(sweep))
+    run = sweep_run(tmp_path)
     return run.task(run.members()[0])
 
 

@@ -1,15 +1,14 @@
 """Trunks in a sweep: what its plan saves, who waits for whom, and what follows when a trial fails."""
 
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 
 import faulty_simulation
+import simulations
 from faulty_simulation import Attempt, FaultySimulation
-from scalevec import sweeps
 from scalevec.analysis import compare, fit
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions
@@ -17,14 +16,12 @@ from scalevec.model.data.corpus import open_corpus
 from scalevec.model.identity import branch_step, trial_from_fields, trial_id, trunk_id
 from scalevec.model.train import checkpoint_steps
 from scalevec.model.train.loop import train
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling.trunk_book import is_needed
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import gpu_hours, planned
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory, trial_ids, trunk_path
-from simulations import SWEEP, Silent, simulated
+from simulations import SWEEP, simulated
 from support import MemoryRecorder, finished
 
 BUDGETS = [10, 20, 40]
@@ -38,9 +35,7 @@ WSD: dict[str, Any] = {
 ONE_TRUNK = {"arms": {"baseline": {"scale_vectors": "baseline"}}, "seeds": [0]}
 
 
-def sweep_run(runs_dir: Path, **sections: Any) -> SweepRun:
-    text = yaml.safe_dump(SWEEP | WSD | sections, sort_keys=False)
-    return SweepRun(sweeps.loads(text), runs_dir, Silent(), nominal_corpus(sweeps.loads(text)))
+sweep_run = partial(simulations.sweep_run, of=SWEEP | WSD)
 
 
 def first_starts(done) -> list[tuple[Any, int, float, str | None]]:

@@ -3,15 +3,12 @@
 import re
 
 import pytest
-import yaml
-from tests.simulations import SWEEP, Silent, simulated
+from tests.simulations import simulated, sweep_run
 
 from scalevec import sweeps
 from scalevec.orchestrator.commands.analyse.compare import compare
 from scalevec.orchestrator.commands.run.plan import plan
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 
@@ -33,26 +30,20 @@ def fail(runs_dir, arm, rung, seed):
             directory.append_event("failed", cause="out_of_memory")
 
 
-@pytest.mark.parametrize("late", [{"looks": [2, 3]}, {}])
-def test_looks_that_are_edited_after_the_first_result_are_refused(tmp_path, late):
-    simulated(tmp_path, compare={"looks": [2, 5]})
-    with pytest.raises(
-        InvalidInputError, match=r"compare\.looks is .*declared before the first result: \[2, 5\]"
-    ):
+@pytest.mark.parametrize(
+    ("first", "late"), [([2, 5], {"looks": [2, 3]}), ([2, 5], {}), (None, {"looks": [2, 3]})]
+)
+def test_looks_that_are_declared_or_edited_after_the_first_result_are_refused(tmp_path, first, late):
+    simulated(tmp_path, compare={"looks": first} if first else {})
+    declared = re.escape(str(first or "none"))
+    with pytest.raises(InvalidInputError, match=f"looks is .*before the first result: {declared}"):
         simulated(tmp_path, compare=late)
-
-
-def test_looks_that_are_declared_after_the_first_result_are_refused(tmp_path):
-    simulated(tmp_path)
-    with pytest.raises(InvalidInputError, match="declared before the first result: none"):
-        simulated(tmp_path, compare={"looks": [2, 3]})
-    assert "looks" not in SweepFolder.of(tmp_path, NAME).resolved()["compare"]
+    assert SweepFolder.of(tmp_path, NAME).resolved()["compare"].get("looks") == first
 
 
 def retuned(runs_dir, **sections):
     """The same sweep with rates that are chosen again, as it stands before anything is trained."""
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | TUNED | sections, sort_keys=False))
-    return SweepRun(sweep, runs_dir, Silent(), nominal_corpus(sweep), retune=True)
+    return sweep_run(runs_dir, retune=True, **TUNED, **sections)
 
 
 def test_choosing_rates_again_forgets_no_result(tmp_path):

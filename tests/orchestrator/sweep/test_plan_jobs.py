@@ -1,13 +1,10 @@
 """What a cluster's queue is given, as the plan shows it."""
 
-from typing import Any
+from functools import partial
 
 import pytest
-import yaml
 
-from scalevec import sweeps
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import (
     gpu_hours,
@@ -18,16 +15,12 @@ from scalevec.orchestrator.sweep.planning import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
-from simulations import SWEEP, Silent
+from simulations import sweep_run
 
 
 @pytest.fixture
 def run_with(tmp_path):
-    def run(profile: Profile, **sections: Any) -> SweepRun:
-        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep), profile=profile)
-
-    return run
+    return partial(sweep_run, tmp_path / "runs")
 
 
 def queue_of(run: SweepRun, *, seconds: float | None = None):
@@ -53,13 +46,6 @@ def test_max_submitted_bounds_what_runs_at_a_time(run_with):
     queue = queue_of(run_with(Profile(max_submitted=1)))
     assert all(rung.at_a_time == 1 for rung in queue)
     assert most_at_a_time(queue) == 1
-
-
-def test_the_limit_is_that_of_the_profile_else_of_the_longest_job(run_with):
-    assert {rung.minutes for rung in queue_of(run_with(Profile(time=90)))} == {90}
-    assert {rung.minutes for rung in queue_of(run_with(Profile()), seconds=600.0)} == {20}
-    bundled = queue_of(run_with(Profile(trials_per_job=3)), seconds=600.0)
-    assert {rung.minutes for rung in bundled} == {60}
 
 
 def test_a_trial_longer_than_its_partition_allows_is_started_again_and_so_counted(run_with):

@@ -1,15 +1,11 @@
 """The plan fits the terminal, in the order in which the trials run."""
 
 import pytest
-import yaml
 
-from scalevec import sweeps
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import planned, without_identity
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
-from simulations import SWEEP
+from simulations import sweep_run
 
 SECTIONS = {
     "tokens_per_parameter": [8, 16],
@@ -20,8 +16,7 @@ SECTIONS = {
 
 @pytest.fixture
 def run(tmp_path) -> SweepRun:
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS, sort_keys=False))
-    return SweepRun(sweep, tmp_path / "runs", Progress(), nominal_corpus(sweep))
+    return sweep_run(tmp_path / "runs", **SECTIONS)
 
 
 @pytest.mark.parametrize("width", [80, 100])

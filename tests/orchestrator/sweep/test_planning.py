@@ -1,25 +1,22 @@
 """What a plan counts: GPU hours, bytes and files on disk."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import SCHEMA_VERSION, json_text
 from scalevec.orchestrator.costs import SEEN, Cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import ONE_SETTING, gpu_hours, planned, power, require_room
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.files import write_json
 from scalevec.results.run_directory import RunDirectory
+from simulations import sweep_run
 
 SWEEP: dict[str, Any] = {
     "name": "planned",
@@ -35,11 +32,7 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A sweep's run on an empty folder, with some sections changed; its corpus is a nominal one."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
 
-    def run(**sections: Any) -> SweepRun:
-        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Progress(), nominal_corpus(sweep))
-
-    return run
+    return partial(sweep_run, tmp_path / "runs", of=SWEEP)
 
 
 def test_gpu_hours_are_gpus_times_estimated_time_of_each_trial_that_is_not_done_once(run_of):
@@ -82,9 +75,7 @@ def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise
     assert asked.options("1b").recompute == "none"
 
 
-def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refused(
-    run_of,
-):
+def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refused(run_of):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
     resources = {"default": {"gpus": 1, "micro_batch": 4096}}
     run = run_of(ladder=["1b"], trial=trial, resources=resources)
@@ -144,15 +135,14 @@ def test_the_json_holds_every_row(run_of):
     assert json.loads(json_text(rows)) == [{"schema_version": SCHEMA_VERSION, **row} for row in rows]
 
 
-def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_path):
+def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(run_of):
     tune = {
         "learning_rate": [0.005, 0.01, 0.02],
         "rungs": ["tiny-25k"],
         "check_carried": True,
         "seeds": [7, 8],
     }
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | {"tune": tune}, sort_keys=False))
-    rows = planned(SweepRun(sweep, tmp_path, Progress(), nominal_corpus(sweep)))
+    rows = planned(run_of(tune=tune))
     tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
     assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == [
         ("baseline", seed, None) for seed in (7, 8) * 3
@@ -167,11 +157,9 @@ def test_the_grid_of_a_larger_rung_is_planned_before_it_is_predicted(run_of):
     assert [row["trial_id"] for row in tuned] == 3 * len(run.sweep.arms) * [None]
 
 
-def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
+def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(run_of):
     for kind, amount in (("tokens", 2e6), ("flops", 1e12), ("tokens_per_parameter", 20)):
-        sweep = sweeps.loads(yaml.safe_dump(SWEEP | {kind: [amount]}, sort_keys=False))
-        run = SweepRun(sweep, tmp_path, Progress(), nominal_corpus(sweep))
-        for member in run.members():
+        for member in run_of(**{kind: [amount]}).members():
             recorded = member.to_json("0")["tokens_per_parameter"]
             assert recorded == pytest.approx(member.trial.tokens / member.cell.n_params, rel=0.05)
 

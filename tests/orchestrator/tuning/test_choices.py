@@ -39,18 +39,6 @@ def choice(arm: str, n_params: int, chosen: float, status: str = "tuned") -> Cho
     )
 
 
-@given(peak=st.floats(-0.5, 0.5), curvature=st.floats(0.01, 5), low=st.floats(1e-4, 1e-1))
-def test_the_vertex_of_a_parabola_in_the_logarithm_is_found(peak, curvature, low):
-    rates = [low, 2 * low, 4 * low]
-    best = math.log(2 * low) + peak * math.log(2)
-    losses = [3 + curvature * (math.log(rate) - best) ** 2 for rate in rates]
-    assert vertex(rates, losses) == pytest.approx(math.exp(best), rel=1e-6)
-
-
-def test_there_is_no_vertex_beside_a_diverged_cell():
-    assert vertex([1, 2, 4], [3.0, 2.9, math.inf]) is None
-
-
 def test_there_is_no_vertex_on_a_line():
     assert vertex([1, 2, 4], [2.0, 2.0, 2.0]) is None
 
@@ -76,10 +64,6 @@ def test_the_slope_is_shared_and_the_levels_are_not(slope, gap):
     assert shared_slope(choices) == pytest.approx(slope, abs=1e-9)
 
 
-def test_one_tuned_rung_carries_its_value_unchanged():
-    assert shared_slope([choice("a", 1000, 0.02), choice("b", 1000, 0.04)]) == 0.0
-
-
 def test_choices_survive_the_file():
     check = CarriedCheck((0.01, 0.02, 0.04), (3.0, 2.9, None), (100,), 0.018, "inside", 0.0)
     choices = [choice("a", 1000, 0.02), replace(choice("a", 9000, 0.01), check=check, axis="linear")]
@@ -91,20 +75,6 @@ def test_choices_that_were_frozen_before_there_were_axes_are_read():
     for values in written["choices"]:
         del values["axis"], values["check"]
     assert from_json(written) == [choice("a", 1000, 0.02)]
-
-
-@given(peak=st.floats(-0.5, 0.5), curvature=st.floats(0.01, 5))
-def test_the_vertex_of_a_parabola_in_one_minus_beta_is_found(peak, curvature):
-    """Betas of 0.9, 0.95 and 0.975: each averages over twice the steps of the one before."""
-    betas = [1 - 0.1 / 2**step for step in range(3)]
-    best = math.log(0.05) + peak * math.log(2)
-    losses = [3 + curvature * (math.log(1 - beta) - best) ** 2 for beta in betas]
-    assert 1 - vertex(betas, losses, "log(1-x)") == pytest.approx(math.exp(best), rel=1e-6)
-
-
-def test_the_vertex_of_a_parabola_with_a_zero_in_its_grid_is_found():
-    losses = [3 + (decay - 0.12) ** 2 for decay in (0.0, 0.1, 0.3)]
-    assert vertex([0.0, 0.1, 0.3], losses, "linear") == pytest.approx(0.12)
 
 
 @given(slope=st.floats(-1, 1))

@@ -111,11 +111,6 @@ def test_an_arm_cannot_share_the_values_of_a_reference_that_is_left_out_beside_i
         sweeps.loads(text)
 
 
-def test_frozen_choices_do_not_move(cells):
-    frozen = Tuner(cells, [], extend=1).run(Bowls(baseline=0.02).train)
-    assert Tuner(cells, frozen, extend=1).run(Bowls(baseline=0.035).train) == frozen
-
-
 def test_a_new_seed_moves_no_choice_and_asks_for_no_new_tuning(cells, sweep_text):
     frozen = Tuner(cells, [], extend=1).run(Bowls(baseline=0.05).train)
     more = expand(sweeps.loads(sweep_text.replace("seeds: [0, 1]", "seeds: [0, 1, 2]")), FACTS)
@@ -333,14 +328,6 @@ def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
     assert (choice.check.status, choice.check.gain, choice.check.grid[1]) == ("inside", 0.0, choice.chosen)
     assert choice.check.vertex == pytest.approx(0.022)
     assert choice.status == "carried"
-
-
-def test_the_carried_rates_of_every_arm_may_be_checked(cells):
-    bowls = AtRungs(a=0.02, b=0.022)
-    arms = list(dict.fromkeys(cell.arm for cell in cells))
-    choices = Tuner(cells, [], extend=1, checked_arms=arms).run(bowls.train)
-    assert {arm for arm, _ in bowls.asked} == set(arms)
-    assert all(chosen(choices, arm, "b").check.status == "inside" for arm in arms)
 
 
 @pytest.mark.parametrize(("optimum", "side"), [(0.005, "below"), (0.08, "above")])

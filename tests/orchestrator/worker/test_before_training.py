@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from recorded_sweep import directory_of
+from scalevec.model.config import RunOptions
 from scalevec.model.fields import PlainValues
-from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
+from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
 from scalevec.results.claims import ClaimObserver, newest_attempt
@@ -24,12 +25,7 @@ from scalevec.sweeps.trainers.any_trial import ForeignTrial, Trainer
 @pytest.fixture
 def directory(tmp_path) -> RunDirectory:
     """Of a trial whose corpus is not there: to train it is an error."""
-    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256)
-    trial = Trial(
-        model, OptimizerConfig(learning_rate=0.01), ScheduleConfig(), "f" * 64, 32, 128, 1280, seed=3
-    )
-    built = RunDirectory.of(tmp_path, trial_id(trial))
-    built.create(semantic_fields(trial), {})
+    built = directory_of(tmp_path, "baseline", 3)
     built.append_event("queued", executor="slurm")
     return built
 

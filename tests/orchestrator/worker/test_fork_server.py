@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from scalevec.orchestrator.executors.forked_workers import ForkServer, ServerGon
 from scalevec.orchestrator.executors.local.local_executor import LocalExecutor
 from scalevec.results.claims import process_lives
 from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are served on Linux alone")
 PATIENCE_S = 300
@@ -63,13 +63,6 @@ def log(tmp_path):
 def forked(server, log, *arguments):
     with log.open("ab") as stream:
         return server.fork(arguments, stream)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 class WaitingWorker:
@@ -113,7 +106,7 @@ def without_a_library(light, monkeypatch):
 def test_one_server_serves_many_and_tells_each_end_apart_with_a_log_for_each(shared, tmp_path):
     arguments = (["--help"], ["--nonsense"], ["--help"])
     processes = [forked(shared, tmp_path / f"{i}.txt", *given) for i, given in enumerate(arguments)]
-    wait_for(lambda: sum(process.ended() for process in processes) == 3)
+    wait_until(lambda: sum(process.ended() for process in processes) == 3)
     assert [process.exit_code for process in processes] == [0, 2, 0]
     assert len({process.identity["pid"] for process in processes}) == 3
     assert "the following arguments are required" in (tmp_path / "1.txt").read_text()
@@ -121,7 +114,7 @@ def test_one_server_serves_many_and_tells_each_end_apart_with_a_log_for_each(sha
 
 def test_a_forked_worker_leads_a_session_of_its_own_and_shows_its_command(waiting_of_shared):
     process = psutil.Process(waiting_of_shared.identity["pid"])
-    wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
+    wait_until(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
     assert os.getsid(process.pid) == process.pid
     assert process.cmdline()[len(WORKER) :] == ["--help"]
 
@@ -131,17 +124,17 @@ def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_ot
 ):
     with closing(WaitingWorker(shared)) as other:
         process = psutil.Process(other.identity["pid"])
-        wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
+        wait_until(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
         targets = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
     assert not [name for name in targets if name.startswith(("socket:", "anon_inode:"))]
 
 
 def test_forked_workers_outlive_a_server_that_is_killed(server, waiting):
     os.kill(server._process.pid, signal.SIGKILL)
-    wait_for(lambda: not waiting.process.ended() and server.gone)
+    wait_until(lambda: not waiting.process.ended() and server.gone)
     assert process_lives(waiting.identity)
     os.kill(waiting.identity["pid"], signal.SIGKILL)
-    wait_for(waiting.process.ended)
+    wait_until(waiting.process.ended)
     assert waiting.process.exit_code is None
 
 
@@ -152,7 +145,7 @@ def test_workers_of_a_bound_server_die_with_it():
         closing(WaitingWorker(server)) as worker,
     ):
         os.kill(server._process.pid, signal.SIGKILL)
-        wait_for(worker.process.ended)
+        wait_until(worker.process.ended)
         assert worker.process.exit_code is None
         assert not process_lives(worker.identity)
 
@@ -166,7 +159,7 @@ def test_a_request_to_stop_that_reaches_the_server_too_does_not_end_it(log, numb
             os.kill(server._process.pid, number)
             assert process_lives(worker.identity)
             os.kill(worker.identity["pid"], signal.SIGTERM)
-            wait_for(worker.process.ended)
+            wait_until(worker.process.ended)
         assert worker.process.exit_code == -signal.SIGTERM
         assert not server.gone
 
@@ -175,7 +168,7 @@ def test_a_server_that_is_silent_of_a_death_is_given_up(server, waiting, monkeyp
     monkeypatch.setattr(forks, "LOOK_S", 0.1)
     os.kill(server._process.pid, signal.SIGSTOP)
     os.kill(waiting.identity["pid"], signal.SIGKILL)
-    wait_for(waiting.process.ended)
+    wait_until(waiting.process.ended)
     assert server.gone
     assert waiting.process.exit_code is None
 
@@ -206,7 +199,7 @@ def test_a_server_hears_of_ends_where_its_owner_ignores_those_of_children(log):
     finally:
         signal.signal(signal.SIGCHLD, before)
     process = forked(server, log, "--nonsense")
-    wait_for(process.ended)
+    wait_until(process.ended)
     assert process.exit_code == 2
     server.close()
 
@@ -215,7 +208,7 @@ def test_forked_workers_outlive_a_server_that_is_closed(server, waiting):
     server.close()
     assert not waiting.process.ended()
     os.kill(waiting.identity["pid"], signal.SIGKILL)
-    wait_for(waiting.process.ended)
+    wait_until(waiting.process.ended)
 
 
 def test_a_server_ends_when_its_owner_is_killed():
@@ -232,14 +225,14 @@ os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", owner], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    wait_for(lambda: not process_lives({"pid": int(done.stdout)}))
+    wait_until(lambda: not process_lives({"pid": int(done.stdout)}))
 
 
 @pytest.mark.usefixtures("light")
 def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
     with closing(ForkServer(worker_environment(cpus=2))) as server:
         process = psutil.Process(server._process.pid)
-        wait_for(process.environ)  # the kernel shows none until the new program is in place
+        wait_until(process.environ)  # the kernel shows none until the new program is in place
         assert process.environ()["OMP_NUM_THREADS"] == "2"
 
 
@@ -292,7 +285,7 @@ class TestLocalExecutor:
         (before,) = self.servers()
         self.ends(executor, 1)
         before.kill()
-        wait_for(lambda: not self.servers())
+        wait_until(lambda: not self.servers())
         numbers = executor.submit([self.job(tmp_path, number, "--nonsense") for number in (1, 2)])
         (after,) = self.servers()
         assert after.pid != before.pid

@@ -12,11 +12,7 @@ import torch
 
 from scalevec.orchestrator.snapshots.start import PARTS
 from scalevec.orchestrator.worker import provenance
-from scalevec.orchestrator.worker.provenance import (
-    commit_of,
-    environment,
-    machine,
-)
+from scalevec.orchestrator.worker.provenance import commit_of, environment, machine
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
 from scalevec.sweeps.trainers.any_trial import Protocol
 from support import CHECKOUT

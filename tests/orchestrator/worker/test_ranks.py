@@ -30,6 +30,7 @@ from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.failures import AttemptFailedError
 from scalevec.orchestrator.worker.trainers import own_loop
 from scalevec.results.run_directory import RunDirectory
+from support import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks end with their leader on Linux alone")
 PATIENCE_S = 300
@@ -119,17 +120,7 @@ def make(tmp_path, corpora, corpus):
 
 
 def until(attempts: Attempts, step: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while len(attempts.directory.metrics_before_damage()) < step:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def until_there(path: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(attempts.directory.metrics_before_damage()) >= step)
 
 
 @pytest.mark.slow
@@ -165,7 +156,7 @@ def test_a_signal_before_the_time_limit_reaches_all_ranks_and_ends_in_one_checkp
     hold.touch()
     worker_process = attempts.begin(stand_at(3, hold))
     until(attempts, 2)
-    until_there(hold.with_suffix(".reached"))
+    wait_until(hold.with_suffix(".reached").exists)
     for process in [worker_process, *(ranks_of(worker_process) if to == "all" else [])]:
         process.send_signal(number)
     assert attempts.end(worker_process) == WorkerExit.STOPPED

@@ -93,14 +93,7 @@ def test_no_password_is_shown(password):
     assert shown(parse_url(url)) == "postgresql+psycopg://someone:***@host/name"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "passwd",
-        "options",
-        "sslpassword",
-    ],
-)
+@pytest.mark.parametrize("name", ["passwd", "options", "sslpassword"])
 def test_no_parameter_is_shown_but_those_that_hold_no_secret(name):
     url = parse_url(f"postgresql://me@host:5/name?sslmode=require&{name}=secret1&connect_timeout=2")
     address, _, parameters = shown(url).partition("?")

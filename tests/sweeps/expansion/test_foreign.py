@@ -94,9 +94,7 @@ def test_a_script_that_only_an_attempt_or_tuning_chooses_is_among_the_files(fold
         folder,
         trainer={"command": command, "checkpoint": "ckpt", "resume": ["again.py"]},
         fields={"dropout": "float", "warm": "int"},
-        tune={
-            "warm": [1, 2],
-        },
+        tune={"warm": [1, 2]},
     )
     named = ["again.py", "seed_0.py", "seed_1.py", "train.py", "warm_1.py", "warm_2.py"]
     assert code_files(cells) == named
@@ -148,9 +146,7 @@ def test_a_tuned_field_of_its_own_is_of_its_own_kind(folder: Path) -> None:
         folder,
         trainer={"command": command},
         fields={"dropout": "float", "warm": "int"},
-        tune={
-            "warm": [10, 20, 40],
-        },
+        tune={"warm": [10, 20, 40]},
     )
     assert cells[0].tune_grid == {"warm": (10, 20, 40)}
     assert cells[0].trial(100, warm=20.0).values["warm"] == 20  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ CASES = {
     "precision: float32": {
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
             "trial.warmup_tokens: 1024; allowed: one of warmup_tokens and warmup_fraction"
-        ),
+        )
     },
     "[tiny-25k, tiny-55k, tiny-83k": {
         "[{name: odd, width: 64, layers: 2, heads: 3}, tiny-25k, tiny-55k, tiny-83k": (
@@ -70,9 +70,7 @@ CASES = {
             "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)"
         ),
     },
-    "[8.0e-3, 2.0e-2, 5.0e-2]": {
-        "[8.0e-3]": "tune.learning_rate: [0.008]; allowed: two values or more",
-    },
+    "[8.0e-3, 2.0e-2, 5.0e-2]": {"[8.0e-3]": "tune.learning_rate: [0.008]; allowed: two values or more"},
     "[8.0e-3, 2.0e-2,": {
         "[8.0e-3, 0.008,": "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]"
     },
@@ -143,17 +141,15 @@ CASES = {
     "schedules: [cosine]": {
         "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]": (
             "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of"
-        ),
+        )
     },
     "default: {time: auto}": {
         "tiny-26k: {time: auto}": "resources.tiny-26k: no such rung; did you mean tiny-25k?"
     },
     "time: auto": {
-        "time: soon": "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
+        "time: soon": "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes"
     },
-    "name: quickstart": {
-        "name: ../x": "name: '../x'; allowed: 1 to 80 letters",
-    },
+    "name: quickstart": {"name: ../x": "name: '../x'; allowed: 1 to 80 letters"},
     "{bpe: 1024}": {
         "words": (
             "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}"
@@ -252,13 +248,6 @@ def test_corpus_files_are_looked_up_beside_the_sweep_file(
     path.write_text(changed("source: python-stdlib", "source: text, files: ['texts/*.txt', texts/a.txt]"))
     files = sweeps.load(path).corpus_files()
     assert files == [tmp_path / "texts" / "a.txt", tmp_path / "texts" / "b.txt"]
-
-
-def test_arms_identical_by_construction_are_warned_of(cells_of: Callable[..., list[Cell]]) -> None:
-    arms = {name: {"scale_vectors": name} for name in ("baseline", "iwd", "hg")}
-    assert identical_arms(cells_of(arms=arms)) == [
-        "arms baseline and iwd are identical by construction: each trial is run once for both"
-    ]
 
 
 def test_arms_that_are_identical_in_some_cells_only_are_told_so(cells_of: Callable[..., list[Cell]]) -> None:

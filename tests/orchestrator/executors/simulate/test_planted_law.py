@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    expected_loss,
-    normal,
-    rate_penalty,
-    truth,
-    uniform,
-)
+from scalevec.orchestrator.executors.simulate.planted_law import expected_loss, normal, rate_penalty, truth
 from scalevec.sweeps.sections.simulate import ArmLaw, PlantedLaw, RateBowl, Simulate
 
 sizes = st.floats(1e4, 1e12)
@@ -35,19 +29,6 @@ def test_without_an_entry_an_arm_has_the_law_itself(n_params, n_tokens):
     law = PlantedLaw(E=1.0, A=10.0, alpha=0.5, B=20.0, beta=0.25)
     loss = expected_loss(Simulate(law=law), "any", n_params, n_tokens)
     assert loss == pytest.approx(1.0 + 10.0 / n_params**0.5 + 20.0 / n_tokens**0.25)
-
-
-def test_an_arm_may_have_parameters_of_its_own():
-    simulate = Simulate(law=PlantedLaw(E=2.0, A=0.0, B=0.0), arms={"lower": ArmLaw(E=1.5)})
-    assert expected_loss(simulate, "lower", 1e6, 1e7) == 1.5
-    assert expected_loss(simulate, "other", 1e6, 1e7) == 2.0
-
-
-@given(st.integers(), st.text(), st.integers())
-def test_draws_are_numbers_between_0_and_1_that_hang_on_what_is_drawn(seed, name, number):
-    assert 0 < uniform(seed, name, number) < 1
-    assert uniform(seed, name, number) == uniform(seed, name, number)
-    assert uniform(seed, name, number) != uniform(seed, name, number + 1)
 
 
 def test_normal_draws_have_mean_0_and_deviation_1():
@@ -120,12 +101,6 @@ def test_the_best_rate_costs_nothing_and_a_factor_of_two_the_curvature():
     assert rate_penalty(bowl, 1e6, 0.02) == pytest.approx(0.03)
     assert rate_penalty(bowl, 1e6, 0.005) == pytest.approx(0.03)
     assert rate_penalty(bowl, 4e6, 0.005) == pytest.approx(0, abs=1e-12)
-
-
-def test_a_rate_above_the_bound_diverges():
-    bowl = RateBowl(optimum=0.01, diverges_above=4.0)
-    assert rate_penalty(bowl, 1e6, 0.04) is not None
-    assert rate_penalty(bowl, 1e6, 0.041) is None
 
 
 def test_without_a_best_rate_every_rate_is_as_good():

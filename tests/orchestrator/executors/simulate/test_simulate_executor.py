@@ -5,31 +5,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, worker_command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    hold_simulations,
-    is_simulated,
-    nominal_corpus,
-    refuse_simulations,
-    simulated_runs_dir,
-)
+from scalevec.orchestrator.executors.simulate.planted_law import hold_simulations, is_simulated
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.claims import acquire, claim_record, end_claim
 from scalevec.results.run_directory import RunDirectory
-from simulations import SWEEP, Silent
+from simulations import SWEEP, sweep_run
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """A job for the first trial of the sweep, whose run directory is there."""
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
     hold_simulations(tmp_path / "runs")
-    run = SweepRun(sweep, tmp_path / "runs", Silent(), nominal_corpus(sweep))
+    run = sweep_run(tmp_path / "runs")
     task = run.task(run.members()[0])
     directory = run.directory(task.trial)
     directory.create(semantic_fields(task.trial), task.descriptive)
@@ -91,24 +82,11 @@ def test_a_successor_keeps_an_attempt_from_writing_the_result(executor, job):
 # Simulated and real results are kept apart
 
 
-def test_simulations_have_a_folder_of_their_own_beside_the_runs(tmp_path):
-    folder = simulated_runs_dir(tmp_path)
-    assert folder == tmp_path / "simulated"
-    hold_simulations(folder)
-    assert simulated_runs_dir(folder) == folder
-
-
 def test_a_folder_of_real_trials_takes_no_simulation(tmp_path):
     (tmp_path / "trials").mkdir()
     with pytest.raises(InvalidInputError, match="holds trials that were trained"):
         SimulateExecutor(Site(tmp_path, "simulated", 1))
     assert not is_simulated(tmp_path)
-
-
-def test_a_folder_of_simulations_takes_no_real_trials(tmp_path):
-    hold_simulations(tmp_path)
-    with pytest.raises(InvalidInputError, match="holds simulated results"):
-        refuse_simulations(tmp_path)
 
 
 def test_the_command_keeps_simulated_and_real_runs_apart(scalevec, tmp_path):

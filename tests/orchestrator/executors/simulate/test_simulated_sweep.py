@@ -13,13 +13,7 @@ from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
 
-TEN_PERCENT = {
-    "preempted": 0.03,
-    "killed": 0.02,
-    "error": 0.01,
-    "out_of_memory": 0.01,
-    "node_failure": 0.02,
-}
+TEN_PERCENT = {"preempted": 0.03, "killed": 0.02, "error": 0.01, "out_of_memory": 0.01, "node_failure": 0.02}
 
 
 @pytest.fixture
@@ -91,13 +85,6 @@ def test_a_rate_beyond_the_planted_bound_diverges(simulate):
     assert {result["status"] for result in sweep.results().values()} == {"diverged"}
 
 
-def test_the_results_say_that_they_were_simulated(simulate):
-    sweep = simulate()
-    assert {result["device"] for result in sweep.results().values()} == {"simulated"}
-    corpora = {directory.trial()["semantic"]["corpus"] for directory in sweep.directories()}
-    assert [corpus.partition("-")[0] for corpus in corpora] == ["simulated"]
-
-
 @pytest.mark.slow
 def test_the_fit_recovers_the_planted_law(simulate, scalevec, tmp_path):
     ladder = [
@@ -122,17 +109,6 @@ def test_the_fit_recovers_the_planted_law(simulate, scalevec, tmp_path):
         low, high = intervals[name]
         assert low < value < high, name
     assert intervals["alpha"][1] - intervals["alpha"][0] < 0.1
-
-
-@pytest.mark.slow
-def test_the_comparison_finds_the_planted_gain(simulate, scalevec):
-    ladder = [{"name": f"w{width}", "width": width, "layers": 8} for width in (256, 384, 512, 768, 1024)]
-    simulate(ladder=ladder, seeds=[0, 1, 2, 3], simulate={"arms": {"unified": {"gain": 1.05}}})
-    compared = scalevec("compare", "simulated", "--json")
-    (record,) = json.loads(compared.stdout)
-    assert record["verdict"] == "better"
-    (multiplier,) = record["compute_multipliers"]
-    assert multiplier["interval"][0] < 1.05 < multiplier["interval"][1]
 
 
 def test_the_comparison_takes_the_options_of_the_sweep_file(simulate, scalevec):
@@ -215,13 +191,6 @@ def test_five_hundred_trials_with_faults_end_complete_none_lost_none_twice(simul
         attempts = len(list(directory.claims_path.glob("*.json")))
         assert attempts == len(list(directory.claims_path.glob("*.done")))
         assert attempts == sum(event["state"] == "running" for event in directory.events())
-
-
-def test_a_second_run_has_nothing_to_do(simulate):
-    before = simulate().results()
-    after = simulate()
-    assert after.results() == before
-    assert all(len(directory.events()) == 3 for directory in after.directories())
 
 
 # What is made of it

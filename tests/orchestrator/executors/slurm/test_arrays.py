@@ -14,7 +14,7 @@ import submitit
 from scalevec.orchestrator.attempts.jobs import WORKER, Job, ResourceRequest
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.payload import read_payload
 from scalevec.orchestrator.executors.slurm.submission import Submitter, job_script
@@ -158,16 +158,6 @@ def test_a_controller_asks_for_a_cpu_and_nothing_by_which_trials_find_gpus(tmp_p
     assert (asked["account"], asked["mem"], asked["cpus_per_task"]) == ("lab", "4096M", 1)
     assert asked["additional_parameters"] == {"requeue": True}
     assert "module load python" in asked["setup"]
-
-
-def test_the_controllers_own_rung_says_what_it_needs_beside(tmp_path):
-    of_controller = {"controller": RungProfile(partition="cpu", memory_gb=None)}
-    here = controller.site_of_controller(site(tmp_path, partition="gpu", rungs=of_controller))
-    request = here.profile.request(controller.RUNG, controller.REQUEST)
-    (job,) = trials(tmp_path, "a")
-    asked = Submitter(here).parameters(TOKEN, [[replace(job, rung=controller.RUNG, request=request)]])
-    assert asked["partition"] == "cpu"
-    assert "mem" not in asked
 
 
 def test_nothing_that_is_sent_or_kept_is_a_pickle(tmp_path, sent):

@@ -60,10 +60,7 @@ def executor_on(tmp_path: Path, monkeypatch):
         monkeypatch.setattr(slurm_queue, "end", queue.end)
         folder = tmp_path / "sweeps" / "small" / "slurm" / TOKEN
         folder.mkdir(parents=True)
-        places = {
-            "name": job_name("small", "a", TOKEN),
-            "jobs": {"7": [f"trials/aa/{'a' * 64}"]},
-        }
+        places = {"name": job_name("small", "a", TOKEN), "jobs": {"7": [f"trials/aa/{'a' * 64}"]}}
         write_json(folder / "places.json", places)
         executor = SlurmExecutor(Site(tmp_path, "small", 1, Profile(max_submitted=4, poll_s=0.1)))
         assert executor.adopt([NUMBER]) == {NUMBER}

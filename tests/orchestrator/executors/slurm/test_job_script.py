@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.strategies import PRESETS
+from recorded_sweep import directory_of
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.executors.slurm import job_script, payload
 from scalevec.orchestrator.executors.slurm.job_script import Bundle
@@ -35,13 +33,7 @@ def in_a_job(monkeypatch):
 
 @pytest.fixture
 def directory(tmp_path) -> RunDirectory:
-    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256, PRESETS["unified"])
-    trial = Trial(
-        model, OptimizerConfig(learning_rate=0.01), ScheduleConfig(), "f" * 64, 32, 128, 1280, seed=3
-    )
-    directory = RunDirectory.of(tmp_path / "runs", trial_id(trial))
-    directory.create(semantic_fields(trial), {})
-    return directory
+    return directory_of(tmp_path / "runs", "unified", 3)
 
 
 @pytest.fixture

@@ -14,12 +14,7 @@ from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.queue import JobRow
-from scalevec.orchestrator.executors.slurm.submission import (
-    Submitter,
-    _as_ours,
-    minutes_of,
-    queued_trials,
-)
+from scalevec.orchestrator.executors.slurm.submission import Submitter, _as_ours, minutes_of, queued_trials
 from scalevec.results.run_directory import RunDirectory
 
 TOKEN = "20260101T000000-0011aabb"
