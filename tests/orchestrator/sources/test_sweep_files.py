@@ -64,7 +64,7 @@ def test_a_sweep_file_that_is_not_there_has_no_line(runs):
 
 def test_what_nothing_is_called_is_refused_with_what_there_is(runs, tmp_path):
     keep(runs, tmp_path)
-    with pytest.raises(InvalidInputError, match=r"no sweep of that name in .*simulated.*quickstart"):
+    with pytest.raises(InvalidInputError, match=r"no sweep of that name in .*nearest: 'simulated'"):
         load_sweep("simulatd", runs)
 
 
