@@ -51,14 +51,15 @@ def predict(
     tables += [_rungs(sweep, runs_dir)] if sweep else []
     options = with_given(data, analysis.AnalysisOptions(), given)
     fits = list(analysis.fit(data.rows, options).values())
-    points = [[point for table in tables for point in fit.fitted.records(table)] for fit in fits]
-    points = [of_fit or ([] if flops else fit.ahead()) for fit, of_fit in zip(fits, points, strict=True)]
     budgets = [fit.best(*flops) if flops else None for fit in fits]
-    records = [
-        {name: value for name, value in fit.to_dict().items() if name != "predictions"}
-        | {"points": of_fit, "budgets": [] if best is None else best.to_dict("records")}
-        for fit, of_fit, best in zip(fits, points, budgets, strict=True)
-    ]
+    records, points = [], []
+    for fit, best in zip(fits, budgets, strict=True):
+        record = fit.to_dict()
+        ahead = record.pop("predictions")
+        points.append([point for table in tables for point in fit.fitted.records(table)])
+        points[-1] = points[-1] or ([] if flops else ahead)
+        of_budgets = [] if best is None else best.to_dict("records")
+        records.append(record | {"points": points[-1], "budgets": of_budgets})
     shown = partial(analysis.predictions_text, fits, points, budgets)
     return Result(records, lambda: shown(width=terminal_width()), output=output, wraps=True)
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class MetricRows:
     def _row(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         readings, where = self.readings, "the trainer's metrics"
         if len(self.keys) < MOST_KEYS:
-            self.keys |= dict.fromkeys(raw)
+            self.keys = dict.fromkeys(islice(self.keys | dict.fromkeys(raw), MOST_KEYS))
         step = number(raw, readings.step, where)
         if step is None:
             return None
