@@ -1,4 +1,4 @@
-"""The profiles of public machines in docs/examples: what they ask of sbatch for a trial and the controller."""
+"""The profiles of public machines in docs/examples: what sbatch is asked for a trial and the controller."""
 
 import pytest
 from tests.support import CHECKOUT
