@@ -148,8 +148,12 @@ def _falls_short(interval: Interval | None, effect: float | None) -> bool:
 def _multiplier(claim: Claim) -> Reading:
     comparison = compared(claim.sweep, claim.where).get(claim.arm)
     largest = next(iter(comparison.compute_multipliers), None) if comparison else None
-    if comparison is None or largest is None:
+    if comparison is None:
         return Reading()
+    if largest is None:
+        return _reading(
+            claim, comparison, f"withheld: {comparison.withheld}", saved(comparison.verdict, claim, None)
+        )
     word = saved(comparison.verdict, claim, largest.interval)
     return _reading(claim, comparison, _with_interval(largest.estimate, largest.interval), word)
 
@@ -269,8 +273,9 @@ def sentences(sweep: str) -> Iterator[str]:
 
 
 def _reading(claim: Claim, comparison: Comparison, seen: str, word: str) -> Reading:
-    scaling = comparison.with_scale.code.replace("_", " ")
-    return Reading(_sizes(claim), seen, comparison.verdict, scaling, word)
+    scaling, scope = comparison.with_scale.code.replace("_", " "), comparison.scope
+    verdict = f"{comparison.verdict} {scope.text}" if scope.code == "up_to" else comparison.verdict
+    return Reading(_sizes(claim), seen, verdict, scaling, word)
 
 
 def _rungs(comparison: Comparison) -> set[int]:
