@@ -110,14 +110,9 @@ def of_laws(paired: PairedArm) -> dict[str, Any]:
     There is no multiplier where a loss is only a bound, or a side diverged.
     """
     pairs, options = paired.pairs, dataclasses.replace(paired.options, level=paired.level)
-    against, bound = "", dict.fromkeys(side for size in paired.sizes for side in size.bound)
-    if bound:
-        against = f"a loss of {' and '.join(paired.names[side] for side in bound)} is only a bound"
-    elif pairs.absences[PairKind.ARM_DIVERGED] or pairs.absences[PairKind.REFERENCE_DIVERGED]:
-        against = "a side of some pairs diverged"
     if set(law_named(options.law).variables) == {"N", "D"}:
-        return _in_n_and_d(paired, options, against)
-    shown, change = laws_of_pairs(paired, options, against), None
+        return _in_n_and_d(paired, options)
+    shown, change = laws_of_pairs(paired, options), None
     multipliers: tuple[Multiplier, ...] = ()
     if shown.laws and not shown.reason:
         low, high = common_range(pairs.complete)
@@ -131,14 +126,23 @@ def of_laws(paired: PairedArm) -> dict[str, Any]:
     }
 
 
-def _in_n_and_d(paired: PairedArm, options: AnalysisOptions, against: str) -> dict[str, Any]:
+def _against(paired: PairedArm) -> str:
+    """What stands against any law of these pairs: a loss that is only a bound, a side that diverged."""
+    if bound := dict.fromkeys(side for size in paired.sizes for side in size.bound):
+        return f"a loss of {' and '.join(paired.names[side] for side in bound)} is only a bound"
+    absences = paired.pairs.absences
+    diverged = absences[PairKind.ARM_DIVERGED] or absences[PairKind.REFERENCE_DIVERGED]
+    return "a side of some pairs diverged" if diverged else ""
+
+
+def _in_n_and_d(paired: PairedArm, options: AnalysisOptions) -> dict[str, Any]:
     """The same by a law in N and D: at the largest C on the line of the median tokens per parameter."""
     complete, names = paired.pairs.complete, paired.names
     plain = dataclasses.replace(options, y="loss", where=None, n_convention="as-given", cluster="cluster")
     rows = complete[["rung", "seed", "n_tokens"]]
     rows = rows.assign(n_params=complete["size_reference"], cluster=paired.pairs.clusters)
     table = pd.concat([rows.assign(arm=name, loss=complete[f"loss_{side}"]) for side, name in names.items()])
-    trend = {**trend_per_decade(paired), "multiplier_per_decade": None}
+    trend, against = {**trend_per_decade(paired), "multiplier_per_decade": None}, _against(paired)
     fields: dict[str, Any] = {"withheld": against, "hold_out": {}, "laws": (), "compute_multipliers": ()}
     fields["trend"] = trend
     try:
@@ -166,12 +170,12 @@ def _in_n_and_d(paired: PairedArm, options: AnalysisOptions, against: str) -> di
     }
 
 
-def laws_of_pairs(paired: PairedArm, options: AnalysisOptions, against: str = "") -> ShownLaws:
+def laws_of_pairs(paired: PairedArm, options: AnalysisOptions) -> ShownLaws:
     """The laws of the pairs, and what withholds their multipliers.
 
-    That is what stands ``against`` any law of these pairs, or refutes these.
+    That is what stands against any law of these pairs, or refutes these.
     """
-    pairs = paired.pairs
+    pairs, against = paired.pairs, _against(paired)
     if problem := line_problem(pairs, options.law):
         return ShownLaws(None, problem, {})
     held = held_out_difference(pairs, options)

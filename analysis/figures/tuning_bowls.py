@@ -1,5 +1,6 @@
 """Learning-rate bowls: validation loss against the tuned field, a panel for each tuned rung."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -71,14 +72,18 @@ def draw_tuning(data: FigureInput) -> Drawing:
 
 
 def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[Mapping[str, Any]]]:
-    """Return the panels, one where settings share what was tuned; it is named by all of them."""
+    """Return the panels, one where settings share what was tuned: named by them, if the rung has others."""
     settings: dict[tuple[str, str], list[str]] = {}
     for (setting, rung), choices in panels.items():
         told = str(
             [[each[name] for name in ("arm", "field", "grid", "losses", "chosen")] for each in choices]
         )
         settings.setdefault((rung, told), []).append(setting)
-    return {(" or ".join(names), rung): panels[names[0], rung] for (rung, _), names in settings.items()}
+    of_rung = Counter(rung for _, rung in panels)
+    return {
+        ("" if 1 < len(names) == of_rung[rung] else " or ".join(names), rung): panels[names[0], rung]
+        for (rung, _), names in settings.items()
+    }
 
 
 def _words(field: str) -> str:

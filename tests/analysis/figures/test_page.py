@@ -100,6 +100,12 @@ def test_fields_that_are_tuned_together_have_panels_and_axes_of_their_own(sweep,
     assert (scales["learning rate"], scales["weight decay"], "beta2" in scales) == ("log", "linear", True)
 
 
+def test_budgets_that_share_all_their_tuning_have_one_panel_that_names_none_of_them(sweep, choice):
+    choices = [choice("baseline", setting={"tokens_per_parameter": number}) for number in (8, 16, 32)]
+    [page], *_ = drawn_pages(draw_tuning, sweep(), choices=choices)
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in page.axes] == [choices[0]["rung"]]
+
+
 @pytest.mark.parametrize("axis", ["log", "linear", "log(1-x)"])
 def test_the_parabola_is_drawn_on_the_axis_on_which_it_was_fitted(axis):
     values = np.array([0.01, 0.5, 0.8])
