@@ -101,3 +101,7 @@ def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
     for options, further in (({}, 0), ({"micro_batch": 2}, 1 / 3), ({"processes": 2}, 1 / 3)):
         once, counted = (cost(each, **options).assumed_s for each in (by_sequence, trial))
         assert counted == pytest.approx((1 + further) * once)
+
+
+def test_two_processes_compute_in_half_the_time() -> None:
+    assert cost(DENSE, processes=2).assumed_s == pytest.approx(cost(DENSE).assumed_s / 2)

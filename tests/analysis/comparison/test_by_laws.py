@@ -86,6 +86,18 @@ def test_a_run_that_arms_share_counts_as_one_and_its_noise_goes_out_of_the_diffe
     assert lengths[0] < 0.1 * lengths[1]
 
 
+def test_the_standard_error_of_independent_runs_is_that_of_least_squares():
+    def runs(name: str) -> pd.DataFrame:
+        n, noise = np.geomspace(1e7, 1e9, 40).round(), np.random.default_rng(len(name)).standard_normal(40)
+        loss = 20 * (120 * n**2) ** -0.05 * np.exp(0.01 * noise)
+        names = [f"{name} {number}" for number in range(40)]
+        return pd.DataFrame({"arm": name, "n_params": n, "n_tokens": 20 * n, "loss": loss, "run": names})
+
+    rows = table(runs("base"), runs("other"))
+    found = compared(rows, law="power")[0].loss_difference.standard_error
+    assert found == pytest.approx(0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2)
+
+
 def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
     base = arm("base")
     paired = base.assign(arm="paired", run="paired " + base.run, loss=base.loss * 0.99)

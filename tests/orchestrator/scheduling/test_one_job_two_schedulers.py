@@ -102,7 +102,10 @@ class Watcher:
 
     def __init__(self, cluster: Cluster, runs_dir: Path, task: Task) -> None:
         self.queue = Queue(cluster)
-        self.scheduler = Scheduler(runs_dir, self.queue, Silent())
+        progress = Silent()
+        self.told: list[str] = []
+        progress.started = lambda task: self.told.append(task.trial_id)  # type: ignore[method-assign]
+        self.scheduler = Scheduler(runs_dir, self.queue, progress)
         self.outcome: Outcome | None = None
         self.thread = threading.Thread(target=self._run, args=(task,))
         self.thread.start()
@@ -184,6 +187,13 @@ def test_the_third_fault_is_the_end_for_both(cluster, both, directory, task):
     assert set(second.join().failed) == {task.trial_id}
     states = [event["state"] for event in directory.events()]
     assert (states.count("pending"), states.count("failed"), states[-1]) == (3, 1, "failed")
+
+
+def test_a_job_that_is_adopted_is_told_as_one_that_has_started(cluster, both, directory):
+    cluster.complete(next(iter(both[0].queue.watched)), directory)
+    for watcher in both:
+        assert not watcher.join().failed
+        assert watcher.told == [directory.trial_id]
 
 
 def test_an_end_of_which_two_speak_at_once_is_one_fault():

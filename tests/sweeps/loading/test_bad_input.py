@@ -42,7 +42,8 @@ CASES = {
     "precision: float32": {
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
             "trial.warmup_tokens: 1024; allowed: one of warmup_tokens and warmup_fraction"
-        )
+        ),
+        "warmup_fraction: 1.5": "warmup_fraction: 1.5; allowed: a number in [0, 1]",
     },
     "[tiny-25k, tiny-55k, tiny-83k": {
         "[{name: odd, width: 64, layers: 2, heads: 3}, tiny-25k, tiny-55k, tiny-83k": (
