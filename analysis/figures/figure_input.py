@@ -33,10 +33,10 @@ class FigureInput:
     """trial_id, arm, rung, seed, tokens, loss."""
     statistics: pd.DataFrame | None
     """trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``, ``theory/...``), value, low, high."""
+    styles: Mapping[str, ArmStyle]
+    """The style of each arm, the reference first."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The short name of each arm or rung with a long one; everything here has the short one."""
-    palette: Mapping[str, str] = field(default_factory=dict)
-    """The colours of arms that are to have others than by their order."""
 
     @cached_property
     def _pairs_and_laws(self) -> tuple[list[Comparison], list[Comparison]]:
@@ -51,12 +51,6 @@ class FigureInput:
     def by_laws(self) -> list[Comparison]:
         """Those arms that have no pair with the reference, compared by their laws."""
         return self._pairs_and_laws[1]
-
-    @cached_property
-    def styles(self) -> dict[str, ArmStyle]:
-        """The style of each arm, the reference first."""
-        chosen = {self.names.get(arm, arm): colour for arm, colour in self.palette.items()}
-        return arm_styles(self.trials.arms, self.trials.reference, chosen)
 
     def legend(self, arms: Iterable[str]) -> dict[str, ArmStyle]:
         """Return the styles of those ``arms`` that are compared, in their order."""
@@ -134,10 +128,11 @@ def figure_input(
             raise DataError(f"colour of {arm} is {colour!r}; a name or #RRGGBB, as #D55E00")
     others = [arm for arm in order if arm in trials.others]
     others += [arm for arm in trials.others if arm not in others]
-    data = FigureInput(replace(trials, others=tuple(others)), choices, curves, statistics, {}, palette or {})
+    trials = replace(trials, others=tuple(others))
+    styles = arm_styles(trials.arms, reference, palette)
+    data = FigureInput(trials, choices, curves, statistics, styles)
     if rename:
-        colours = {rename.get(arm, arm): colour for arm, colour in data.palette.items()}
-        data = replace(_with_names(data, rename, whole=True), palette=colours)
+        data = _with_names(data, rename, whole=True)
     names = data.trials.long_names
     return replace(_with_names(data, names), names=names) if names else data
 
@@ -151,7 +146,9 @@ def _with_names(data: FigureInput, names: Mapping[str, str], *, whole: bool = Fa
     recorded = [data.choices, data.curves, data.statistics]
     choices, curves, statistics = shortened_in(recorded, names, whole=whole)
     shown = replace(trials, options=options, **changed)
-    return replace(data, trials=shown, choices=choices, curves=curves, statistics=statistics)
+    arms = shortened_in([*data.styles], names, whole=whole)
+    styles = dict(zip(arms, data.styles.values(), strict=True))
+    return replace(data, trials=shown, choices=choices, curves=curves, statistics=statistics, styles=styles)
 
 
 def named_setting(setting: Mapping[str, str]) -> str:

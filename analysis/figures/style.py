@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 from matplotlib import rc_params_from_file, rcParams, style
@@ -37,6 +37,8 @@ DARK = {
 }
 """What a dark page shows for each colour of a figure: ink, grey and the arms'."""
 MARKERS = ("s", "^", "D", "v", "P", "X")
+LOOKS = len(OKABE_ITO) * len(MARKERS)
+"""How many pairs of a colour and a marker there are."""
 Dash = Literal["solid", "none"] | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = (
     (0, (5, 1.6)),
@@ -46,6 +48,8 @@ DASHES: tuple[Dash, ...] = (
     (0, (3, 1.2, 1, 1.2, 1, 1.2)),
     (0, (2.6, 1.2)),
 )
+SALT = 53793
+"""With it the names of the arms of ``sweeps`` that are drawn together give six colours."""
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -111,23 +115,28 @@ def ink() -> str:
 def arm_styles(
     arms: Sequence[str], reference: str, palette: Mapping[str, str] | None = None
 ) -> dict[str, ArmStyle]:
-    """Return the style of each arm: the reference ink, round and solid, the others by their order.
+    """Return the style of each arm: the reference ink, round and solid, the others by their names.
 
-    Those in ``palette`` have that colour, and no other arm has it while there are others.
+    So an arm looks the same in all figures, whatever stands beside it; only where two names of a figure
+    give one colour and marker, the later arm has the next. Those in ``palette`` have that colour, and
+    no other arm has it while there are others.
     """
     palette = palette or {}
-    taken = {colour.upper() for colour in palette.values()}
-    free = cycle([colour for colour in OKABE_ITO if colour.upper() not in taken] or OKABE_ITO)
+    chosen = {colour.upper() for colour in palette.values()}
     styles = {reference: ArmStyle(palette.get(reference, ""), gid="arm-0")}
-    for number, arm in enumerate(arm for arm in arms if arm != reference):
-        colour = palette.get(arm) or next(free)
-        styles[arm] = replace(nth_style(number), colour=colour, gid=f"arm-{number + 1}")
+    for number, arm in enumerate((arm for arm in arms if arm != reference), start=1):
+        taken = {(style.colour, style.marker) for style in styles.values()}
+        first = crc32(arm.encode(), SALT)
+        looks = [nth_style((first + step) % LOOKS) for step in range(LOOKS)]
+        free = [look for look in looks if (look.colour, look.marker) not in taken]
+        look = next((look for look in free if look.colour not in chosen), (free or looks)[0])
+        styles[arm] = replace(look, colour=palette.get(arm) or look.colour, gid=f"arm-{number}")
     return styles
 
 
 def nth_style(number: int) -> ArmStyle:
-    """Return the style of an arm by its number beside the reference, from 0."""
-    # From six arms on a colour comes again, with another marker and dash.
+    """Return one of the :data:`LOOKS` styles, of which neighbours share nothing."""
+    # From six on a colour comes again, with another marker and dash.
     shift = number // len(OKABE_ITO)
     return ArmStyle(
         OKABE_ITO[number % len(OKABE_ITO)],

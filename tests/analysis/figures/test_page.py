@@ -1,6 +1,6 @@
 import re
 import xml.etree.ElementTree as ElementTree
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss, draw_multipliers, draw_predictions
 from scalevec.analysis.figures.panels import Drawing, layout, page
-from scalevec.analysis.figures.style import DARK, PAPER, nth_style
+from scalevec.analysis.figures.style import DARK, LOOKS, PAPER, arm_styles, nth_style
 from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
 ARMS = ["baseline", "none", "unified"]
@@ -74,6 +74,27 @@ def test_arms_that_follow_each_other_share_neither_colour_nor_marker_nor_dash():
         assert earlier.colour != later.colour
         assert earlier.marker != later.marker
         assert earlier.dash != later.dash
+
+
+def test_an_arm_looks_the_same_whatever_stands_beside_it_in_whatever_order_and_under_another_name(sweep):
+    alone = arm_styles(["baseline", "unified"], "baseline")["unified"]
+    beside = arm_styles(["none", "no-decay", "baseline", "unified-light", "unified"], "baseline")["unified"]
+    *_, data = drawn_pages(draw_loss, sweep(), rename={"unified": "Unified (ours)"}, order=["unified"])
+    looks = [alone, beside, data.styles["Unified (ours)"]]
+    assert len({(look.colour, look.marker, look.dash) for look in looks}) == 1
+
+
+def test_arms_of_one_figure_share_no_colour_and_marker_while_there_are_any():
+    names = [f"arm-{number}" for number in range(LOOKS)]
+    styles = arm_styles(["baseline", *names, "one-more"], "baseline", {"arm-3": "#123456"})
+    looks = {(style.colour, style.marker) for arm, style in styles.items() if arm != "one-more"}
+    assert len(looks) == LOOKS + 1
+
+
+def test_arms_of_kept_sweeps_that_are_drawn_together_have_colours_of_their_own():
+    arms = ["none", "no-decay", "unified", "unified-attention", "unified-dp", "unified-light"]
+    styles = arm_styles(["baseline", *arms], "baseline")
+    assert all(styles[one].colour != styles[two].colour for one, two in combinations(arms, 2))
 
 
 def test_diverged_and_censored_tuning_is_drawn(sweep, choice):
