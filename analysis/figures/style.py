@@ -118,7 +118,7 @@ def arm_styles(
     """Return the style of each arm: the reference ink, round and solid, the others by their names.
 
     So an arm looks the same in all figures, whatever stands beside it; only where two names of a figure
-    give one colour and marker, the later arm has the next. Those in ``palette`` have that colour, and
+    give one colour, the later arm has the next that is free. Those in ``palette`` have that colour, and
     no other arm has it while there are others.
     """
     palette = palette or {}
@@ -129,7 +129,9 @@ def arm_styles(
         first = crc32(arm.encode(), SALT)
         looks = [nth_style((first + step) % LOOKS) for step in range(LOOKS)]
         free = [look for look in looks if (look.colour, look.marker) not in taken]
-        look = next((look for look in free if look.colour not in chosen), (free or looks)[0])
+        used = chosen | {colour for colour, _ in taken}
+        others = (look for avoided in (used, chosen) for look in free if look.colour not in avoided)
+        look = next(others, (free or looks)[0])
         styles[arm] = replace(look, colour=palette.get(arm) or look.colour, gid=f"arm-{number}")
     return styles
 
