@@ -100,7 +100,7 @@ def test_arms_of_one_figure_share_no_colour_and_marker_while_there_are_any():
 def test_arms_of_kept_sweeps_that_are_drawn_together_have_colours_of_their_own():
     arms = ["none", "no-decay", "unified", "unified-attention", "unified-dp", "unified-light"]
     styles = arm_styles(["baseline", *arms], "baseline")
-    assert all(styles[one].colour != styles[two].colour for one, two in combinations(arms, 2))
+    assert all(styles[arm].colour != styles[other].colour for arm, other in combinations(arms, 2))
 
 
 def test_diverged_and_censored_tuning_is_drawn(sweep, choice):
