@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.executors.base import Executor, Site
@@ -39,6 +39,7 @@ from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.any_trial import OwnTrial
 
 Command = tuple[str, ...]
 Peer = Callable[[Sequence[Command]], None]
@@ -68,7 +69,7 @@ with open(folder + "/result.json.part", "w") as file:
     file.write('{"status": "completed", "loss": 1.0, "loss_validation": 1.0}')
 os.link(folder + "/result.json.part", folder + "/result.json")
 """
-TRIAL = Trial(
+TRIAL = OwnTrial(
     model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
     optimizer=OptimizerConfig(learning_rate=0.016),
     schedule=ScheduleConfig(warmup_tokens=1024),

@@ -32,7 +32,7 @@ from scalevec.results.sweep_folder import SweepFolder, sweep_names
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.sections.schema import Sweep
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate
+from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 Place = tuple[Any, ...]
 """Arm, rung, tokens, setting, rate and seed: what tells a tuning trial from others."""
@@ -44,7 +44,7 @@ WIDE = [4e-3 * STEP**step for step in range(5)]
 def name_of(cell: Cell, trial: AnyTrial) -> Place:
     """Name a tuning trial by what its sweep says of it, whatever its identity."""
     setting = cell.setting["optimizer"], cell.setting["schedule"]
-    return cell.arm, cell.rung, trial.tokens, *setting, float(f"{learning_rate(trial):.6g}"), trial.seed
+    return cell.arm, cell.rung, trial.tokens, *setting, float(f"{trial.learning_rate:.6g}"), trial.seed
 
 
 def kept_losses(runs_dir: Path, name: str) -> dict[Place, float]:
@@ -167,7 +167,7 @@ seeds: [0]
             for cell, trial in trials:
                 noises.setdefault(trial, rng.normal(0, noise))  # noqa: B023
                 cell_of[trial] = cell  # noqa: B023
-            return lambda trial: off(cell_of[trial], learning_rate(trial)) + noises[trial]  # noqa: B023
+            return lambda trial: off(cell_of[trial], trial.learning_rate) + noises[trial]  # noqa: B023
 
         for way, predict in (("whole", False), ("fewer", True)):
             choices = Tuner(cells, [], 2, predict_larger=predict).run(train)

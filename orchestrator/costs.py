@@ -19,8 +19,7 @@ from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
-from scalevec.sweeps.ladders import FLOPS_PER_PARAMETER_AND_TOKEN
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
+from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 ASSUMED_FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 3e14}
 """Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64. A GPU: an H100 reached
@@ -173,9 +172,8 @@ class ForeignCost:
 
     def columns(self) -> dict[str, Any]:
         """The estimates as a row of a plan has them."""
-        flops = FLOPS_PER_PARAMETER_AND_TOKEN * self.trial.n_params * self.trial.tokens
         return {
-            "flops": flops,
+            "flops": self.trial.training_flops,
             "seconds": self.seconds,
             "start_s": 0.0,
             "rate": self.rate if self.known_s else UNKNOWN_TIME,
@@ -280,13 +278,6 @@ def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
         f"{start}, even with one sequence at a time and recompute: block; a larger card has room, or several "
         "with shard: true"
     )
-
-
-def size_columns(trial: AnyTrial) -> dict[str, int]:
-    """The columns of a tidy row that count parameters; of a foreign trainer's model only N is known."""
-    if isinstance(trial, ForeignTrial):
-        return {"n_params": trial.n_params, "n_params_scale_vectors": 0}
-    return count_parameters(trial.model).columns()
 
 
 def seen_seconds(pace: Mapping[int, float], n_params: int, tokens: int) -> float | None:

@@ -29,7 +29,7 @@ from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import Claim
 from scalevec.results.opening import make_folder, open_log
 from scalevec.results.run_directory import RunDirectory, trunk_path
-from scalevec.sweeps.trainers.any_trial import branch_step, trial_from_fields, trunk_id
+from scalevec.sweeps.trainers.any_trial import trial_from_fields
 
 KILLED = -9
 
@@ -113,7 +113,7 @@ class _Run(SimulatedAttempt):
 
     def steps_to_keep(self) -> list[int]:
         """The steps of this attempt after which it keeps its state for other trials."""
-        last = min(self.ends_at_step, branch_step(self.trial))
+        last = min(self.ends_at_step, self.trial.branch_step())
         return [step for step in self.job.options.branch_steps if self.first_step < step <= last]
 
     def keep(self, step: int) -> None:
@@ -176,10 +176,12 @@ class FaultySimulation(SimulateExecutor):
         attempt = draw_attempt(self._faults, job.trial_id, claim.attempt, job.avoid_nodes)
         outcome = truth(self._simulate, job.arm, trial, job.trial_id)
         step_s = self._seconds(trial, job) / steps_of(trial)
-        name = trunk_id(trial)
+        name = trial.trunk_id()
         trunk = trunk_path(self.runs_dir, name) if name else None
         past = self._past_of(directory, job.trial_id)
-        kept = _newest_kept(trunk, min(branch_step(trial), (outcome.diverged_at_step or steps_of(trial)) - 1))
+        kept = _newest_kept(
+            trunk, min(trial.branch_step(), (outcome.diverged_at_step or steps_of(trial)) - 1)
+        )
         branches = kept > past.step
         if branches:
             past.step = past.trunk_step = kept

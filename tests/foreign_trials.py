@@ -22,7 +22,6 @@ from scalevec.sweeps.trainers.any_trial import (
     SourceFile,
     Trainer,
     file_digest,
-    trial_id,
 )
 
 METRICS = Readings(metrics="log.jsonl", tokens="tokens")
@@ -72,7 +71,7 @@ class ForeignTrials:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.script.write_text(SCRIPT + self.body)
         self.trial = self._trial()
-        self.directory = RunDirectory.of(self.root / "runs", trial_id(self.trial))
+        self.directory = RunDirectory.of(self.root / "runs", self.trial.trial_id())
         self.directory.create(self.trial.semantic_fields(), {})
 
     @property
@@ -91,7 +90,7 @@ class ForeignTrials:
     @property
     def attempt(self) -> TrialAttempt:
         protocol = replace(self.protocol, folder=str(self.folder))
-        return TrialAttempt(self.root / "runs", trial_id(self.trial), self.options, protocol=protocol)
+        return TrialAttempt(self.root / "runs", self.trial.trial_id(), self.options, protocol=protocol)
 
     def run(self, attempt: TrialAttempt | None = None) -> int:
         """One attempt in this process, whose signals are left as they were."""

@@ -4,14 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.strategies import PRESETS
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from scalevec.sweeps.trainers.any_trial import OwnTrial
 
 RESULT = {"status": "completed", "loss": 3.25, "loss_validation": 3.5, "loss_initial": 6.9, "resumes": 0}
-TEMPLATE = Trial(
+TEMPLATE = OwnTrial(
     model=ModelConfig(Shape(16, 1, 2, 2, 48), 64),
     optimizer=OptimizerConfig("adamw", 0.02),
     schedule=ScheduleConfig("cosine"),
@@ -23,7 +24,7 @@ TEMPLATE = Trial(
 )
 
 
-def trial_of(arm: str, seed: int) -> Trial:
+def trial_of(arm: str, seed: int) -> OwnTrial:
     return replace(TEMPLATE, model=replace(TEMPLATE.model, scale_vectors=PRESETS[arm]), seed=seed)
 
 

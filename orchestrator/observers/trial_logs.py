@@ -25,7 +25,6 @@ from scalevec.results.files import MOST_BYTES_OF_A_LINE, CorruptRecordError, rea
 from scalevec.results.opening import make_folder, open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.errors import unknown
-from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 GROUP = "scalevec.loggers"
 """Entry points of this group name further kinds of logs: ``module:factory``, as those of :data:`LOGS`."""
@@ -193,7 +192,7 @@ class TrialLogs(SweepObserver):
             write_json(self._kept, self._steps)
 
     def _follow(self, task: Task, path: Path) -> None:
-        fields = {"arm": task.arm, "rung": task.rung} | dict(flat(semantic_fields(task.trial)))
+        fields = {"arm": task.arm, "rung": task.rung} | dict(flat(task.trial.semantic_fields()))
         trial = LoggedTrial(task.trial_id, task.label, self.sweep, fields)
         self._tails[task.trial_id] = trial, MetricsTail(path, self._steps.get(task.trial_id, -1))
         self.log.begin(trial)

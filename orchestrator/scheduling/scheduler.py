@@ -38,7 +38,6 @@ from scalevec.orchestrator.scheduling.watched_jobs import Backoff, WatchedJob, W
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
-from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 POLL_S, ELSEWHERE_POLL_S = 0.2, 1.0
 CANCEL_POLL_S = 3.0
@@ -152,7 +151,7 @@ class Scheduler:
 
     def _state_at_begin(self, task: Task) -> str | None:
         directory = self._directory(task)
-        directory.create(semantic_fields(task.trial), task.descriptive)
+        directory.create(task.trial.semantic_fields(), task.descriptive)
         if (result := self._result(directory)) is not None:
             prune_trained(directory, result)
             return None

@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalevec.model.accounting import flops_per_token
-from scalevec.model.config import Trial
 from scalevec.model.train import checkpoint_steps, newest_step
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.costs import checkpoint_bytes
@@ -23,7 +21,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.opening import remove_folder
 from scalevec.results.run_directory import RunDirectory, trunk_path
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
-from scalevec.sweeps.trainers.any_trial import AnyTrial, branch_step, ours, trunk_id
+from scalevec.sweeps.trainers.any_trial import AnyTrial, OwnTrial
 
 T = TypeVar("T")
 
@@ -60,11 +58,11 @@ class TrunkBook:
         """
         self._branches, self._missing, self._looks = {}, {}, {}
         for task in missing:
-            if name := trunk_id(task.trial):
-                self._branches[task.trial_id] = Branch(name, branch_step(task.trial))
+            if name := task.trial.trunk_id():
+                self._branches[task.trial_id] = Branch(name, task.trial.branch_step())
                 self._missing.setdefault(name, set()).add(task.trial_id)
         if (self.runs_dir / "trunks").is_dir():
-            for name in {trunk_id(task.trial) for task in tasks} - self._missing.keys() - {None}:
+            for name in {task.trial.trunk_id() for task in tasks} - self._missing.keys() - {None}:
                 self._remove(str(name))
         return [self._with_branch_steps(task) for task in missing]
 
@@ -195,14 +193,14 @@ def add_savings(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> None:
         row |= {**_NOTHING, "trunk_id": named.get(row["trial_id"])}
     for (name, _), indices in shared.items():
         missing = [index for index in indices if rows[index]["state"] not in DONE]
-        branches = {index: branch_step(trials[index]) for index in missing}
+        branches = {index: trials[index].branch_step() for index in missing}
         leader = max(missing, key=lambda index: branches[index], default=None)
         kept: set[int] = set()
         for index in indices:
             rows[index]["trunk_id"] = name
         for index, step in branches.items():
             if index != leader:
-                rows[index].update(_spared(rows[index], ours(trials[index]), step, is_kept=step in kept))
+                rows[index].update(_spared(rows[index], trials[index], step, is_kept=step in kept))
                 kept.add(step)
 
 
@@ -218,15 +216,16 @@ def _shared(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> dict[tuple[str, 
     groups: dict[tuple[str, str], list[int]] = {}
     for index in first.values():
         is_check = rows[index]["trial_id"] is None and rows[index]["stage"] == "tuning"
-        if (name := trunk_id(trials[index])) and not is_check:
+        if (name := trials[index].trunk_id()) and not is_check:
             arm = "" if rows[index]["trial_id"] else rows[index]["arm"]
             groups.setdefault((name, arm), []).append(index)
     return {name: indices for name, indices in groups.items() if len(indices) > 1}
 
 
-def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -> Row:
-    training = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
-    share = step / trial.steps * training / row["flops"]  # the evaluation at the end is never spared
+def _spared(row: Mapping[str, Any], trial: AnyTrial, step: int, *, is_kept: bool) -> Row:
+    assert isinstance(trial, OwnTrial)  # no other has a trunk
+    # The evaluation at the end is never spared.
+    share = step / trial.steps * trial.training_flops / row["flops"]
     return {
         "n_tokens_from_trunk": step * trial.batch_tokens,
         "flops_from_trunk": round(row["flops"] * share),

@@ -23,7 +23,7 @@ from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.errors import SweepError
 from scalevec.sweeps.expansion.trials import Cell
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, semantic_fields
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -53,7 +53,7 @@ class Member:
         """
         of_row = ("optimizer", "schedule", "tokens_per_parameter")
         return {
-            **semantic_columns(semantic_fields(self.trial)),
+            **semantic_columns(self.trial.semantic_fields()),
             "trial_id": name,
             "arm": self.cell.arm,
             "stage": self.stage,
@@ -67,7 +67,7 @@ class Member:
             **({} if planned_s is None else {"planned_s": planned_s}),
             **{key: value for key, value in self.cell.setting.items() if key in of_row},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
-            **({"fields": dict(self.trial.values)} if isinstance(self.trial, ForeignTrial) else {}),
+            **({"fields": fields} if (fields := self.trial.own_fields()) else {}),
         }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs import FRESH_START_S, size_columns, what_fits
+from scalevec.orchestrator.costs import FRESH_START_S, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
@@ -20,7 +20,7 @@ from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
 from scalevec.orchestrator.tuning import larger_rungs
 from scalevec.orchestrator.tuning.choices import SIDES
 from scalevec.results.run_directory import trial_ids
-from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
+from scalevec.sweeps.trainers.any_trial import OwnTrial
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure, PlannedRung
@@ -45,7 +45,7 @@ def planned(run: "SweepRun") -> list[Row]:
     for member, name in members:
         trial = member.trial
         # All of a cell that have the same batches are of one size, which takes long to compute.
-        key = (member.cell, trial.tokens, batches(trial))
+        key = (member.cell, trial.tokens, trial.batches)
         if key not in sizes:
             sizes[key] = _size(run, trial, member.cell)
         rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key]})
@@ -84,7 +84,7 @@ def _row(member: Member, name: str | None, state: str) -> Row:
         "arm": member.cell.arm,
         "rung": member.cell.rung,
         "seed": trial.seed,
-        "learning_rate": learning_rate(trial) if name else None,
+        "learning_rate": trial.learning_rate if name else None,
         "lr_status": member.lr_status if name else "to be tuned",
         "tokens_per_parameter": trial.tokens / member.cell.n_params,
         "setting": dict(member.cell.setting),
@@ -96,9 +96,11 @@ def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
     rung = cell.rung
     request, room, options = run.request(rung), run.room(rung), run.options(rung)
     needed = run.cost(trial, rung)
-    is_larger = room is not None and needed.memory_bytes > room.size
+    no_room = None
+    if room is not None and needed.memory_bytes > room.size and isinstance(trial, OwnTrial):
+        no_room = what_fits(trial, options, room)
     return {
-        **size_columns(trial),
+        **trial.size_columns(),
         "n_tokens": trial.tokens,
         "epochs": run.epochs(trial),
         "device": options.device,
@@ -106,7 +108,7 @@ def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
         "gpus": request.gpus * request.nodes,
         "memory_gb": request.memory_gb,
         "recompute": options.recompute,
-        "no_room": what_fits(ours(trial), options, room) if is_larger and room is not None else None,
+        "no_room": no_room,
         "room_is_certain": room is not None and room.is_certain,
         **needed.columns(),
     }
@@ -344,10 +346,11 @@ def _test_tokens(run: "SweepRun", trials: Sequence[Row]) -> float | None:
 
     Then the corpus is taken to be as long as the longest run. None for the text of a foreign trainer.
     """
-    if run.sweep.trainer is not None:
+    own_trials = [cell.template for cell in run.cells if isinstance(cell.template, OwnTrial)]
+    if not own_trials:
         return None
     split = float(run.corpus_facts.held_out_tokens[1])
     if run.corpus_facts.fingerprint == NOT_PREPARED:
         split = held_out(max(row["n_tokens"] for row in trials))
-    limits = (ours(cell.template).evaluation_tokens for cell in run.cells)
+    limits = (trial.evaluation_tokens for trial in own_trials)
     return min(split, max(limit or split for limit in limits))

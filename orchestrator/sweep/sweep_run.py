@@ -26,14 +26,7 @@ from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell, CorpusFacts, epochs, evaluated_tokens
-from scalevec.sweeps.trainers.any_trial import (
-    AnyTrial,
-    ForeignTrial,
-    learning_rate,
-    ours,
-    shared_trunks,
-    trial_id,
-)
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, OwnTrial, shared_trunks
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -100,10 +93,10 @@ class SweepRun:
         """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
         for rung in dict.fromkeys(cell.rung for cell in self.cells):
             options = self.options(rung)
-            for cell in self.cells if options.processes > 1 and self.sweep.trainer is None else ():
-                if cell.rung == rung:
+            for cell in self.cells if options.processes > 1 else ():
+                if cell.rung == rung and isinstance(cell.template, OwnTrial):
                     try:
-                        require_whole_parts(ours(cell.template), options)
+                        require_whole_parts(cell.template, options)
                     except ConfigurationError as error:
                         raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 
@@ -262,7 +255,7 @@ class SweepRun:
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
         if trial not in self._ids:
-            self._ids[trial] = trial_id(trial)
+            self._ids[trial] = trial.trial_id()
         return self._ids[trial]
 
     def directory(self, trial: AnyTrial) -> RunDirectory:
@@ -275,7 +268,7 @@ class SweepRun:
         if result is None:
             raise RuntimeError(f"trial {self.id_of(trial)} has no result")
         loss = result["loss_validation"]
-        if loss is None and self.sweep.trainer is not None:  # which may have one text for both
+        if loss is None:  # a foreign trainer may have one text for both
             loss = result["loss"]
         return float("inf") if loss is None else float(loss)
 
@@ -302,11 +295,10 @@ class SweepRun:
 
     def _recompute(self, rung: str, options: RunOptions) -> str:
         """Whether blocks of ``rung`` are recomputed where the file leaves it open."""
-        if self.sweep.trainer is not None:
-            return "none"
         if rung not in self._recomputed:
-            trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
-            self._recomputed[rung] = costs.recompute_for(trials, options, self.room(rung))
+            trials = [cell.template for cell in self.cells if cell.rung == rung]
+            own_trials = [trial for trial in trials if isinstance(trial, OwnTrial)]
+            self._recomputed[rung] = costs.recompute_for(own_trials, options, self.room(rung))
         return self._recomputed[rung]
 
     def room(self, rung: str) -> costs.Room | None:
@@ -348,7 +340,7 @@ class SweepRun:
 
         The seconds of a foreign trainer's are those that are asked for, where somebody does.
         """
-        seen = costs.seen_seconds(self.pace, costs.size_columns(trial)["n_params"], trial.tokens)
+        seen = costs.seen_seconds(self.pace, trial.n_params, trial.tokens)
         if not isinstance(trial, ForeignTrial):
             return costs.Cost(trial, self.options(rung), evaluated_tokens(trial, self.corpus_facts), seen)
         if (asked := self.request(rung).time_s) is not None:
@@ -366,7 +358,7 @@ class SweepRun:
             if name in self._varied:
                 words.append(f"{value:.4g} {_UNITS[name]}" if name in _UNITS else f"{name} {value}")
         words.append(f"seed {member.trial.seed}")
-        if (rate := learning_rate(member.trial)) is not None:
+        if (rate := member.trial.learning_rate) is not None:
             words.append(f"learning rate {rate:.3g}")
         return " ".join(words)
 
@@ -385,7 +377,7 @@ class SweepRun:
         described = {
             "first_sweep": self.sweep.name,
             "first_label": self.label(member),
-            **costs.size_columns(member.trial),
+            **member.trial.size_columns(),
         }
         if isinstance(member.trial, ForeignTrial):
             return {**described, "trainer_commit": _commit(self.sweep.source.folder)}

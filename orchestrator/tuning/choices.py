@@ -22,7 +22,7 @@ from scalevec.sweeps.axes import (
 )
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.fields import place_of, tunable_fields
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, semantic_fields
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -186,7 +186,7 @@ def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
 
 def choice_key(cell: Cell) -> str:
     """Return the digest of the trial of ``cell`` with the tuned fields, the seed and its stream left open."""
-    semantic = semantic_fields(cell.template)
+    semantic = cell.template.semantic_fields()
     places: Iterable[str] = map(place_of, cell.tune_grid)
     if isinstance(cell.template, ForeignTrial):
         places = (f"values.{field}" for field in cell.tune_grid)

@@ -39,7 +39,7 @@ from scalevec.orchestrator.tuning.larger_rungs import Grid
 from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.ladders import BUDGETS, setting_name
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ours, trunk_id
+from scalevec.sweeps.trainers.any_trial import AnyTrial, OwnTrial
 
 Losses = Callable[[AnyTrial], float]
 """The validation loss of a finished trial; infinite where it diverged."""
@@ -69,8 +69,11 @@ Family = tuple[str, str, str, ScheduleConfig]
 
 def family(cell: Cell) -> Family | None:
     """Return a key that cells share which differ only in budget and could share a trunk; None without one."""
-    trunk = trunk_id(cell.template)
-    return None if trunk is None else (cell.arm, cell.rung, trunk, ours(cell.template).schedule)
+    trial = cell.template
+    trunk = trial.trunk_id()
+    if trunk is None or not isinstance(trial, OwnTrial):
+        return None
+    return cell.arm, cell.rung, trunk, trial.schedule
 
 
 def points(grid: Grid) -> list[dict[str, float]]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec.model.accounting import active_matrices
-from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
+from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
 from scalevec.model.identity import digest
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
 from scalevec.sweeps.expansion.trials import (
@@ -24,7 +24,7 @@ from scalevec.sweeps.expansion.trials import (
 )
 from scalevec.sweeps.ladders import BUDGETS, setting_name
 from scalevec.sweeps.trainers import formula
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, trial_id
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, OwnTrial
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung
@@ -312,7 +312,7 @@ def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
 
 def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> set[Problem]:
     """A corpus without tokens for one batch; targets are one token further than inputs."""
-    ours = (cell.template for cell in cells if isinstance(cell.template, Trial))
+    ours = (cell.template for cell in cells if isinstance(cell.template, OwnTrial))
     largest = max((trial.batch_tokens for trial in ours), default=0)
     if corpus.training_tokens > largest:
         return set()
@@ -326,7 +326,7 @@ def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> set[Pr
 def identical_arms(cells: Iterable[Cell]) -> list[str]:
     """A warning for each pair of arms whose trials have one identity, wherever both have them."""
     pairs: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
-    for identities in _by_setting(cells, trial_id).values():
+    for identities in _by_setting(cells, lambda trial: trial.trial_id()).values():
         for first, second in itertools.combinations(identities, 2):
             pairs[first, second].append(identities[first] == identities[second])
     return [

@@ -16,7 +16,6 @@ from scalevec.model.config import (
     OptimizerConfig,
     ScheduleConfig,
     Shape,
-    Trial,
 )
 from scalevec.model.fields import PlainValues, fields_of, is_left_out, to_dict
 from scalevec.model.identity import stream, stream_base
@@ -30,7 +29,7 @@ from scalevec.sweeps.fields import (
     WARMUP_FRACTION,
 )
 from scalevec.sweeps.trainers import command
-from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, AnyTrial, ForeignTrial, Trainer
+from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, AnyTrial, ForeignTrial, OwnTrial, Trainer
 from scalevec.sweeps.trainers.source_files import files_of_words, scripts_of_words, source_files, with_imports
 from scalevec.sweeps.yaml_source import SweepSource
 
@@ -71,7 +70,7 @@ class Budget:
     experts: Experts | None = None
     unit: int = 1
 
-    def trial(self, values: Mapping[str, Any], seed: int, base: str) -> Trial:
+    def trial(self, values: Mapping[str, Any], seed: int, base: str) -> OwnTrial:
         """The trial of the flat ``values``, in whole batches, with a stream of this base.
 
         Raises ``ConfigurationError``.
@@ -84,7 +83,7 @@ class Budget:
             raise ConfigurationError("warmup_tokens", given, allowed)
         if "warmup_tokens" not in values:
             groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
-        return Trial(
+        return OwnTrial(
             model=_part(
                 ModelConfig,
                 shape=self.shape,
@@ -200,12 +199,12 @@ def _number(value: float, grid: Sequence[float]) -> float:
     return round(value) if any(type(tried) is int for tried in grid) else float(value)
 
 
-def epochs(trial: Trial, corpus: CorpusFacts) -> float:
+def epochs(trial: AnyTrial, corpus: CorpusFacts) -> float:
     """How often ``trial`` goes through the training split."""
     return trial.tokens / corpus.training_tokens
 
 
-def evaluated_tokens(trial: Trial, corpus: CorpusFacts) -> int:
+def evaluated_tokens(trial: OwnTrial, corpus: CorpusFacts) -> int:
     """On how many tokens ``trial`` is evaluated in the end, of both held-out splits."""
     return sum(min(trial.evaluation_tokens or tokens, tokens) for tokens in corpus.held_out_tokens)
 
@@ -308,7 +307,7 @@ def base_of(shape: Shape, experts: Experts | None, corpus: CorpusFacts, values: 
     of_trial.setdefault("batch_tokens", DEFAULT_BATCH_SEQUENCES * values["sequence_length"])
     return stream_base(
         {
-            **_defaults(Trial),
+            **_defaults(OwnTrial),
             **of_trial,
             "model": _model(of_shape | groups["model"], weight_decay=optimizer["weight_decay"]),
             "optimizer": optimizer,

@@ -1,6 +1,6 @@
-"""A trial that other people's code trains, and what is asked of every trial, whoever trains it.
+"""What is asked of every trial, whoever trains it: of our own loop's, and of one of other people's code.
 
-A foreign trial is frozen dataclasses that a run directory keeps, as ``model.config.Trial`` is.
+Both are frozen dataclasses that a run directory keeps, and answer to the same names.
 """
 
 import hashlib
@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from scalevec.model import identity
+from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.fields import ConfigurationError, PlainValues, added_field, from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
+from scalevec.sweeps.ladders import FLOPS_PER_PARAMETER_AND_TOKEN
 
 OF_AN_ATTEMPT = ("python", "seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
 """Placeholders of a command that an attempt fills in: ``{python}`` is the interpreter of scalevec, or the
@@ -91,6 +93,47 @@ class Protocol:
     """The other users from whose checkpoints a person agreed to go on, which may run code of theirs."""
 
 
+class OwnTrial(Trial):
+    """A trial of our own loop, with the answers that a foreign trial gives too."""
+
+    semantic_fields = identity.semantic_fields
+    """The fields that make it what it is, as plain JSON values."""
+    trial_id = identity.trial_id
+    """SHA-256 (64 hexadecimal digits) of the canonical JSON of these."""
+    trunk_id = identity.trunk_id
+    """The trunk that it may share with others; None where it has none."""
+    branch_step = identity.branch_step
+    """Its steps that the trunk has; 0 where there is none."""
+
+    @property
+    def n_params(self) -> int:
+        """N."""
+        return active_matrices(self.model)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The peak rate; None where a foreign trainer has none."""
+        return self.optimizer.learning_rate
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """What beside its size and budget decides its cost: tokens of a batch and of a sequence, or steps."""
+        return self.batch_tokens, self.sequence_length
+
+    @property
+    def training_flops(self) -> int:
+        """FLOPs of the training alone."""
+        return flops_per_token(self.model, self.sequence_length) * self.tokens
+
+    def size_columns(self) -> dict[str, int]:
+        """The columns of a tidy row that count parameters."""
+        return count_parameters(self.model).columns()
+
+    def own_fields(self) -> dict[str, Any]:
+        """The fields that a trainer of the sweep gives a meaning."""
+        return {}
+
+
 @dataclass(frozen=True)
 class ForeignTrial:
     """A trial of a foreign trainer.
@@ -114,14 +157,48 @@ class ForeignTrial:
         if isinstance(rate, int | float) and rate < 0:
             raise ConfigurationError("learning_rate", rate, "a number that is not below zero")
 
+    batch_sequences: ClassVar[int] = 1
+    """Nobody can halve the batch of another's trainer that runs out of memory."""
+
     def semantic_fields(self) -> dict[str, Any]:
-        """The fields that make the trial what it is, as plain JSON values."""
+        """The fields that make it what it is, as plain JSON values."""
         return to_dict(self, identity=True) | {"identity_version": IDENTITY_VERSION}
 
+    def trial_id(self) -> str:
+        """SHA-256 (64 hexadecimal digits) of the canonical JSON of these."""
+        return digest(self.semantic_fields())
+
+    def trunk_id(self) -> str | None:
+        """None: what it trains first may depend on anything."""
+        return None
+
+    def branch_step(self) -> int:
+        """No steps of a trunk."""
+        return 0
+
     @property
-    def batch_sequences(self) -> int:
-        """One: nobody can halve the batch of another's trainer that runs out of memory."""
-        return 1
+    def learning_rate(self) -> float | None:
+        """The peak rate; None where the trainer has none of this name."""
+        rate = self.values.get("learning_rate")
+        return float(rate) if isinstance(rate, int | float) else None
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Its steps."""
+        return (self.steps,)
+
+    @property
+    def training_flops(self) -> int:
+        """C = 6 N D."""
+        return FLOPS_PER_PARAMETER_AND_TOKEN * self.n_params * self.tokens
+
+    def size_columns(self) -> dict[str, int]:
+        """N, which is all that is known of its model."""
+        return {"n_params": self.n_params, "n_params_scale_vectors": 0}
+
+    def own_fields(self) -> dict[str, Any]:
+        """The values of all its fields."""
+        return dict(self.values)
 
     @property
     def seed_value(self) -> int:
@@ -141,66 +218,22 @@ class ForeignTrial:
         return self.tokens // batch if isinstance(batch, int) and batch > 0 else 0
 
 
+AnyTrial = OwnTrial | ForeignTrial
+
+
 def is_foreign(fields: dict[str, Any]) -> bool:
     """Whether the semantic ``fields`` are those of a foreign trainer's trial."""
     return "trainer" in fields
 
 
-AnyTrial = Trial | ForeignTrial
-
-
-def semantic_fields(trial: AnyTrial) -> dict[str, Any]:
-    """The fields that make ``trial`` what it is, as plain JSON values."""
-    return trial.semantic_fields() if isinstance(trial, ForeignTrial) else identity.semantic_fields(trial)
-
-
-def trial_id(trial: AnyTrial) -> str:
-    """SHA-256 (64 hexadecimal digits) of the canonical JSON of :func:`semantic_fields`."""
-    if isinstance(trial, ForeignTrial):
-        return digest(trial.semantic_fields())
-    return identity.trial_id(trial)
-
-
 def trial_from_fields(fields: dict[str, Any]) -> AnyTrial:
-    """The trial that :func:`semantic_fields` described. Raises ``ConfigurationError``."""
-    if not is_foreign(fields):
-        return identity.trial_from_fields(fields)
-    return from_dict(ForeignTrial, {k: value for k, value in fields.items() if k != "identity_version"})
-
-
-def learning_rate(trial: AnyTrial) -> float | None:
-    """The peak rate of ``trial``; None where a foreign trainer has none."""
-    if not isinstance(trial, ForeignTrial):
-        return trial.optimizer.learning_rate
-    rate = trial.values.get("learning_rate")
-    return float(rate) if isinstance(rate, int | float) else None
-
-
-def batches(trial: AnyTrial) -> tuple[int, ...]:
-    """What beside its size decides the cost of a trial: tokens of a batch and of a sequence, or its steps."""
-    if isinstance(trial, ForeignTrial):
-        return (trial.steps,)
-    return trial.batch_tokens, trial.sequence_length
-
-
-def ours(trial: AnyTrial) -> Trial:
-    """A trial that we train, where no other can come."""
-    assert isinstance(trial, Trial)
-    return trial
-
-
-def trunk_id(trial: AnyTrial) -> str | None:
-    """The trunk that ``trial`` may share (``model.identity``); a foreign trainer's has none."""
-    return None if isinstance(trial, ForeignTrial) else identity.trunk_id(trial)
-
-
-def branch_step(trial: AnyTrial) -> int:
-    """The steps of ``trial`` that its trunk has; 0 where there is none."""
-    return 0 if isinstance(trial, ForeignTrial) else identity.branch_step(trial)
+    """The trial of these semantic ``fields``. Raises ``ConfigurationError``."""
+    values = {name: value for name, value in fields.items() if name != "identity_version"}
+    return from_dict(ForeignTrial, values) if is_foreign(fields) else from_dict(OwnTrial, values)
 
 
 def shared_trunks(trials: Mapping[str, AnyTrial]) -> dict[str, str]:
     """The trunk of each trial (by its id) that shares it with another; the others are left out."""
-    named = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
+    named = {name: trunk for name, trial in trials.items() if (trunk := trial.trunk_id())}
     counts = Counter(named.values())
     return {name: trunk for name, trunk in named.items() if counts[trunk] > 1}

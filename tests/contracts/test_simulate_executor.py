@@ -8,15 +8,16 @@ import pytest
 
 from contracts.executor_contract import *  # noqa: F403
 from faulty_simulation import Faults, FaultySimulation, draw_attempt
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.executors.base import Site
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.any_trial import OwnTrial
 
 STRIKING = Faults(error=0.3, killed=0.3)
 FAULTS = {"completes": None, "crashes": "error", "dies": "killed", "listens": None, "deaf": None}
-TRIAL = Trial(
+TRIAL = OwnTrial(
     model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
     optimizer=OptimizerConfig(),
     schedule=ScheduleConfig(),

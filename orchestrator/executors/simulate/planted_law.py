@@ -13,13 +13,11 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
-from scalevec.model.config import Trial
-from scalevec.model.identity import digest, stream_of
+from scalevec.model.identity import digest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.files import AlreadyWrittenError, write_once
 from scalevec.sweeps.expansion.trials import ENDLESS, CorpusFacts
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, learning_rate
+from scalevec.sweeps.trainers.any_trial import AnyTrial, OwnTrial
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.schema import Sweep
@@ -105,11 +103,6 @@ def rate_penalty(bowl: "RateBowl", n_params: float, rate: float) -> float | None
     return None if factor > bowl.diverges_above else float(bowl.curvature * math.log2(factor) ** 2)
 
 
-def size_of(trial: AnyTrial) -> int:
-    """N of ``trial``."""
-    return trial.n_params if isinstance(trial, ForeignTrial) else active_matrices(trial.model)
-
-
 def steps_of(trial: AnyTrial) -> int:
     """Optimizer steps of ``trial``; 100 where a foreign trainer does not say how many it takes."""
     return trial.steps or STEPS
@@ -120,14 +113,13 @@ def truth(simulate: "Simulate", arm: str, trial: AnyTrial, trial_id: str) -> Tru
 
     What arms share follows from the stream and the budget, so that two rungs or settings are independent.
     """
-    n_params, seed, rate = size_of(trial), simulate.seed, learning_rate(trial)
+    n_params, seed, rate = trial.n_params, simulate.seed, trial.learning_rate
     penalty = 0.0 if rate is None else rate_penalty(simulate.learning_rate, n_params, rate)
     if penalty is None or uniform(seed, "nan", trial_id) < simulate.faults.nan:
         return Truth(None, 1 + int(uniform(seed, "nan at", trial_id) * steps_of(trial)))
-    stream = trial.stream if isinstance(trial, ForeignTrial) else stream_of(trial)
-    shared = normal(seed, "shared", stream, trial.tokens)
+    shared = normal(seed, "shared", trial.stream, trial.tokens)
     of_arm = _with_share(
-        simulate.stream_share, normal(seed, "stream", arm, stream), normal(seed, "own", trial_id)
+        simulate.stream_share, normal(seed, "stream", arm, trial.stream), normal(seed, "own", trial_id)
     )
     noise = simulate.seed_noise * shared + simulate.pair_noise * of_arm
     expected = expected_loss(simulate, arm, n_params, trial.tokens) + penalty + noise
@@ -172,10 +164,11 @@ def result_fields(trial: AnyTrial, outcome: Truth, wall_s: float, micro_batch: i
         "steps": steps,
         "n_tokens": trial.tokens,
         "epochs": trial.tokens / ENDLESS,
-        "flops": 6 * size_of(trial) * trial.tokens,
+        "flops": 6 * trial.n_params * trial.tokens,
         "wall_s": wall_s,
         "tokens_per_s": steps * trial.tokens / steps_of(trial) / wall_s,
-        **({"n_params": trial.n_params} if isinstance(trial, ForeignTrial) else _of_ours(trial)),
+        **trial.size_columns(),
+        **(_of_model(trial) if isinstance(trial, OwnTrial) else {}),
         "device": DEVICE,
         "micro_batch": micro_batch,
         "resumes": 0,
@@ -186,12 +179,11 @@ def result_fields(trial: AnyTrial, outcome: Truth, wall_s: float, micro_batch: i
     }
 
 
-def _of_ours(trial: Trial) -> dict[str, Any]:
+def _of_model(trial: OwnTrial) -> dict[str, Any]:
     """What is known of a trial of our own model beside its budget."""
     return {
-        **count_parameters(trial.model).columns(),
         "loss_initial": math.log(trial.model.vocabulary_size),
-        "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
+        "flops_counted": trial.training_flops,
         "precision": trial.precision,
     }
 

@@ -10,7 +10,7 @@ from scalevec import sweeps
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, code_files, expand
 from scalevec.sweeps.sections.trainer import RESERVED
 from scalevec.sweeps.trainer_checks import TYPES_OF_COLUMNS
-from scalevec.sweeps.trainers.any_trial import ForeignTrial, trial_from_fields, trial_id
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, trial_from_fields
 
 COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", "--dropout={dropout}"]
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
@@ -65,13 +65,13 @@ def test_a_trial_has_its_fields_its_budget_and_the_content_of_the_script(folder:
 
 
 def test_the_golden_id_of_a_foreign_trial(folder: Path) -> None:
-    assert trial_id(cells_in(folder)[0].trial(0)) == GOLDEN
+    assert cells_in(folder)[0].trial(0).trial_id() == GOLDEN
 
 
 def test_another_content_of_the_script_is_another_trial_unless_a_version_stands_for_it(folder: Path) -> None:
-    before = [trial_id(cells_in(folder, trainer=given)[0].template) for given in ({}, {"code_version": 3})]
+    before = [cells_in(folder, trainer=given)[0].template.trial_id() for given in ({}, {"code_version": 3})]
     (folder / "train.py").write_text("print('trained otherwise')\n")
-    after = [trial_id(cells_in(folder, trainer=given)[0].template) for given in ({}, {"code_version": 3})]
+    after = [cells_in(folder, trainer=given)[0].template.trial_id() for given in ({}, {"code_version": 3})]
     assert [first == second for first, second in zip(before, after, strict=True)] == [False, True]
 
 
@@ -82,7 +82,7 @@ def test_another_content_of_what_a_script_imports_is_another_trial(folder: Path)
         (folder / "model.py").write_text(content)
         trial = template(cells_in(folder)[0])
         assert [file.path for file in trial.trainer.files] == ["model.py", "train.py"]
-        ids.append(trial_id(trial))
+        ids.append(trial.trial_id())
     assert ids[0] != ids[1]
 
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalevec.model.accounting import count_parameters
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape
 from scalevec.orchestrator.executors.simulate.planted_law import expected_loss, normal, rate_penalty, truth
 from scalevec.sweeps.sections.simulate import ArmLaw, PlantedLaw, RateBowl, Simulate
+from scalevec.sweeps.trainers.any_trial import OwnTrial
 
 sizes = st.floats(1e4, 1e12)
 
@@ -38,13 +39,13 @@ def test_normal_draws_have_mean_0_and_deviation_1():
     assert math.fsum((value - mean) ** 2 for value in drawn) / len(drawn) == pytest.approx(1, abs=0.05)
 
 
-def trial(cell: str = "a", tokens: int = 10_240) -> Trial:
+def trial(cell: str = "a", tokens: int = 10_240) -> OwnTrial:
     model = ModelConfig(Shape(16, 1, 2, 2, 48), 256)
     stream = hashlib.sha256(cell.encode()).hexdigest()
-    return Trial(model, OptimizerConfig(), ScheduleConfig(), "c", 32, 1024, tokens, 0, stream=stream)
+    return OwnTrial(model, OptimizerConfig(), ScheduleConfig(), "c", 32, 1024, tokens, 0, stream=stream)
 
 
-def noise(simulate: Simulate, arm: str, of: Trial) -> float:
+def noise(simulate: Simulate, arm: str, of: OwnTrial) -> float:
     """What the loss of a trial has beside the law."""
     n_params = count_parameters(of.model).matrices
     return truth(simulate, arm, of, f"{arm} {of.stream} {of.tokens}").loss - expected_loss(

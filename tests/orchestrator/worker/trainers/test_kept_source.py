@@ -19,7 +19,7 @@ from scalevec.orchestrator.worker.trainers.kept_source import (
     module_variables,
 )
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest, trial_id
+from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_an_import_finds_the_version_that_was_sent(lab, private, script):
     words = ["train.py"] if script == "train.py" else ["-m", "train"]
     command = (sys.executable, *words, *trials.command[2:])
     trials.trial = replace(trials.trial, trainer=replace(trials.trial.trainer, files=files, command=command))
-    trials.directory = RunDirectory.of(trials.root / "runs", trial_id(trials.trial))
+    trials.directory = RunDirectory.of(trials.root / "runs", trials.trial.trial_id())
     trials.directory.create(trials.trial.semantic_fields(), {})
     keep(trials, private)
     for name in ("helper.py", "train.py"):
