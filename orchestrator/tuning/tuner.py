@@ -70,8 +70,7 @@ Family = tuple[str, str, str, ScheduleConfig]
 def family(cell: Cell) -> Family | None:
     """Return a key that cells share which differ only in budget and could share a trunk; None without one."""
     trial = cell.template
-    trunk = trial.trunk_id()
-    if trunk is None or not isinstance(trial, OwnTrial):
+    if (trunk := trial.trunk_id()) is None or not isinstance(trial, OwnTrial):
         return None
     return cell.arm, cell.rung, trunk, trial.schedule
 
