@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,6 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from scalevec.results.columns import ENVIRONMENT_COLUMNS
 from scalevec.results.extras import install_command
 from scalevec.results.files import cache_folder
 
@@ -33,11 +33,6 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _TOLD = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
-# By https://www.sqlite.org/rescode.html: permission, busy, locked, no memory, read-only, interrupted, input,
-# full, cannot open, protocol of locks, too big, authorisation.
-_OF_THE_FILE_SYSTEM = (3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 18, 23)
-# PostgreSQL's undefined column, undefined table, datatype mismatch.
-_OTHER_TABLES = ("42703", "42P01", "42804")
 _OF_THE_MACHINE = (OperationalError, InterfaceError, ProgrammingError, PoolTimeout)
 
 
@@ -58,9 +53,9 @@ def named_store() -> str | None:
     return os.environ.get(STORE_VARIABLE) or None
 
 
-def store_url(runs_dir: Path, given: str | None = None) -> str:
-    """The store of RUNS_DIR: ``given``, else what SCALEVEC_STORE says, else :func:`default_url`."""
-    return given or named_store() or default_url(runs_dir)
+def store_url(runs_dir: Path) -> str:
+    """The store of RUNS_DIR: what SCALEVEC_STORE says, else :func:`default_url`."""
+    return named_store() or default_url(runs_dir)
 
 
 def default_url(runs_dir: Path) -> str:
@@ -106,10 +101,8 @@ def parse_url(text: str) -> sa.URL:
 
 
 def shown(url: sa.URL) -> str:
-    """``url`` with its password and every parameter hidden but those of which we know that they hold none."""
-    hidden = {name: "***" for name in url.query if name not in _TOLD}
-    # The three stars would be rendered as %2A%2A%2A.
-    return url.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
+    """``url`` with its password hidden, and without its parameters, which may hold one too."""
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def masked(message: str, url: sa.URL) -> str:
@@ -122,17 +115,15 @@ def masked(message: str, url: sa.URL) -> str:
 
 
 def is_damage(error: SQLAlchemyError, url: sa.URL) -> bool:
-    """Whether the database itself is broken or has other tables, and not the machine below it."""
-    if not isinstance(error, DBAPIError):
+    """Whether the SQLite file itself is broken or has other tables, and not the machine below it."""
+    if not isinstance(error, DBAPIError) or url.get_backend_name() != "sqlite":
         return False
-    if url.get_backend_name() == "sqlite":
-        path = Path(url.database or "")
-        if path.is_dir() or (path.is_symlink() and not path.is_file()):
-            return True
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        # The lowest byte is the kind; without a code it is the driver that cannot read a value.
-        return code is None or code & 0xFF not in _OF_THE_FILE_SYSTEM
-    return getattr(error.orig, "sqlstate", None) in _OTHER_TABLES
+    path = Path(url.database or "")
+    if path.is_dir() or (path.is_symlink() and not path.is_file()):
+        return True
+    # Of operational errors this one alone is no trouble of the file system: other columns, or no such table.
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return not isinstance(error, OperationalError) or code == sqlite3.SQLITE_ERROR
 
 
 @contextmanager
@@ -154,24 +145,19 @@ def store_errors(url: sa.URL) -> Iterator[None]:
         raise kind(f"store {shown(url)}: {message}") from None
 
 
-VERSION = 10
+VERSION = 11
 """Of the columns. The table is named by it: another version of scalevec has a table of its own."""
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
 """The advisory lock of PostgreSQL that each writing transaction holds."""
-INTEGER_COLUMNS = (
-    *("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total", "n_tokens"),
-    *("steps", "micro_batch", "world_size", "resumes", "peak_memory_bytes", "allocated_bytes"),
-)
-# FLOPs are floats: 6 N D outgrows 64 bits at a billion parameters.
-FLOAT_COLUMNS = (
-    *("epochs", "flops", "flops_counted", "loss", "loss_validation", "loss_initial"),
-    *("wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s", "checkpoints_s", "evaluation_s"),
-)
-TEXT_COLUMNS = ("device", "arithmetic", "precision")
-BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
-"""Lists of numbers, one for each block of the test split, as JSON text."""
+OF_STATUS: dict[str, type[sa.Text | sa.Double[float]]] = {
+    "cause": sa.Text,
+    "loss": sa.Double,
+    "wall_s": sa.Double,
+    "evaluation_s": sa.Double,
+}
+"""What status reads of every trial, with a column of its own beside the whole row, the ``record``."""
 
 trials = sa.Table(
     f"scalevec_trials_{VERSION}",
@@ -180,15 +166,8 @@ trials = sa.Table(
     sa.Column("trial_id", sa.String(64), primary_key=True),
     sa.Column("fingerprint", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
-    sa.Column("cause", sa.Text),
-    sa.Column("attempt", sa.BigInteger, nullable=False),
-    sa.Column("time", sa.Text),
-    *(sa.Column(name, sa.BigInteger) for name in INTEGER_COLUMNS),
-    *(sa.Column(name, sa.Double) for name in FLOAT_COLUMNS),
-    *(sa.Column(name, sa.Text) for name in (*TEXT_COLUMNS, *BLOCK_COLUMNS, *ENVIRONMENT_COLUMNS)),
-    sa.Column("semantic", sa.JSON, nullable=False),
-    sa.Column("descriptive", sa.JSON, nullable=False),
-    sa.Column("result", sa.JSON(none_as_null=True)),
+    *(sa.Column(name, kind) for name, kind in OF_STATUS.items()),
+    sa.Column("record", sa.JSON, nullable=False),
 )
 # Holds all that ``status`` asks, so that it need not read the wide rows.
 states = sa.Index(f"scalevec_states_{VERSION}", trials.c.runs_dir, trials.c.trial_id, trials.c.state)

@@ -5,11 +5,10 @@ A network file system takes a millisecond for each question, so threads ask seve
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +20,11 @@ from scalevec.results.columns import (
     timing_columns,
 )
 from scalevec.results.files import CorruptRecordError, to_json
-from scalevec.results.index.database import BLOCK_COLUMNS, FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
+from scalevec.results.index.database import OF_STATUS
 from scalevec.results.run_directory import RunDirectory, state_of
 
+BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
+"""Lists of numbers, one for each block of the test split, as JSON text."""
 INDEXED_FILES = ("trial.json", "environment.json", "events.jsonl", "result.json")
 
 
@@ -48,7 +49,7 @@ def _stamp(path: str) -> str:
 
 
 def row_of(run_directory: RunDirectory) -> dict[str, Any]:
-    """The row without its fingerprint, documents as JSON text.
+    """What is told of a trial: its state, its result, its machines, and its records as they are.
 
     Raises ``CorruptRecordError`` or ``OSError``.
     """
@@ -60,20 +61,17 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
         checked_columns(run_directory.trial_path, fields)
     environment_path = run_directory.environment_path
     environment = environment_columns(run_directory.environments())
-    result, events_path = run_directory.result(), run_directory.events_path
+    result = run_directory.result()
     state = state_of(run_directory.events(), result)
     return {
         "trial_id": run_directory.trial_id,
         "state": state.state,
-        "cause": checked(events_path, "cause", str, state.cause),
-        "attempt": checked(events_path, "attempt", int, state.attempt),
-        "time": checked(events_path, "time", str, state.time),
+        "cause": checked(run_directory.events_path, "cause", str, state.cause),
         **_result_columns(run_directory.result_path, result),
         **{name: checked(environment_path, name, str, value) for name, value in environment.items()},
-        # JSON is made here, by whichever process read the record, and sent on as it is.
-        "semantic": to_json(trial["semantic"]).decode(),
-        "descriptive": to_json(trial["descriptive"]).decode(),
-        "result": None if result is None else to_json(result).decode(),
+        "semantic": trial["semantic"],
+        "descriptive": trial["descriptive"],
+        "result": result,
     }
 
 
@@ -84,7 +82,7 @@ def _result_columns(path: Path, result: Mapping[str, Any] | None) -> dict[str, A
     blocks = {name: _block_text(path, name, values.get(name)) for name in BLOCK_COLUMNS}
     if values.get("status") == "completed" and columns.get("loss") is None:
         raise CorruptRecordError(path, "is completed and has no loss")
-    return {name: columns.get(name) for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, *TEXT_COLUMNS)} | blocks
+    return columns | blocks
 
 
 def _block_text(path: Path, name: str, values: Any) -> str | None:
@@ -102,6 +100,7 @@ def _block_text(path: Path, name: str, values: Any) -> str | None:
 
 THREADS = 16
 PART = 250
+"""Trials that a thread takes at a time."""
 
 Answer = TypeVar("Answer")
 
@@ -119,7 +118,7 @@ class Looks:
 def look(runs_dir: Path, ids: Iterable[str], known: dict[str, str]) -> Looks:
     """Compare directories with the fingerprints in ``known``; those that do not exist are in no part."""
     looks = Looks()
-    for trial_id, stamp, problem in _in_parts(ids, partial(_fingerprints, str(runs_dir))):
+    for trial_id, stamp, problem in _by_threads(partial(_looked_at, str(runs_dir)), ids):
         if problem:
             looks.problems[trial_id] = problem
         elif stamp is not None and stamp == known.get(trial_id):
@@ -129,52 +128,43 @@ def look(runs_dir: Path, ids: Iterable[str], known: dict[str, str]) -> Looks:
     return looks
 
 
-def _fingerprints(runs_dir: str, part: list[str]) -> list[tuple[str, str | None, str]]:
-    stamps: list[tuple[str, str | None, str]] = []
-    for trial_id in part:
-        try:
-            stamps.append((trial_id, fingerprint(_folder(runs_dir, trial_id)), ""))
-        except OSError as error:
-            stamps.append((trial_id, None, str(error)))
-    return stamps
+def _looked_at(runs_dir: str, trial_id: str) -> tuple[str, str | None, str]:
+    try:
+        return trial_id, fingerprint(_folder(runs_dir, trial_id)), ""
+    except OSError as error:
+        return trial_id, None, str(error)
 
 
-def without_result(runs_dir: Path, ids: Iterable[str]) -> list[str]:
+def without_result(runs_dir: Path, ids: Sequence[str]) -> list[str]:
     """Those of ``ids`` that have no result any more: one cheap question for each trial."""
-    return list(_in_parts(ids, partial(_lacking, str(runs_dir))))
-
-
-def _lacking(runs_dir: str, part: list[str]) -> list[str]:
-    name = INDEXED_FILES[-1]
-    return [trial_id for trial_id in part if not os.access(f"{_folder(runs_dir, trial_id)}/{name}", os.F_OK)]
+    paths = (f"{_folder(str(runs_dir), trial_id)}/{INDEXED_FILES[-1]}" for trial_id in ids)
+    there = _by_threads(partial(os.access, mode=os.F_OK), paths)
+    return [trial_id for trial_id, is_there in zip(ids, there, strict=True) if not is_there]
 
 
 def _folder(runs_dir: str, trial_id: str) -> str:
     return f"{runs_dir}/trials/{trial_id[:2]}/{trial_id}"
 
 
-def read_rows(runs_dir: Path, ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
+def read_rows(runs_dir: Path, ids: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Yield these trials, in their order, each with its row or with what keeps it from having one."""
-    return _in_parts(ids, partial(_rows, runs_dir))
+    return zip(ids, _by_threads(partial(_row, runs_dir), ids), strict=True)
 
 
-def _rows(runs_dir: Path, part: list[str]) -> list[tuple[str, dict[str, Any] | str]]:
-    return [(trial_id, _row(RunDirectory.of(runs_dir, trial_id))) for trial_id in part]
-
-
-def _row(directory: RunDirectory) -> dict[str, Any] | str:
+def _row(runs_dir: Path, trial_id: str) -> dict[str, Any] | str:
     try:
-        return row_of(directory)
+        row = row_of(RunDirectory.of(runs_dir, trial_id))
     except (CorruptRecordError, OSError) as error:
         return str(error)
+    # JSON is made here, by whichever thread read the records, and sent on as it is.
+    of_status = {name: row.get(name) for name in OF_STATUS}
+    return {"trial_id": trial_id, "state": row["state"], **of_status, "record": to_json(row).decode()}
 
 
-def _in_parts(ids: Iterable[str], work: Callable[[list[str]], list[Answer]]) -> Iterator[Answer]:
-    """Yield what ``work`` answers for parts of ``ids``, in their order."""
-    names = iter(ids)
-    parts = iter(lambda: list(islice(names, PART)), [])
+def _by_threads(work: Callable[[str], Answer], texts: Iterable[str]) -> Iterator[Answer]:
+    """Yield what ``work`` answers for each of ``texts``, in their order."""
+    all_texts = list(texts)
+    parts = (all_texts[start : start + PART] for start in range(0, len(all_texts), PART))
     with ThreadPoolExecutor(THREADS) as pool:
-        # A pool takes all its work at once; only so many answers may wait in memory to be used.
-        while some := list(islice(parts, 2 * THREADS)):
-            for answers in pool.map(work, some):
-                yield from answers
+        for answers in pool.map(lambda part: [work(text) for text in part], parts):
+            yield from answers

@@ -1,16 +1,14 @@
 """The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from scalevec.results.index.database import open_engine, store_errors, take_turn, trials
-from scalevec.results.index.rows import Looks, look, read_rows, without_result
+from scalevec.results.index.database import OF_STATUS, open_engine, store_errors, take_turn, trials
+from scalevec.results.index.rows import look, read_rows, without_result
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
 from scalevec.results.runs_identity import runs_id
 
@@ -65,35 +63,26 @@ class ResultsIndex:
         """
         key, asked = _key(runs_dir, make=True), None if ids is None else sorted(set(ids))
         # The known rows come first: a trial that another process adds meanwhile is then never taken for gone.
-        known = dict(self._values(key, asked, trials.c.fingerprint))
+        known = dict(self._select(key, asked, "fingerprint"))
         looks = look(runs_dir, trial_ids(runs_dir) if asked is None else asked, known)
         report = CollectReport(unchanged=len(looks.unchanged), problems=looks.problems)
-        gone = known.keys() - looks.unchanged - self._replace(key, runs_dir, looks, known.keys(), report)
-        for chunk in _chunks(sorted(gone)):
-            self._write(_rows_of(key, chunk))
-        report.removed = len(gone)
-        return report
-
-    def _replace(
-        self, key: str, runs_dir: Path, looks: Looks, known: Set[str], report: CollectReport
-    ) -> set[str]:
-        """Write the rows of what changed; the ids of the trials that have one now."""
         written: set[str] = set()
-        reads = read_rows(runs_dir, looks.changed)
-        while batch := list(islice(reads, BATCH)):
-            report.problems |= {trial_id: row for trial_id, row in batch if isinstance(row, str)}
+        for chunk in _chunks(list(looks.changed)):
+            of_chunk = dict(read_rows(runs_dir, chunk))
+            report.problems |= {trial_id: row for trial_id, row in of_chunk.items() if isinstance(row, str)}
             rows = [
                 {**row, "runs_dir": key, "fingerprint": looks.changed[trial_id]}
-                for trial_id, row in batch
+                for trial_id, row in of_chunk.items()
                 if not isinstance(row, str)
             ]
-            of_batch = {row["trial_id"] for row in rows}
-            if rows:
-                self._write(_rows_of(key, of_batch), *rows)
-            written |= of_batch
-        report.updated = len(written & known)
-        report.added = len(written) - report.updated
-        return written
+            self._write(_rows_of(key, [row["trial_id"] for row in rows]), *rows)
+            written |= {row["trial_id"] for row in rows}
+        gone = known.keys() - looks.unchanged - written
+        for chunk in _chunks(sorted(gone)):
+            self._write(_rows_of(key, chunk))
+        report.updated = len(written & known.keys())
+        report.added, report.removed = len(written) - report.updated, len(gone)
+        return report
 
     def rebuild(self, runs_dir: Path) -> CollectReport:
         """Forget every row of RUNS_DIR and collect it again."""
@@ -101,13 +90,11 @@ class ResultsIndex:
         return self.collect(runs_dir)
 
     def rows(self, runs_dir: Path, ids: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """The rows of these trials (default: all), by trial id; a trial that is not in the index has none.
+        """The rows of these trials (default: all), by trial id, as ``results.index.rows.row_of`` makes them.
 
-        A row holds the columns of ``results.index.database.trials`` but ``runs_dir``.
+        A trial that is not in the index has none.
         """
-        columns = [column for column in trials.columns if column is not trials.c.runs_dir]
-        selected = self._select(_key(runs_dir), ids, columns)
-        return sorted((dict(row._mapping) for row in selected), key=lambda row: str(row["trial_id"]))
+        return [record for _, record in sorted(self._select(_key(runs_dir), ids, "record"))]
 
     def current_states(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The state of each of these trials as it is now, and what could not be read (id to reason).
@@ -126,32 +113,23 @@ class ResultsIndex:
         states = stored | dict.fromkeys(again, "pending") | self.states(runs_dir, again)
         return {name: state for name, state in states.items() if name not in problems}, problems
 
-    def values(self, runs_dir: Path, ids: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The columns ``names`` of these trials, by id: the cheap part of :meth:`rows`."""
-        rows = self._values(_key(runs_dir), ids, *(trials.c[name] for name in names))
-        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+    def measured(self, runs_dir: Path, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What status reads of these trials, by id: a cheap part of :meth:`rows`."""
+        rows = self._select(_key(runs_dir), ids, *OF_STATUS)
+        return {row[0]: dict(zip(OF_STATUS, row[1:], strict=True)) for row in rows}
 
     def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""
-        return dict(self._values(_key(runs_dir), ids, trials.c.state))
+        return dict(self._select(_key(runs_dir), ids, "state"))
 
-    def _values(self, key: str, ids: Iterable[str] | None, *columns: sa.Column[Any]) -> Iterable[Any]:
-        return self._select(key, ids, [trials.c.trial_id, *columns])
-
-    def _select(
-        self, key: str, ids: Iterable[str] | None, columns: Sequence[sa.Column[Any]]
-    ) -> list[sa.Row[Any]]:
-        query = sa.select(*columns).where(trials.c.runs_dir == key)
-        parts = [query]
+    def _select(self, key: str, ids: Iterable[str] | None, *names: str) -> list[tuple[Any, ...]]:
+        """The id and the columns ``names`` of these trials (default: all) of a runs folder."""
+        columns = (trials.c[name] for name in ("trial_id", *names))
+        parts = [sa.select(*columns).where(trials.c.runs_dir == key)]
         if ids is not None:
-            parts = [query.where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(set(ids)))]
-        with self._connection() as connection:
-            return [row for part in parts for row in connection.execute(part)]
-
-    @contextmanager
-    def _connection(self) -> Iterator[sa.Connection]:
+            parts = [parts[0].where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(set(ids)))]
         with store_errors(self._engine.url), self._engine.connect() as connection:
-            yield connection
+            return [tuple(row) for part in parts for row in connection.execute(part)]
 
     def _write(self, gone: sa.Delete, *rows: dict[str, Any]) -> None:
         """Delete, and insert ``rows``, in one transaction that writes first.

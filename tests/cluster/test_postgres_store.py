@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from contracts.store_contract import *  # noqa: F403
 from contracts.store_contract import make_trial
 from hold import can_hold, hold, release
-from scalevec.results.index.database import StoreDamagedError, StoreUnavailableError, parse_url, trials
+from scalevec.results.index.database import StoreUnavailableError, parse_url, trials
 from scalevec.results.index.store import ResultsIndex
 from support import SCALEVEC
 
@@ -101,9 +101,9 @@ def test_errors_of_statements_show_neither_password_nor_rows(postgres, url, runs
     with ResultsIndex(url) as index:
         engine = sa.create_engine(parse_url(url))
         with engine.begin() as connection:
-            connection.exec_driver_sql(f"ALTER TABLE {trials.name} DROP COLUMN semantic")
+            connection.exec_driver_sql(f"ALTER TABLE {trials.name} DROP COLUMN record")
         engine.dispose()
-        with pytest.raises(StoreDamagedError, match="semantic") as caught:
+        with pytest.raises(StoreUnavailableError, match="record") as caught:
             index.collect(runs_dir)
     assert postgres.password not in str(caught.value)
     assert "adamw" not in str(caught.value)

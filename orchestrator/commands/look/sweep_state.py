@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from scalevec.results.index.store import ResultsIndex
 
 Record = dict[str, Any]
-MEASURED = ("cause", "loss", "wall_s", "evaluation_s")
-"""The columns of the index that are read of every trial."""
 MOST_FAILED = 20
 """Failed trials whose records are read for the cause."""
 STAGES = ("tuning", "comparison")
@@ -139,7 +137,7 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     ids = {entry["trial_id"] for of_sweep in entries.values() for entry in of_sweep}
 
     def read(index: "ResultsIndex") -> tuple[dict[str, str], dict[str, str], dict[str, Record]]:
-        return *index.current_states(runs_dir, ids), index.values(runs_dir, ids, MEASURED)
+        return *index.current_states(runs_dir, ids), index.measured(runs_dir, ids)
 
     states, problems, values = with_index(runs_dir, read)
     states = states | dict.fromkeys(problems, UNREADABLE)

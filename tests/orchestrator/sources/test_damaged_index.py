@@ -53,12 +53,12 @@ def flipped(path: Path) -> None:
 
 def other_columns(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute(f"ALTER TABLE {trials.name} DROP COLUMN wall_s")
+        connection.execute(f"ALTER TABLE {trials.name} DROP COLUMN record")
 
 
 def other_kinds(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {trials.name} SET semantic = '{{'")
+        connection.execute(f"UPDATE {trials.name} SET record = '{{'")
 
 
 def a_folder(path: Path) -> None:
