@@ -101,9 +101,9 @@ class SweepRun:
                         raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
-        of_trainer = self.sweep.tune.grids if self.sweep.tune and self.sweep.trainer is not None else ()
+        of_file = self.sweep.tune.grids if self.sweep.tune else ()
         try:
-            return choices.from_json(self.folder.tuning(), of_trainer)
+            return choices.from_json(self.folder.tuning(), of_file)
         except (CorruptRecordError, InvalidInputError) as error:
             if only_plan:
                 self.progress.message(f"warning: {error}; this plan is one before tuning")

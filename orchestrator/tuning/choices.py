@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,8 +21,8 @@ from scalevec.sweeps.axes import (
     value_at,
 )
 from scalevec.sweeps.expansion.trials import Cell
-from scalevec.sweeps.fields import place_of, tunable_fields
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
+from scalevec.sweeps.fields import tunable_fields
+from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -187,10 +187,7 @@ def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
 def choice_key(cell: Cell) -> str:
     """Return the digest of the trial of ``cell`` with the tuned fields, the seed and its stream left open."""
     semantic = cell.template.semantic_fields()
-    places: Iterable[str] = map(place_of, cell.tune_grid)
-    if isinstance(cell.template, ForeignTrial):
-        places = (f"values.{field}" for field in cell.tune_grid)
-    for path in ("seed", "stream", *places):
+    for path in ("seed", "stream", *map(cell.template.place_of, cell.tune_grid)):
         *groups, name = path.split(".")
         part = semantic
         for group in groups:

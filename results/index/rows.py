@@ -38,13 +38,11 @@ def fingerprint(folder: str) -> str | None:
 
 
 def _stamp(path: str) -> str:
-    """Time of change and size; "-" where there is no file, "?" where its folder is none."""
+    """Time of change and size; "-" where there is no file."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return "-"
-    except NotADirectoryError:  # which row_of says in full
-        return "?"
     return f"{status.st_mtime_ns}:{status.st_size}"
 
 

@@ -15,6 +15,7 @@ from scalevec.model.accounting import active_matrices, count_parameters, flops_p
 from scalevec.model.config import Trial
 from scalevec.model.fields import ConfigurationError, PlainValues, added_field, from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
+from scalevec.sweeps.fields import place_of
 from scalevec.sweeps.ladders import FLOPS_PER_PARAMETER_AND_TOKEN
 
 OF_AN_ATTEMPT = ("python", "seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
@@ -129,6 +130,10 @@ class OwnTrial(Trial):
         """The columns of a tidy row that count parameters."""
         return count_parameters(self.model).columns()
 
+    def place_of(self, field: str) -> str:
+        """The path in the semantic fields of what ``field`` of a sweep file decides."""
+        return place_of(field)
+
     def own_fields(self) -> dict[str, Any]:
         """The fields that a trainer of the sweep gives a meaning."""
         return {}
@@ -195,6 +200,10 @@ class ForeignTrial:
     def size_columns(self) -> dict[str, int]:
         """N, which is all that is known of its model."""
         return {"n_params": self.n_params, "n_params_scale_vectors": 0}
+
+    def place_of(self, field: str) -> str:
+        """Where the values of all fields are."""
+        return f"values.{field}"
 
     def own_fields(self) -> dict[str, Any]:
         """The values of all its fields."""
