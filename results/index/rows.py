@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,27 +102,24 @@ PART = 250
 Answer = TypeVar("Answer")
 
 
-@dataclass
-class Looks:
-    """What a look at directories has shown; ``changed`` and ``problems`` are by trial id."""
+def look(
+    runs_dir: Path, ids: Iterable[str], known: Mapping[str, str]
+) -> tuple[dict[str, str], set[str], dict[str, str]]:
+    """Compare directories with the fingerprints in ``known``; those that do not exist are in no part.
 
-    changed: dict[str, str] = field(default_factory=dict)
-    """The present fingerprint."""
-    unchanged: set[str] = field(default_factory=set)
-    problems: dict[str, str] = field(default_factory=dict)
-
-
-def look(runs_dir: Path, ids: Iterable[str], known: dict[str, str]) -> Looks:
-    """Compare directories with the fingerprints in ``known``; those that do not exist are in no part."""
-    looks = Looks()
+    Returns:
+        The present fingerprints of those that changed; the ids of those that did not; what could not be
+        looked at, and why.
+    """
+    changed, unchanged, problems = dict[str, str](), set[str](), dict[str, str]()
     for trial_id, stamp, problem in _by_threads(partial(_looked_at, str(runs_dir)), ids):
         if problem:
-            looks.problems[trial_id] = problem
+            problems[trial_id] = problem
         elif stamp is not None and stamp == known.get(trial_id):
-            looks.unchanged.add(trial_id)
+            unchanged.add(trial_id)
         elif stamp is not None:
-            looks.changed[trial_id] = stamp
-    return looks
+            changed[trial_id] = stamp
+    return changed, unchanged, problems
 
 
 def _looked_at(runs_dir: str, trial_id: str) -> tuple[str, str | None, str]:

@@ -64,20 +64,21 @@ class ResultsIndex:
         key, asked = _key(runs_dir, make=True), None if ids is None else sorted(set(ids))
         # The known rows come first: a trial that another process adds meanwhile is then never taken for gone.
         known = dict(self._select(key, asked, "fingerprint"))
-        looks = look(runs_dir, trial_ids(runs_dir) if asked is None else asked, known)
-        report = CollectReport(unchanged=len(looks.unchanged), problems=looks.problems)
+        wanted = trial_ids(runs_dir) if asked is None else asked
+        changed, unchanged, problems = look(runs_dir, wanted, known)
+        report = CollectReport(unchanged=len(unchanged), problems=problems)
         written: set[str] = set()
-        for chunk in _chunks(list(looks.changed)):
+        for chunk in _chunks(list(changed)):
             of_chunk = dict(read_rows(runs_dir, chunk))
             report.problems |= {trial_id: row for trial_id, row in of_chunk.items() if isinstance(row, str)}
             rows = [
-                {**row, "runs_dir": key, "fingerprint": looks.changed[trial_id]}
+                {**row, "runs_dir": key, "fingerprint": changed[trial_id]}
                 for trial_id, row in of_chunk.items()
                 if not isinstance(row, str)
             ]
             self._write(_rows_of(key, [row["trial_id"] for row in rows]), *rows)
             written |= {row["trial_id"] for row in rows}
-        gone = known.keys() - looks.unchanged - written
+        gone = known.keys() - unchanged - written
         for chunk in _chunks(sorted(gone)):
             self._write(_rows_of(key, chunk))
         report.updated = len(written & known.keys())

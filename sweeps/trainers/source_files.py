@@ -103,14 +103,12 @@ class Beside:
     folder: Path
     bases: list[PurePosixPath] = field(default_factory=lambda: [PurePosixPath()])
     _listed: dict[PurePosixPath, frozenset[str]] = field(default_factory=dict)
-    _yielded: set[tuple[PurePosixPath, str]] = field(default_factory=set)
+    _packages: set[PurePosixPath] = field(default_factory=set)
 
     def module(self, module: str, bases: Iterable[PurePosixPath] | None = None) -> Iterator[str]:
         """Yield the files of ``module``, or of the whole package that it belongs to, if it is here."""
         for base in self.bases if bases is None else bases:
-            if (base, module) not in self._yielded:
-                self._yielded.add((base, module))
-                yield from self._in(base, module.split("."))
+            yield from self._in(base, module.split("."))
 
     def unasked(self) -> Iterator[str]:
         """Yield the files of modules that Python imports unasked."""
@@ -122,9 +120,7 @@ class Beside:
         for part in parts:
             inner, names = base / part, self._names(base)
             if part in names and any(f"__init__{suffix}" in self._names(inner) for suffix in _SUFFIXES):
-                if (inner, "") not in self._yielded:
-                    self._yielded.add((inner, ""))
-                    yield from self._package(inner)
+                yield from self._package(inner)
                 return
             if files := [f"{inner}{suffix}" for suffix in _SUFFIXES if f"{part}{suffix}" in names]:
                 yield from files
@@ -132,6 +128,9 @@ class Beside:
             base = inner
 
     def _package(self, package: PurePosixPath) -> Iterator[str]:
+        if package in self._packages:
+            return
+        self._packages.add(package)
         pattern = f"{glob.escape(str(package))}/**/*"
         entries = glob.iglob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
         for count, name in enumerate(entries):

@@ -127,6 +127,6 @@ def test_what_several_threads_ask_comes_in_order(tmp_path):
     ids = [f"{number:064x}" for number in range(700)]
     for name in ids[::7]:
         RunDirectory.of(tmp_path, name).create({"seed": 1}, {})
-    looks = index_looks.look(tmp_path, ids, {})
-    assert list(looks.changed) == ids[::7]
+    changed, _, _ = index_looks.look(tmp_path, ids, {})
+    assert list(changed) == ids[::7]
     assert index_looks.without_result(tmp_path, ids) == ids
