@@ -268,7 +268,7 @@ class SweepRun:
         if result is None:
             raise RuntimeError(f"trial {self.id_of(trial)} has no result")
         loss = result["loss_validation"]
-        if loss is None:  # a foreign trainer may have one text for both
+        if loss is None and isinstance(trial, ForeignTrial):  # which may have one text for both
             loss = result["loss"]
         return float("inf") if loss is None else float(loss)
 
