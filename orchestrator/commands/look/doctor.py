@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from scalevec.orchestrator.cli.options import RUNS, Executor, Runs
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.errors import Exit, explain
 
 LEAST_BYTES = 10**8
@@ -51,8 +51,13 @@ def doctor(runs_dir: Runs = RUNS, executor: Executor = None) -> Result:
 
 
 def _lines(finding: Finding) -> Iterator[str]:
-    yield f"{finding.state:<8} {finding.name:<12} {finding.detail}"
-    if finding.remedy:
+    """The finding with its remedy, on one line where a terminal is wide enough for it."""
+    head = f"{finding.state:<8} {finding.name:<12} "
+    both = "; ".join(filter(None, [finding.detail, finding.remedy]))
+    if not finding.remedy or len(head + both) <= (terminal_width() or 0):
+        yield head + both
+    else:
+        yield head + finding.detail
         yield f"{'':<21} {finding.remedy}"
 
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -36,6 +37,8 @@ _IF_SEVERAL = ("stage", "tokens_per_parameter", "optimizer", "schedule")
 """Those that are left out where all trials have the same."""
 _SPARE = ("status", "loss_validation", "stage")
 """Those that a narrow terminal does without, the first of them first."""
+AROUND = 6
+"""Lines of a terminal for what stands around the trials: titles, two lines of notes, the prompts."""
 
 
 def results(
@@ -55,7 +58,10 @@ def results(
     form = form or "csv"
     table = open_source(source, runs_dir)
     if is_shown:
-        write_text(_shown(table.rows))
+        heading, *lines = _shown(table.rows)
+        most = max(1, shutil.get_terminal_size().lines - AROUND)
+        more = [f"... {len(lines) - most} more"] if len(lines) > most else []
+        write_text("\n".join([heading, *lines[:most], *more]))
         note(
             "test, validation: nats/token over these splits; "
             f"all {len(table.rows.columns)} columns: scalevec results {source} > results.csv"
@@ -73,8 +79,8 @@ def results(
     return Exit.DONE
 
 
-def _shown(rows: "pd.DataFrame") -> str:
-    """The columns of ``rows`` that a person looks at, a line per trial."""
+def _shown(rows: "pd.DataFrame") -> list[str]:
+    """The columns of ``rows`` that a person looks at: their titles, then a line per trial."""
     same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
     names = [name for name in _SHOWN if name in rows and name not in same]
     records, width, spare = rows.to_dict("records"), terminal_width() or math.inf, list(_SPARE)
@@ -83,7 +89,7 @@ def _shown(rows: "pd.DataFrame") -> str:
         cells += [[_cell(name, row[name]) for name in names] for row in records]
         lines = list(aligned(cells, {at for at, name in enumerate(names) if name in _TEXT}))
         if max(map(len, lines)) <= width or not spare:
-            return "\n".join(lines)
+            return lines
         names = [name for name in names if name != spare[0]]
         spare = spare[1:]
 

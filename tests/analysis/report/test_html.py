@@ -65,7 +65,9 @@ def page(path: Path, table: pd.DataFrame, **options) -> Page:
 
 def test_the_verdict_comes_first_with_its_four_lines(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep(), margin=0.005).text
-    places = [text.index(words) for words in ("verdict scope", "At sizes", "With scale", "Fair", "Laws")]
+    places = [
+        text.index(words) for words in ("verdict scope", "At sizes", "With scale", "Fair", "Fitted laws")
+    ]
     assert places == sorted(places)
 
 

@@ -32,6 +32,14 @@ def test_a_terminal_gets_the_main_columns_and_those_that_differ(runs_dir, capsys
     assert "scalevec results small > results.csv" in printed.err
 
 
+def test_more_trials_than_lines_of_the_terminal_are_counted(runs_dir, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("LINES", "8")
+    assert results("small", runs_dir) is Exit.DONE
+    _, *rows, more = capsys.readouterr().out.splitlines()
+    assert (len(rows), more) == (2, "... 1 more")
+
+
 def test_elsewhere_it_is_the_whole_table(runs_dir, tmp_path):
     assert results("small", runs_dir, output=tmp_path / "all.csv") is Exit.DONE
     assert {"loss_blocks", "stream", "torch_version"} <= set(pd.read_csv(tmp_path / "all.csv").columns)
