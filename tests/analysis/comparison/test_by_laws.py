@@ -94,8 +94,10 @@ def test_the_standard_error_of_independent_runs_is_that_of_least_squares():
         return pd.DataFrame({"arm": name, "n_params": n, "n_tokens": 20 * n, "loss": loss, "run": names})
 
     rows = table(runs("base"), runs("other"))
-    found = compared(rows, law="power")[0].loss_difference.standard_error
-    assert found == pytest.approx(0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2)
+    difference = compared(rows, law="power")[0].loss_difference
+    assert difference.standard_error == pytest.approx(
+        0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2
+    )
 
 
 def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
