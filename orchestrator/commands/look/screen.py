@@ -109,13 +109,25 @@ def chosen_lines(status: Record) -> Iterator[str]:
         of_field = [choice for choice in status["chosen"] if choice["field"] == field]
         tuned = [choice for choice in of_field if choice["status"] != "carried"] or of_field
         tuned.sort(key=lambda choice: choice["n_params"])
-        values: dict[str, list[str]] = {choice["arm"]: [] for choice in of_field}
-        for choice in tuned:
-            edge = " (edge of the grid)" if choice["status"] == "censored" else ""
-            values[choice["arm"]].append(f"{choice['chosen']:.3g}{edge}")
-        rungs = ", ".join(dict.fromkeys(choice["rung"] for choice in tuned))
-        arms = "; ".join(f"{arm} {', '.join(of_arm)}" for arm, of_arm in values.items())
-        yield f"{field.replace('_', ' ')} at {rungs}: {arms}{shared}"
+        rungs = list(dict.fromkeys(choice["rung"] for choice in tuned))
+        values = {choice["arm"]: "" for choice in of_field}
+        for arm in values:
+            of_arm = [choice for choice in tuned if choice["arm"] == arm]
+            values[arm] = _values_text(of_arm, one_each=len(of_arm) <= len(rungs))
+        arms = "; ".join(f"{arm} {text}" for arm, text in values.items())
+        yield f"{field.replace('_', ' ')} at {', '.join(rungs)}: {arms}{shared}"
+
+
+def _values_text(chosen: Sequence[Record], *, one_each: bool) -> str:
+    """The values that were ``chosen`` at the rungs, or between which they lie where settings differ."""
+    if one_each:
+        edges = (" (edge of the grid)" if choice["status"] == "censored" else "" for choice in chosen)
+        return ", ".join(f"{choice['chosen']:.3g}{edge}" for choice, edge in zip(chosen, edges, strict=True))
+    values = [choice["chosen"] for choice in chosen]
+    at_edge = sum(choice["status"] == "censored" for choice in chosen)
+    return f"{min(values):.3g} to {max(values):.3g}" + (
+        f" ({at_edge} at the edge of a grid)" if at_edge else ""
+    )
 
 
 def _text(words: str, style: str = "") -> Text:

@@ -81,6 +81,18 @@ def test_settings_tell_the_rows_of_a_rung_apart_whole():
         assert f"tiny-25k {' '.join(f'{name} {value}' for name, value in each.items())}" in words
 
 
+def test_rates_of_several_settings_are_told_as_a_range_and_those_of_one_by_rung():
+    def choice(rung, setting, chosen, status="tuned") -> dict:
+        known = {"arm": "none", "rung": rung, "n_params": int(rung[5:-1]), "setting": setting}
+        return known | {"field": "learning_rate", "chosen": chosen, "status": status}
+
+    one = [choice("tiny-25k", {}, 0.02), choice("tiny-55k", {}, 0.01, "censored")]
+    several = [*one, choice("tiny-25k", {"optimizer": "muon"}, 0.04)]
+    for chosen, told in ((one, "0.02, 0.01 (edge of the grid)"), (several, "0.01 to 0.04 (1 at the edge")):
+        shown = "\n".join(lines_of(status_of(cell("tiny-25k", "none", completed=1), chosen=chosen), 200))
+        assert f"learning rate at tiny-25k, tiny-55k: none {told}" in shown
+
+
 def test_rungs_stand_by_arms_with_counts_and_mean_losses():
     lines = lines_of(
         status_of(
