@@ -86,9 +86,12 @@ def test_rates_of_several_settings_are_told_as_a_range_and_those_of_one_by_rung(
         known = {"arm": "none", "rung": rung, "n_params": int(rung[5:-1]), "setting": setting}
         return known | {"field": "learning_rate", "chosen": chosen, "status": status}
 
-    one = [choice("tiny-25k", {}, 0.02), choice("tiny-55k", {}, 0.01, "censored")]
-    several = [*one, choice("tiny-25k", {"optimizer": "muon"}, 0.04)]
-    for chosen, told in ((one, "0.02, 0.01 (edge of the grid)"), (several, "0.01 to 0.04 (1 at the edge")):
+    by_rung = [choice("tiny-25k", {}, 0.02), choice("tiny-55k", {}, 0.01, "censored")]
+    several = [*by_rung, choice("tiny-25k", {"optimizer": "muon"}, 0.04)]
+    for chosen, told in (
+        (by_rung, "0.02, 0.01 (edge of the grid)"),
+        (several, "0.01 to 0.04 (1 at the edge"),
+    ):
         shown = "\n".join(lines_of(status_of(cell("tiny-25k", "none", completed=1), chosen=chosen), 200))
         assert f"learning rate at tiny-25k, tiny-55k: none {told}" in shown
 
