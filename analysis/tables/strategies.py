@@ -167,13 +167,18 @@ def _largest_factorial(trials: ComparedTrials) -> dict[Levels, str]:
     for arm in trials.arms:
         # An arm that differs from one above it in something else is no other combination.
         arms.setdefault(tuple(fields[arm].values()), arm)
+    for (*others, decay), arm in list(arms.items()):
+        # Without vectors behind the maps, decay of all vectors is decay of those before them.
+        if fields[arm]["vector_placement"] == "input" and decay == "all":
+            arms.setdefault((*others, "input"), arm)
     choices = [list(_subsets(tuple(dict.fromkeys(levels)))) for levels in zip(*arms, strict=True)]
     if prod(map(len, choices)) > MOST_DESIGNS:
         raise DataError("too many strategies for table 'factorial'; choose arms with --where")
     designs = [chosen for chosen in product(*choices) if sum(len(levels) > 1 for levels in chosen) > 1]
     for chosen in sorted(designs, key=lambda chosen: -prod(map(len, chosen))):
-        if all(combination in arms for combination in product(*chosen)):
-            return {combination: arms[combination] for combination in product(*chosen)}
+        of_design = {levels: arms[levels] for levels in product(*chosen) if levels in arms}
+        if len(set(of_design.values())) == prod(map(len, chosen)):
+            return of_design
     raise DataError("no arms have every combination of two factors, such as a, b, a+b and neither")
 
 

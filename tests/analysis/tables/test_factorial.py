@@ -21,7 +21,9 @@ def factorial(sweep, noise: float = 2e-3, **options) -> pd.DataFrame:
     names = ("vector_branches", "vector_placement", "vector_reparameterization")
     for position, name in enumerate(names):
         rows[name] = of_arm.str[position]
-    return rows.assign(vector_decay="input", stream=rows["rung"] + rows["seed"].astype(str))
+    # As a sweep records it: without vectors behind the maps, all that decay are those before them.
+    decay = rows["vector_placement"].map({"input": "all"}).fillna("input")
+    return rows.assign(vector_decay=decay, stream=rows["rung"] + rows["seed"].astype(str))
 
 
 def effects_of(table: pd.DataFrame) -> dict[str, dict[str, str]]:
