@@ -22,6 +22,8 @@ NAME_INCHES = 2.3
 _Line = tuple[str, Comparison | None, RungDifference | None]
 """Its name, an arm and a cell, or no cell: its mean over all of them. Without an arm the line is free."""
 _Cell = tuple[str, ...]
+MOST_STEPS = 12
+"""Arms of a series."""
 
 
 def draw_differences(data: FigureInput) -> Drawing:
@@ -131,11 +133,14 @@ def _draw_line(
 def draw_steps(data: FigureInput) -> Drawing:
     """Draw a bar for each arm, in their order, from the mean difference of the arm above it to its own.
 
-    Raises :class:`DataError` where fewer than two arms have a mean difference to the reference.
+    Raises :class:`DataError` where fewer than two arms have a mean difference to the reference, or so many
+    that they are no series.
     """
     arms = [each for each in data.compared() if each.loss_difference.mean is not None]
     if len(arms) < 2:
         raise DataError("one arm is no series of steps: the figure differences shows it")
+    if len(arms) > MOST_STEPS:
+        raise DataError(f"{len(arms)} arms are no series of steps: choose up to {MOST_STEPS} by --where")
     options = data.trials.options
     unit = f" ({name})" if (name := unit_of(options.y, options.unit)) else ""
     return Drawing(
