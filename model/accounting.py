@@ -8,13 +8,12 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from scalevec.model.config import ModelConfig
 
@@ -79,6 +78,7 @@ class ParameterCounts:
         }
 
 
+@lru_cache(maxsize=4096)
 def structure(config: ModelConfig) -> ModelConfig:
     """A model of the same tensors, without what decides only how they are trained.
 
@@ -188,16 +188,16 @@ class Passes:
     folds_once: bool
 
 
-_IN_PROCESS: dict[str, Sizes] = {}
+_IN_PROCESS: dict[tuple[str, Hashable], Sizes] = {}
 
 
-def measured(part: str, key: Any, measure: Callable[[], Sizes]) -> Sizes:
+def measured(part: str, key: Hashable, measure: Callable[[], Sizes]) -> Sizes:
     """What ``measure`` tells of ``part``, or has told of an equal ``key``: that is in the cache folder."""
-    name = hashlib.sha256(repr((part, key, _code())).encode()).hexdigest()
-    if name not in _IN_PROCESS:
+    if (part, key) not in _IN_PROCESS:
+        name = hashlib.sha256(repr((part, key, _code())).encode()).hexdigest()
         path = _kept_in() / f"{name}.json"
-        _IN_PROCESS[name] = _read(path) or _written(path, measure())
-    return _IN_PROCESS[name]
+        _IN_PROCESS[part, key] = _read(path) or _written(path, measure())
+    return _IN_PROCESS[part, key]
 
 
 def _kept_in() -> Path:

@@ -15,6 +15,7 @@ Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; 
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scalevec.model.fields import POSITIVE, PluginSource, added_field, require, require_choice, require_in
 
@@ -287,15 +288,15 @@ def canonical(
     default = ScaleVectorStrategy()
     strategy = _canonical_placement(strategy, architecture, is_mixture)
     if strategy.branches == "heterogeneous" and not strategy.heterogeneous_maps:
-        strategy = replace(strategy, branches="shared")
+        strategy = _with(strategy, branches="shared")
     if strategy.branches != "heterogeneous":
-        strategy = replace(strategy, heterogeneous_maps=default.heterogeneous_maps)
+        strategy = _with(strategy, heterogeneous_maps=default.heterogeneous_maps)
     if not is_mixture:
-        strategy = replace(strategy, experts=default.experts, router=default.router)
+        strategy = _with(strategy, experts=default.experts, router=default.router)
     if not any(map(strategy.has_output_vector, ATTENTION_INPUT_MAPS)):
-        strategy = replace(strategy, heads=default.heads)
+        strategy = _with(strategy, heads=default.heads)
     if not any(strategy.splits_heads(name) for name in strategy.dual_maps if strategy.is_dual):
-        strategy = replace(strategy, magnitudes=default.magnitudes)
+        strategy = _with(strategy, magnitudes=default.magnitudes)
     if not strategy.has_vectors:
         return replace(
             default,
@@ -310,6 +311,13 @@ def canonical(
     return _canonical_decay(strategy, weight_decay, architecture, is_mixture)
 
 
+def _with(strategy: ScaleVectorStrategy, **fields: Any) -> ScaleVectorStrategy:
+    """``strategy`` with these ``fields``: itself where it has them, as a new one is checked whole."""
+    # By type too: 1 and 1.0 are equal, and not the same text of an identity.
+    is_new = any(repr(getattr(strategy, name)) != repr(value) for name, value in fields.items())
+    return replace(strategy, **fields) if is_new else strategy
+
+
 def _canonical_placement(
     strategy: ScaleVectorStrategy, architecture: str, is_mixture: bool
 ) -> ScaleVectorStrategy:
@@ -320,17 +328,17 @@ def _canonical_placement(
         # No norm of the architecture's is inside an expert.
         there = () if is_mixture else OUTPUT_NORMS[architecture]
         added = tuple(name for name in normalized if name not in there)
-        strategy = replace(strategy, dual_maps=added)
+        strategy = _with(strategy, dual_maps=added)
     elif not any(map(strategy.normalizes_output, strategy.dual_maps)) and strategy.is_dual:
-        strategy = replace(strategy, placement="dual")
+        strategy = _with(strategy, placement="dual")
     if strategy.placement == "input" or not strategy.dual_maps:
-        strategy = replace(strategy, placement=default.placement, dual_maps=default.dual_maps)
+        strategy = _with(strategy, placement=default.placement, dual_maps=default.dual_maps)
     if not strategy.normalizes_output("head"):
-        strategy = replace(strategy, normalize_head=default.normalize_head)
+        strategy = _with(strategy, normalize_head=default.normalize_head)
     # A norm of the architecture's is by head whatever the strategy says.
     may_be_by_head = set(ATTENTION_INPUT_MAPS) - set(OUTPUT_NORMS[architecture])
     if not any(map(strategy.normalizes_output, may_be_by_head)):
-        strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
+        strategy = _with(strategy, normalize_per_head=default.normalize_per_head)
     return strategy
 
 
@@ -352,7 +360,7 @@ def _canonical_decay(
     direction = strategy.decay_direction if decays and strategy.is_reparameterized else True
     told_apart = strategy.is_dual and decays and policy != "all"
     roles = tuple(filter(strategy.has_output_vector, strategy.input_role_maps)) if told_apart else ()
-    return replace(
+    return _with(
         strategy,
         weight_decay=policy,
         vector_weight_decay=of_vectors,

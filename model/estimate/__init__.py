@@ -5,11 +5,12 @@ alike, and kept in the user's cache folder. torch is loaded only where something
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 
 from scalevec.model.accounting import Passes, Sizes, count_parameters, measured, structure
 from scalevec.model.config import RunOptions, ScheduleConfig, Trial
+from scalevec.model.optimization import OptimizerConfig
 
 FLOAT_BYTES = 4
 """Of a weight, a gradient and an entry of the optimizer's state."""
@@ -140,11 +141,18 @@ def _optimizer(trial: Trial, device: str) -> Sizes:
         return {name: round(FLOAT_BYTES * registered.state_per_parameter * n) for name, n in each.items()}
     if not registered.matrices_only:
         device = "cuda"  # Only matrices that are stepped together make a difference.
-    # Neither is in the size of anything.
-    config = replace(trial.optimizer, learning_rate=1e-3, weight_decay=0.1)
-    alike = replace(trial, model=structure(trial.model), optimizer=config)
-    key = (alike.model, config, device)
-    return measured("optimizer", key, lambda: _dry_run().optimizer(alike, device))
+    model, config = structure(trial.model), _of_any_rate(trial.optimizer)
+    return measured(
+        "optimizer",
+        (model, config, device),
+        lambda: _dry_run().optimizer(replace(trial, model=model, optimizer=config), device),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _of_any_rate(optimizer: OptimizerConfig) -> OptimizerConfig:
+    """An optimizer of the same sizes, of which the learning rate and the decay are no part."""
+    return replace(optimizer, learning_rate=1e-3, weight_decay=0.1)
 
 
 def _share_of_optimizer(trial: Trial, options: RunOptions) -> tuple[int, int]:

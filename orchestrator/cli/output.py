@@ -39,9 +39,13 @@ class Result:
 
     def write(self, *, as_json: bool = False) -> Exit:
         """Write the result and return the exit code."""
-        text = self.text if isinstance(self.text, str) else "" if as_json else self.text()
-        write_text(json_text(self.record) if as_json else text, self.output, wraps=self.wraps and not as_json)
+        text = json_text(self.record) if as_json else self.shown()
+        write_text(text, self.output, wraps=self.wraps and not as_json)
         return self.code
+
+    def shown(self) -> str:
+        """What a person reads."""
+        return self.text if isinstance(self.text, str) else self.text()
 
 
 def versioned(value: Record | Sequence[Record]) -> Any:
@@ -54,19 +58,23 @@ def versioned(value: Record | Sequence[Record]) -> Any:
 def json_text(value: Record | Sequence[Record]) -> str:
     """Return ``value`` as JSON with its version; a list has one line per record, for line-based tools."""
     if isinstance(value, Mapping):
-        return _in_ascii(_finite(versioned(value)), indent=1)
+        return _in_ascii(versioned(value), indent=1)
     lines = ",\n ".join(map(json_line, value))
     return f"[\n {lines}\n]" if lines else "[]"
 
 
 def json_line(record: Record) -> str:
     """Return ``record`` as JSON with its version, on one line."""
-    return _in_ascii(_finite(versioned(record)))
+    return _in_ascii(versioned(record))
 
 
 def _in_ascii(value: Any, indent: int | None = None) -> str:
     """JSON of characters that print: of ASCII, json itself leaves one that does not."""
-    return json.dumps(value, indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    except (TypeError, ValueError):  # a number that is not finite, a mapping that is no dict
+        text = json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return text.replace("\x7f", "\\u007f")
 
 
 def _finite(value: Any) -> Any:

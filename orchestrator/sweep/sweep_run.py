@@ -83,7 +83,7 @@ class SweepRun:
         self._ids: dict[AnyTrial, str] = {}
         self._left_out: set[str] = set()
         self._n_asked = 0
-        self._recomputed: dict[str, str] = {}
+        self._options: dict[str, RunOptions] = {}
         self._require_whole_parts()
         self.tuner.require_sources()
         if sweep.compare.predict:
@@ -274,6 +274,11 @@ class SweepRun:
 
     def options(self, rung: str) -> RunOptions:
         """Return how the trials of ``rung`` are run where they are sent to."""
+        if rung not in self._options:
+            self._options[rung] = self._options_of(rung)
+        return self._options[rung]
+
+    def _options_of(self, rung: str) -> RunOptions:
         resources, request, measure = self.sweep.resources_for(rung), self.request(rung), self.sweep.measure
         device: Literal["cpu", "cuda"] = "cuda" if request.gpus else "cpu"
         # A GPU compiles unless it is told not to; on a CPU the compiler takes longer than it saves.
@@ -295,11 +300,9 @@ class SweepRun:
 
     def _recompute(self, rung: str, options: RunOptions) -> str:
         """Whether blocks of ``rung`` are recomputed where the file leaves it open."""
-        if rung not in self._recomputed:
-            trials = [cell.template for cell in self.cells if cell.rung == rung]
-            own_trials = [trial for trial in trials if isinstance(trial, OwnTrial)]
-            self._recomputed[rung] = costs.recompute_for(own_trials, options, self.room(rung))
-        return self._recomputed[rung]
+        trials = [cell.template for cell in self.cells if cell.rung == rung]
+        own_trials = [trial for trial in trials if isinstance(trial, OwnTrial)]
+        return costs.recompute_for(own_trials, options, self.room(rung))
 
     def room(self, rung: str) -> costs.Room | None:
         """Return the memory that a process of ``rung`` has; None where nobody says."""

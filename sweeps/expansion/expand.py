@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec.model.accounting import active_matrices
@@ -78,10 +78,15 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
         base = [_Choice(of_corpus, {}, {}), of_rung, _given(sweep.trial.given(), "trial")]
         for point in itertools.product(*axes):
             shared = merged(choice.values for choice in (*base, *point))
+            make = partial(_foreign, sweep, rung, amount, corpus, shared)
+            if sweep.trainer is None:
+                # What arms share has one base, which takes long to make.
+                stream_base = cache(partial(base_of, rung.shape, rung.mixture, corpus, shared))
+                make = partial(_ours, sweep, rung, amount, corpus, stream_base)
             for arm, fields in arms:
                 choices = [*base, *point, fields]
                 try:
-                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus, shared))
+                    cells.append(_cell(sweep, arm, rung, amount, choices, make))
                 except ConfigurationError as error:
                     problems.add(_problem(sweep, position, choices, error))
     problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
@@ -145,12 +150,10 @@ def _cell(
     rung: "Rung",
     amount: float,
     choices: list[_Choice],
-    corpus: CorpusFacts,
-    shared: dict[str, Any],
+    make: Callable[[Values], tuple[Budget | ForeignBudget, str]],
 ) -> Cell:
     values = merged(choice.values for choice in choices)
-    make = _ours if sweep.trainer is None else _foreign
-    budget, stream_base = make(sweep, rung, amount, values, corpus, shared)
+    budget, stream_base = make(values)
     template = budget.trial(values, 0, stream_base)
     setting = _recipe(template)
     if not sweep.budget_is_rungs:
@@ -176,18 +179,23 @@ def _cell(
 
 
 def _ours(
-    sweep: "Sweep", rung: "Rung", amount: float, values: Values, corpus: CorpusFacts, shared: Values
-) -> tuple[Budget, str]:
+    sweep: "Sweep",
+    rung: "Rung",
+    amount: float,
+    corpus: CorpusFacts,
+    stream_base: Callable[[], str],
+    values: Values,
+) -> tuple[Budget | ForeignBudget, str]:
     """What makes the trials of a cell of our own model, and the base of their streams."""
     n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
     ratio = BUDGETS[sweep.budget_kind](amount, n_params)
     budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, _unit(sweep, values))
-    return budget, base_of(rung.shape, rung.mixture, corpus, shared)
+    return budget, stream_base()
 
 
 def _foreign(
-    sweep: "Sweep", rung: "Rung", amount: float, values: Values, corpus: CorpusFacts, shared: Values
-) -> tuple[ForeignBudget, str]:
+    sweep: "Sweep", rung: "Rung", amount: float, corpus: CorpusFacts, shared: Values, values: Values
+) -> tuple[Budget | ForeignBudget, str]:
     """What makes the trials of a cell of a foreign trainer, and the base of their streams."""
     assert sweep.trainer is not None
     section, folder = sweep.trainer, sweep.source.folder

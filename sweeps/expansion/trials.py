@@ -309,14 +309,15 @@ def base_of(shape: Shape, experts: Experts | None, corpus: CorpusFacts, values: 
         {
             **_defaults(OwnTrial),
             **of_trial,
-            "model": _model(of_shape | groups["model"], weight_decay=optimizer["weight_decay"]),
+            "model": _model(optimizer["weight_decay"], **of_shape | groups["model"]),
             "optimizer": optimizer,
             "schedule": _schedule(groups["schedule"], values),
         }
     )
 
 
-def _model(given: dict[str, Any], *, weight_decay: float) -> dict[str, Any]:
+@lru_cache(maxsize=4096, typed=True)
+def _model(weight_decay: float, **given: Any) -> dict[str, Any]:
     model = _plain(ModelConfig, given)
     try:
         strategy = ModelConfig(**given).canonical_strategy(weight_decay)

@@ -33,7 +33,8 @@ def status(
 
         return watched(source, runs_dir, as_json=as_json)
     statuses = sweep_statuses(source, runs_dir)
-    return Result(statuses, _text(statuses) if statuses else f"no sweep has been run in {runs_dir}")
+    nothing = f"no sweep has been run in {runs_dir}"
+    return Result(statuses, (lambda: _text(statuses)) if statuses else nothing)
 
 
 def _text(statuses: list[dict[str, Any]]) -> str:

@@ -67,7 +67,7 @@ def facts(text: str) -> str:
 
 
 def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, queue):
-    text = facts(looking.status("small", runs_dir).text)
+    text = facts(looking.status("small", runs_dir).shown())
     assert text.startswith("small: comparison, 1 of 4 trials done, 1 running, 2 waiting left about ")
     assert "run by controller, job 6_0: running on n1; it says: [1/4] none a: completed" in text
     assert "1 in the queue: pending (Priority), job 7_2" in text
@@ -84,7 +84,7 @@ def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_
         raise MissingRequirementError("no squeue on the PATH")
 
     monkeypatch.setattr(slurm_queue, "queued", silent)
-    text = facts(looking.status("small", runs_dir).text)
+    text = facts(looking.status("small", runs_dir).shown())
     assert "2 for the queue to answer: no squeue on the PATH, jobs 7_2, 7_3" in text
     assert "controller, job 6_0: no squeue on the PATH; it says" in text
     assert "step 5/10 job 7_1" in text
@@ -98,7 +98,7 @@ def test_a_trial_whose_job_is_held_after_a_requeue_is_told_how_it_goes_on(runs_d
     end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
     status = looking.status("small", runs_dir)
     gone = "its worker is gone, its job 7_1 pending (job requeued in held state)"
-    assert f"{gone}; to let it go on: scontrol release 7_1" in facts(status.text)
+    assert f"{gone}; to let it go on: scontrol release 7_1" in facts(status.shown())
     assert gone in facts(screen(status.record, 80, 24).plain)
 
 
@@ -107,7 +107,7 @@ def test_a_job_that_waits_for_a_person_names_the_command(runs_dir, monkeypatch, 
     held = JobRow("7_2", f"small.a.{TOKEN}", "PENDING", None, None, reason)
     monkeypatch.setattr(slurm_queue, "queued", lambda jobs: {"7_2": held})
     words = f"1 in the queue: pending ({reason}), job 7_2; to let it go on: scontrol release 7_2"
-    assert words in facts(looking.status("small", runs_dir).text)
+    assert words in facts(looking.status("small", runs_dir).shown())
 
 
 def test_a_watch_of_two_sweeps_asks_once_for_each(runs_dir, queue):
@@ -134,7 +134,7 @@ def test_a_trial_that_is_requeued_for_little_is_warned_of(runs_dir, queue):
     for _ in range(8):
         directory.append_event("pending", cause="timeout", step=1)
     directory.append_event("running", attempt=2)
-    text = facts(looking.status("small", runs_dir).text)
+    text = facts(looking.status("small", runs_dir).shown())
     assert "interrupted 8 times; the last 5 starts brought 0 of 10 steps" in text
 
 

@@ -61,7 +61,7 @@ def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir
     (report,) = status(runs_dir)
     assert report["states"] == {"completed": 2, "pending": 3, "unreadable": 1}
     assert "events.jsonl" in report["problems"][directory.trial_id]
-    assert f"{directory.trial_id[:8]} unreadable" in looking.status(None, runs_dir).text
+    assert f"{directory.trial_id[:8]} unreadable" in looking.status(None, runs_dir).shown()
 
 
 def test_another_login_sees_what_it_may_only_read(as_nobody):

@@ -103,7 +103,7 @@ def test_a_failed_trial_shows_its_error_before_the_rule_that_gave_it_up(runs_dir
     directory = directory_of(runs_dir, "none", 0)
     directory.append_event("pending", cause="error", error="RuntimeError: no such layer")
     directory.append_event("failed", cause="error", reason="3 attempts without a new checkpoint")
-    text = show_status("small", runs_dir).text
+    text = show_status("small", runs_dir).shown()
     cause = "RuntimeError: no such layer (3 attempts without a new checkpoint)"
     assert f"failed   {directory.trial_id[:8]}  none a seed 0: {cause}" in text
 
@@ -113,7 +113,7 @@ def test_without_an_error_on_record_the_last_line_of_the_log_tells(runs_dir):
     directory.log_path.write_text("loading\nIllegal instruction\n")
     directory.append_event("pending", cause="killed")
     directory.append_event("failed", cause="killed", reason="3 attempts without a new checkpoint")
-    assert "none a seed 0: Illegal instruction (3 attempts" in show_status("small", runs_dir).text
+    assert "none a seed 0: Illegal instruction (3 attempts" in show_status("small", runs_dir).shown()
 
 
 def test_the_reasons_for_which_trials_wait(runs_dir):

@@ -181,5 +181,5 @@ def test_a_prediction_of_no_cell_is_refused_at_its_line(tmp_path, where, message
 
 def test_a_plan_shows_what_is_predicted_on_one_line(tmp_path):
     simulated(tmp_path, compare={"predict": [LOWER]})
-    text = plan(NAME, tmp_path, executor="simulate").text()
+    text = plan(NAME, tmp_path, executor="simulate").shown()
     assert "predicted, and kept when the sweep first runs: unified lower than baseline" in text
