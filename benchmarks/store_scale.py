@@ -50,9 +50,9 @@ def main() -> int:
         if not (folder / "runs" / "sweeps").exists():
             write_plan(folder / SWEEP_FILE, options.trials)
             _timed("write the run directories", lambda: _write(folder, options.processes))
-        missing = _measure(folder, f"sqlite:///{folder / 'index.sqlite'}", options.trials)
+        missing = _measure(folder, f"sqlite:///{folder / 'index.sqlite'}")
         if options.store:
-            missing += _measure(folder, options.store, options.trials)
+            missing += _measure(folder, options.store)
     return 1 if missing else 0
 
 
@@ -119,9 +119,10 @@ def _result(number: int) -> dict[str, object]:
     return {"status": "completed", **losses, **counts, **rates, **rest}
 
 
-def _measure(folder: Path, url: str, count: int) -> int:
+def _measure(folder: Path, url: str) -> int:
     """Time what a person waits for; the number of trials that the index at ``url`` lacks."""
     runs_dir = folder / "runs"
+    count = sum(1 for _ in trial_ids(runs_dir))
     print(f"{shown(parse_url(url))}: {count:,} trials")
     with ResultsIndex(url) as index:
         _timed("collect, nothing known", lambda: _counted(index.rebuild(runs_dir)))

@@ -147,13 +147,12 @@ def _falls_short(interval: Interval | None, effect: float | None) -> bool:
 
 def _multiplier(claim: Claim) -> Reading:
     comparison = compared(claim.sweep, claim.where).get(claim.arm)
-    largest = next(iter(comparison.compute_multipliers), None) if comparison else None
     if comparison is None:
         return Reading()
-    if largest is None:
-        return _reading(
-            claim, comparison, f"withheld: {comparison.withheld}", saved(comparison.verdict, claim, None)
-        )
+    if not comparison.compute_multipliers:
+        word = saved(comparison.verdict, claim, None)
+        return _reading(claim, comparison, f"withheld: {comparison.withheld}", word)
+    largest = comparison.compute_multipliers[0]
     word = saved(comparison.verdict, claim, largest.interval)
     return _reading(claim, comparison, _with_interval(largest.estimate, largest.interval), word)
 

@@ -82,7 +82,7 @@ def write_figures(
             ``theory/...``), value, low, high.
         width: One of :data:`WIDTHS`: ``page`` for a paper of two columns, 3.25 inches for a single panel and
             6.75 for several; ``text`` 5.5; ``column`` 3.25.
-        palette: Colours of arms, by their names; the others have theirs by their names.
+        palette: Colours of arms, by their names; an arm that is not in it has its usual colour.
         rename: What arms are called in figures, by their names.
         order: Arms that come first, in this order, after the reference.
         style: A style sheet of matplotlib, over ours.

@@ -112,8 +112,8 @@ class OwnTrial(Trial):
         return active_matrices(self.model)
 
     @property
-    def learning_rate(self) -> float | None:
-        """The peak rate; None where a foreign trainer has none."""
+    def learning_rate(self) -> float:
+        """The peak rate."""
         return self.optimizer.learning_rate
 
     @property

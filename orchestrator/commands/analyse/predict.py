@@ -56,9 +56,9 @@ def predict(
     for fit, best in zip(fits, budgets, strict=True):
         record = fit.to_dict()
         ahead = record.pop("predictions")
-        points.append([point for table in tables for point in fit.fitted.records(table)])
-        points[-1] = points[-1] or ([] if flops else ahead)
+        asked = [point for table in tables for point in fit.fitted.records(table)]
         of_budgets = [] if best is None else best.to_dict("records")
+        points.append(asked or ([] if flops else ahead))
         records.append(record | {"points": points[-1], "budgets": of_budgets})
     shown = partial(analysis.predictions_text, fits, points, budgets)
     return Result(records, lambda: shown(width=terminal_width()), output=output, wraps=True)

@@ -58,10 +58,9 @@ def results(
     form = form or "csv"
     table = open_source(source, runs_dir)
     if is_shown:
-        heading, *lines = _shown(table.rows)
         most = max(1, shutil.get_terminal_size().lines - AROUND)
-        more = [f"... {len(lines) - most} more"] if len(lines) > most else []
-        write_text("\n".join([heading, *lines[:most], *more]))
+        more = [f"... {len(table.rows) - most} more"] if len(table.rows) > most else []
+        write_text("\n".join([*_shown(table.rows, most), *more]))
         note(
             "test, validation: nats/token over these splits; "
             f"all {len(table.rows.columns)} columns: scalevec results {source} > results.csv"
@@ -79,11 +78,11 @@ def results(
     return Exit.DONE
 
 
-def _shown(rows: "pd.DataFrame") -> list[str]:
-    """The columns of ``rows`` that a person looks at: their titles, then a line per trial."""
+def _shown(rows: "pd.DataFrame", most: int) -> list[str]:
+    """The columns of ``rows`` that a person looks at: titles, then the first ``most`` trials."""
     same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
     names = [name for name in _SHOWN if name in rows and name not in same]
-    records, width, spare = rows.to_dict("records"), terminal_width() or math.inf, list(_SPARE)
+    records, width, spare = rows[:most].to_dict("records"), terminal_width() or math.inf, list(_SPARE)
     while True:
         cells = [[_SHOWN[name] for name in names]]
         cells += [[_cell(name, row[name]) for name in names] for row in records]

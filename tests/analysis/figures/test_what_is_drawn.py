@@ -161,3 +161,8 @@ def test_steps_go_from_arm_to_arm_and_end_at_each_arms_own_difference(sweep):
     assert np.ravel(bars) == pytest.approx(np.ravel(list(pairwise(ends))))
     with pytest.raises(DataError, match="one arm is no series of steps"):
         drawn(draw_steps, sweep({"baseline": 0.0, "first": -0.02}))
+
+
+def test_steps_of_more_arms_than_a_series_has_are_refused(sweep):
+    with pytest.raises(DataError, match="13 arms are no series of steps"):
+        drawn(draw_steps, sweep({"baseline": 0.0} | {f"arm{number}": -0.02 for number in range(13)}))
