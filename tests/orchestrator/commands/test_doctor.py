@@ -56,6 +56,13 @@ def test_without_ray_the_line_that_installs_it_is_there(examined, monkeypatch):
     assert examined("--executor", "ray")[1] == Exit.MISSING_REQUIREMENT
 
 
+@pytest.mark.parametrize(("width", "n_lines"), [(None, 2), (40, 2), (200, 1)])
+def test_a_remedy_has_a_line_of_its_own_where_one_line_would_be_too_long(width, n_lines, monkeypatch):
+    monkeypatch.setattr(module, "terminal_width", lambda: width)
+    finding = module.Finding("ray", "absent", "not installed", "pip install ray")
+    assert len(list(module._lines(finding))) == n_lines
+
+
 def test_a_device_without_room_takes_no_files(examined, small_device):
     with (small_device / "full").open("wb", buffering=0) as file, suppress(OSError):
         while file.write(b"x" * 4096):
