@@ -223,3 +223,22 @@ def test_numbers_of_the_page_follow_from_the_kept_rows_by_pandas_alone(claim):
     expected = numbers_of(claim)
     for shown, number in zip(seen, expected, strict=False):
         assert shown == pytest.approx(number, abs=0.51 * 10.0 ** -DIGITS[claim.get("reads", "difference")])
+
+
+@pytest.mark.kept
+def test_the_answer_at_the_top_of_the_page_has_the_numbers_of_its_claims():
+    gains: dict[tuple[str, str], list[float]] = {}
+    for claim in CLAIMS:
+        if claim["sweep"] in ("main", "mixture", "attribution", "optimizers"):
+            of_arm = gains.setdefault((claim["sweep"], claim.get("arm", "unified")), [])
+            of_arm.append(-numbers_of(claim)[0])
+    answer = " ".join(PAGE.partition("**Should you use it?**")[2].partition("\n\n")[0].split())
+    dense, mixtures = ([min(of), max(of)] for of in (gains["main", "unified"], gains["mixture", "unified"]))
+    for words in (
+        "by {:.3f} to {:.3f} nats/token in dense models".format(*dense),
+        "{:.3f} to {:.3f} in mixtures".format(*mixtures),
+        "still by {:.3f} where".format(*gains["attribution", "unified"]),
+        "gains as much ({:.3f})".format(*gains["main", "unified-attention"]),
+        "the mean is {:.3f},".format(*gains["optimizers", "unified"]),
+    ):
+        assert words in answer
