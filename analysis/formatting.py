@@ -1,6 +1,6 @@
 """Numbers and names as people read them: signs, counts, percentages, p-values, long names shortened."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalevec.analysis.options import LOSSES, UNITS, Loss, Residual, Unit
@@ -86,14 +86,34 @@ def joined(names: tuple[str, ...] | list[str], last: str = "and") -> str:
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def aligned(rows: Sequence[Sequence[str]], n_left: int) -> list[str]:
-    """Return ``rows`` as lines in columns, the first ``n_left`` set flush left, the others flush right."""
+def aligned(rows: Sequence[Sequence[str]], to_the_left: Collection[int]) -> list[str]:
+    """Return ``rows`` as lines in columns, those ``to_the_left`` (by number) flush left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
-        lines.append("  ".join(c.ljust(w) if n < n_left else c.rjust(w) for n, (c, w) in cells).rstrip())
+        set_flush = (c.ljust(w) if at in to_the_left else c.rjust(w) for at, (c, w) in cells)
+        lines.append("  ".join(set_flush).rstrip())
     return lines
+
+
+def fitted(
+    columns: Mapping[str, Sequence[str]],
+    to_the_left: Collection[str],
+    spare: Sequence[str] = (),
+    width: int | None = None,
+) -> list[str]:
+    """Return a table of ``columns``, each below its name, aligned as by :func:`aligned`.
+
+    Beyond ``width`` characters it does without those that it can ``spare``, whole ones, the first first.
+    """
+    shown, spare = {name: [name, *cells] for name, cells in columns.items()}, list(spare)
+    while True:
+        left = [at for at, name in enumerate(shown) if name in to_the_left]
+        lines = aligned(list(zip(*shown.values(), strict=True)), left)
+        if not spare or width is None or max(map(len, lines)) <= width:
+            return lines
+        shown.pop(spare.pop(0), None)
 
 
 def chosen_rows(where: str | None, left_out: int) -> list[str]:

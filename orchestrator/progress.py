@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -201,14 +201,3 @@ def progress_for(state: "Callable[[int, int], Text]") -> Progress:
     """The kind that fits standard error; at a terminal, with the ``state`` of the sweep below the log."""
     moves = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     return LiveProgress(state) if moves else Progress()
-
-
-def aligned(rows: Sequence[Sequence[str]], to_the_left: Collection[int]) -> Iterator[str]:
-    """Yield a line per row of ``rows``; the columns ``to_the_left`` by number, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.ljust(width) if at in to_the_left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()

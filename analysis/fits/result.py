@@ -264,7 +264,7 @@ def laws_text(fits: Sequence[Fit]) -> str:
     rows = [header, *map(_row, sorted(fits, key=rank))]
     ends = "next rungs: each predicted by the law of the smaller ones, where all laws could be fitted"
     warnings = [f"{fit.arm}, {fit.options.law}: {warning}" for fit in fits for warning in fit.warnings]
-    return "\n".join([*aligned(rows, n_left=2), ends, fits[0].conventions, *dict.fromkeys(warnings)])
+    return "\n".join([*aligned(rows, range(2)), ends, fits[0].conventions, *dict.fromkeys(warnings)])
 
 
 def _row(fitted: Fit) -> tuple[str, ...]:

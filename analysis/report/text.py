@@ -14,6 +14,7 @@ from scalevec.analysis.formatting import (
     aligned,
     chosen_rows,
     criterion,
+    fitted,
     footnotes,
     limits,
     named_with_unit,
@@ -51,7 +52,7 @@ def verdict_table(comparisons: Sequence[Comparison], width: int = WIDTH) -> str:
     after = [*_outcomes(comparisons), *footnotes(names)]
     more = "With --verbose: each size, multipliers, laws, what the figures rest on."
     head = shortened_in(heading(first), names)
-    return "\n".join([*lines, "", head, *aligned(rows, n_left=len(rows[0])), *after, more])
+    return "\n".join([*lines, "", head, *aligned(rows, range(len(rows[0]))), *after, more])
 
 
 def heading(first: Comparison) -> str:
@@ -241,30 +242,21 @@ def _point_table(fit: Fit, points: Sequence[Mapping[str, Any]], width: int | Non
     columns[f"{level} of the law"] = [_ends(point["low"], point["high"]) for point in points]
     columns[f"{level} of one run"] = [_ends(point["run_low"], point["run_high"]) for point in points]
     columns["beyond the data"] = [_beyond(point) for point in points]
-    return _fitting(columns, width, [f"{level} of one run", *points[0]["at"]] if any(columns["at"]) else [])
+    told = {name: cells for name, cells in columns.items() if set(cells) - {"", "none"}}
+    spare = [f"{level} of one run", *points[0]["at"]] if any(columns["at"]) else []
+    return fitted(told, [*told][:1], spare, None if width is None else width - 2)  # the indent
 
 
 def _budget_table(fit: Fit, best: pd.DataFrame) -> list[str]:
     """A line for each quantity, with a column for each budget."""
     headings = ("C", "N*", "D*", "tokens per parameter", _value_of(fit), "beyond the data")
     rows = list(zip(headings, *map(_budget_cells, best.to_dict("records")), strict=True))
-    return [*aligned(rows, n_left=len(rows[0])), f"in parentheses: {percent(fit.options.level)} intervals"]
+    return [*aligned(rows, range(len(rows[0]))), f"in parentheses: {percent(fit.options.level)} intervals"]
 
 
 def _value_of(fit: Fit) -> str:
     """What a law gives, without its unit."""
     return named_with_unit(fit.options.y, fit.options.unit).partition(" (")[0]
-
-
-def _fitting(columns: dict[str, list[str]], width: int | None, spare: Sequence[str]) -> list[str]:
-    """The table of ``columns`` that say something, without those that are ``spare`` beyond ``width``."""
-    left = {name: [name, *of] for name, of in columns.items() if set(of) - {"", "none"}}
-    spare = list(spare)
-    while True:
-        lines = aligned(list(zip(*left.values(), strict=True)), 1)
-        if not spare or width is None or max(map(len, lines)) + 2 <= width:
-            return lines
-        left.pop(spare.pop(0), None)
 
 
 def _ends(low: float | None, high: float | None) -> str:

@@ -1,13 +1,13 @@
 """The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from scalevec.analysis.formatting import count
+from scalevec.analysis.formatting import aligned, count, fitted
 from scalevec.orchestrator.costs import UNKNOWN_TIME
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.progress import aligned, counted, duration, listed
+from scalevec.orchestrator.progress import counted, duration, listed
 from scalevec.orchestrator.scheduling.trunk_book import DONE, savings_text
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.planning import (
@@ -101,12 +101,8 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
         "memory": lambda rows: f"{max(row['memory_bytes'] for row in rows) / 1e6:,.0f} MB",
         "each": lambda rows: duration(rows[0]["seconds"]),
     }
-    cells = {name: [name, *map(cell, groups)] for name, cell in columns.items() if name not in unknown}
-    spare = list(_SPARE)
-    while width is not None and spare and _width(cells.values()) > width:
-        cells.pop(spare.pop(0), None)
-    words = [at for at, name in enumerate(cells) if name not in ("trials", *_OF_AN_ARM, *_SPARE)]
-    return list(aligned(list(zip(*cells.values(), strict=True)), to_the_left=words))
+    cells = {name: list(map(cell, groups)) for name, cell in columns.items() if name not in unknown}
+    return fitted(cells, cells.keys() - {"trials", *_OF_AN_ARM, *_SPARE}, _SPARE, width)
 
 
 def _arms(rows: Sequence[Row]) -> str:
@@ -132,10 +128,6 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
         return lambda rows: str(rows[0]["setting"].get(name, ""))
 
     return {name: column(name) for name in values if len(values[name]) > 1 and name not in _BUDGETS}
-
-
-def _width(columns: Iterable[Sequence[str]]) -> int:
-    return sum(max(map(len, column)) + 2 for column in columns) - 2
 
 
 def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:

@@ -104,4 +104,4 @@ def theory_text(rows: Sequence[Row]) -> str:
     for name, what in (("eigenvalues", "greatest eigenvalues"), ("sharpness", "values of the sharpness")):
         if lost := sum(row.get(f"{name}_not_converged", 0) for row in rows):
             notes.append(f"{lost} {what} did not converge and are left out (-)")
-    return "\n".join([*aligned(table, len(BY) + len(settings)), *notes])
+    return "\n".join([*aligned(table, range(len(BY) + len(settings))), *notes])

@@ -1,17 +1,17 @@
 """``scalevec results``: the tidy table."""
 
 import io
-import math
 import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from scalevec.analysis.formatting import fitted
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import terminal_width, write_text
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.progress import aligned, note, printable
+from scalevec.orchestrator.progress import note, printable
 from scalevec.results.files import write_atomic
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ _SHOWN = {
     "status": "status",
 }
 """The columns at a terminal, with their titles."""
-_TEXT = ("trial_id", "stage", "rung", "optimizer", "schedule", "arm", "status")
+_TEXT = ("trial", "stage", "rung", "optimizer", "schedule", "arm", "status")
 _IF_SEVERAL = ("stage", "tokens_per_parameter", "optimizer", "schedule")
 """Those that are left out where all trials have the same."""
-_SPARE = ("status", "loss_validation", "stage")
+_SPARE = ("status", "validation", "stage")
 """Those that a narrow terminal does without, the first of them first."""
 AROUND = 6
 """Lines of a terminal for what stands around the trials: titles, two lines of notes, the prompts."""
@@ -81,16 +81,12 @@ def results(
 def _shown(rows: "pd.DataFrame", most: int) -> list[str]:
     """The columns of ``rows`` that a person looks at: titles, then the first ``most`` trials."""
     same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
-    names = [name for name in _SHOWN if name in rows and name not in same]
-    records, width, spare = rows[:most].to_dict("records"), terminal_width() or math.inf, list(_SPARE)
-    while True:
-        cells = [[_SHOWN[name] for name in names]]
-        cells += [[_cell(name, row[name]) for name in names] for row in records]
-        lines = list(aligned(cells, {at for at, name in enumerate(names) if name in _TEXT}))
-        if max(map(len, lines)) <= width or not spare:
-            return lines
-        names = [name for name in names if name != spare[0]]
-        spare = spare[1:]
+    columns = {
+        title: [_cell(name, value) for value in rows[name][:most]]
+        for name, title in _SHOWN.items()
+        if name in rows and name not in same
+    }
+    return fitted(columns, _TEXT, _SPARE, terminal_width())
 
 
 def _cell(name: str, value: object) -> str:

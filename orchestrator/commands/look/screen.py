@@ -15,11 +15,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from scalevec.analysis.formatting import aligned
 from scalevec.orchestrator.cli.output import command, json_line
 from scalevec.orchestrator.commands.look.queued import controller_text, gone_text, jobs_text, remedy_text
 from scalevec.orchestrator.commands.look.sweep_state import place_of, sweep_statuses
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.progress import aligned, counted, duration, note, notes_kept, printable
+from scalevec.orchestrator.progress import counted, duration, note, notes_kept, printable
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.run_directory import RESULT_STATES
 
