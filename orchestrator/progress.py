@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from scalevec.orchestrator.attempts.jobs import Task
+    from scalevec.orchestrator.observers.trial_logs import TrialLogs
 
 LOG_LINES = 5
 """Of a terminal that stay the log's while a run shows its state below."""
@@ -44,27 +45,12 @@ def notes_kept() -> Iterator[list[str]]:
         _KEPT.reset(token)
 
 
-class SweepObserver:
-    """What else follows a sweep while it runs; none may raise, or wait for long."""
-
-    def started(self, task: "Task") -> None:
-        """An attempt begins."""
-
-    def ended(self, task: "Task", status: str) -> None:
-        """A trial is finished or given up."""
-
-    def tick(self) -> None:
-        """Called several times a second."""
-
-    def finished(self) -> None:
-        """The sweep is over, or this run of it is."""
-
-
 class Progress:
     """Counts trials, and says what becomes of each; how long the rest takes is for ``status`` to say."""
 
     def __init__(self) -> None:
-        self.observers: Sequence[SweepObserver] = ()
+        self.observers: Sequence[TrialLogs] = ()
+        """What else follows the trials; none raises, or keeps the run waiting."""
         self.stage = ""
         self.total = self.done = 0
         self._started: dict[str, float] = {}

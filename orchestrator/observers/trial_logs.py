@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
-from scalevec.orchestrator.progress import SweepObserver
 from scalevec.results.extras import install_command
 from scalevec.results.files import MOST_BYTES_OF_A_LINE, CorruptRecordError, read_json_if_any, write_json
 from scalevec.results.opening import make_folder, open_to_read
@@ -120,7 +119,7 @@ class MetricsTail:
         return content
 
 
-class TrialLogs(SweepObserver):
+class TrialLogs:
     """Follows the trials of a sweep and passes their metrics on to one :class:`TrialLog`."""
 
     def __init__(self, name: str, sweep: str, runs_dir: Path, say: Callable[[str], None]) -> None:
@@ -140,21 +139,21 @@ class TrialLogs(SweepObserver):
         self._thread.start()
 
     def started(self, task: Task) -> None:
-        """Follow its metrics."""
+        """An attempt begins: follow its metrics."""
         self._news.put((task, "running"))
 
     def ended(self, task: Task, status: str) -> None:
-        """Pass on what is left of them, and the result."""
+        """A trial is finished or given up: pass on what is left of its metrics, and the result."""
         self._news.put((task, status))
 
     def tick(self) -> None:
-        """Say once what went wrong."""
+        """Say once what went wrong; called several times a second."""
         if self.problem and not self._is_told:
             self._is_told = True
             self.say(f"warning: --log {self.name}: {self.problem}; nothing more is logged, the trials go on")
 
     def finished(self) -> None:
-        """Wait for what is left to be passed on, not for ever."""
+        """The sweep is over, or this run of it is: wait for what is left to be passed on, not for ever."""
         self._closing.set()
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
