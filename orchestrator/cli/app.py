@@ -7,7 +7,8 @@ has printed what there is to print.
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from importlib import import_module
 from keyword import iskeyword
@@ -40,8 +41,6 @@ _TRAINING = ("demo", "run", "submit", "export", "evaluate", "prepare")
 """Functions of commands that need the extra ``train``, and say so before they begin."""
 _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""
-_ALSO = {"law": ("formula",)}
-"""Further names of an option: a law is named or written."""
 _METAVARS = {
     "law": "LAW",
     "y": "COLUMN",
@@ -61,12 +60,8 @@ _NOT_OF = {
 }
 """Options of an analysis that a command could only refuse or drop: a comparison chooses its intervals
 itself, and a fit has no pairs."""
-
-
-_SEVERAL = {"fit": ("law",)}
-"""Options of which a command compares several values."""
-_OPEN_SETS = {"law": options.laws}
-"""Options whose choices are not all known here: plugins bring further ones."""
+_SEVERAL_LAWS = "fit"
+"""The command that compares several laws."""
 
 
 class _Panels(TyperGroup):
@@ -152,7 +147,7 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     without = _NOT_OF.get(function.__name__, ())
     of_analysis = {
         option.name: option
-        for option in _analysis_parameters(_SEVERAL.get(function.__name__, ()))
+        for option in _analysis_parameters(several_laws=function.__name__ == _SEVERAL_LAWS)
         if option.name not in without
     }
     takes_json = "as_json" in signature.parameters
@@ -169,10 +164,9 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
         raise typer.Exit(int(result.write(as_json=as_json) if isinstance(result, Result) else result))
 
     parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        stands_for = {"given": list(of_analysis.values())}
+    for name, parameter in signature.parameters.items():
         plain = [parameter.replace(kind=parameter.KEYWORD_ONLY)]
-        parameters += stands_for.get(parameter.name, plain)
+        parameters += of_analysis.values() if name == "given" else plain
     if not takes_json and Result in (signature.return_annotation, *get_args(signature.return_annotation)):
         parameters.append(_keyword("as_json", options.AsJson, False))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -188,15 +182,9 @@ def _require_other_output(values: Mapping[str, Any]) -> None:
         return
     for name, value in values.items():
         for given in value if isinstance(value, list | tuple) else [value]:
-            if name != "output" and isinstance(given, str | Path) and _is_same_file(Path(given), output):
-                raise InvalidInputError(f"--output {output}: that is the file to read; name another one")
-
-
-def _is_same_file(path: Path, output: Path) -> bool:
-    try:
-        return path.samefile(output)
-    except OSError:
-        return False
+            with suppress(OSError):  # what is no file
+                if name != "output" and isinstance(given, str | Path) and output.samefile(given):
+                    raise InvalidInputError(f"--output {output}: that is the file to read; name another one")
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,19 +193,18 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-def _analysis_parameters(several: Collection[str] = ()) -> Iterator[inspect.Parameter]:
+def _analysis_parameters(*, several_laws: bool) -> Iterator[inspect.Parameter]:
     """Yield an option for each field of :class:`AnalysisOptions`; its default is None.
 
-    Those in ``several`` may be given again.
+    A law is named or written, plugins bring further ones, and a command may take ``several_laws``.
     """
     hints = get_type_hints(AnalysisOptions)
     for field in fields(AnalysisOptions):
         if field.name in _NOT_ON_THE_COMMAND_LINE:
             continue
-        choices = field.metadata["choices"]
-        complete = _OPEN_SETS.get(field.name)
-        kind: Any = Literal[tuple(choices)] if choices and not complete else hints[field.name]
-        if tuple[str, ...] in (kind, *get_args(kind)) or field.name in several:
+        choices, is_law = field.metadata["choices"], field.name == "law"
+        kind: Any = Literal[tuple(choices)] if choices and not is_law else hints[field.name]
+        if tuple[str, ...] in (kind, *get_args(kind)) or (is_law and several_laws):
             kind = list[str]
         listed = "|".join(choices)
         text = field.metadata["help"]
@@ -226,10 +213,10 @@ def _analysis_parameters(several: Collection[str] = ()) -> Iterator[inspect.Para
         if field.default is not None:
             text += f"  [default: {field.default}]"
         option = typer.Option(
-            *(f"--{name.replace('_', '-')}" for name in (field.name, *_ALSO.get(field.name, ()))),
+            *(["--law", "--formula"] if is_law else [f"--{field.name.replace('_', '-')}"]),
             help=text,
             metavar=_METAVARS.get(field.name) or (None if len(listed) <= _LONGEST_CHOICES else "NAME"),
-            autocompletion=complete,
+            autocompletion=options.laws if is_law else None,
         )
         yield _keyword(field.name, Annotated[kind | None, option], None)
 
