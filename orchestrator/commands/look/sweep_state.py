@@ -106,16 +106,6 @@ def place_of(rung: str, setting: Mapping[str, str]) -> str:
     return " ".join([rung, *words])
 
 
-def names_of(source: str | None, runs_dir: Path) -> list[str]:
-    """Return the name of the sweep ``source``, or of all in ``runs_dir``."""
-    return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
-
-
-def entries_of(names: Sequence[str], runs_dir: Path) -> dict[str, list[Record]]:
-    """Return the trials of each sweep as members.json has them; none, which is said, where it is damaged."""
-    return {name: members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
-
-
 def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver | None = None) -> list[Record]:
     """Return the state of a sweep, or of each, from an index that is brought up to date.
 
@@ -130,10 +120,10 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     Raises:
         InvalidInputError: There is no such sweep.
     """
-    names = names_of(source, runs_dir)
+    names = [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
     if not names:
         return []
-    entries = entries_of(names, runs_dir)
+    entries = {name: members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
     ids = {entry["trial_id"] for of_sweep in entries.values() for entry in of_sweep}
 
     def read(index: "ResultsIndex") -> tuple[dict[str, str], dict[str, str], dict[str, Record]]:

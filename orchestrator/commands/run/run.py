@@ -60,24 +60,9 @@ def run(
 ) -> Result:
     """Run what is missing of a sweep until it is done; safe to stop and repeat."""
     placement = Placement(executor, profile, jobs)
-    options: dict[str, Any] = {
-        **vars(placement),
-        "retune": retune,
-        "where": where,
-        "log": log,
-        "json": as_json,
-    }
-    again = command("run", source, runs_dir, **options)
-    return run_sweep(
-        source,
-        runs_dir,
-        placement,
-        again=again,
-        retune=retune,
-        where=where,
-        trust=Trust(trust),
-        logs=log or (),
-    )
+    chosen: dict[str, Any] = {"retune": retune, "where": where}
+    again = command("run", source, runs_dir, **vars(placement), **chosen, log=log, json=as_json)
+    return run_sweep(source, runs_dir, placement, again=again, **chosen, trust=Trust(trust), logs=log or ())
 
 
 def run_sweep(
