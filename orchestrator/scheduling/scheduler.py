@@ -88,9 +88,7 @@ class Scheduler:
         self._outcome, self._settled = Outcome(), set()
         # Each trial once: arms that are identical by construction share theirs.
         tasks = list({task.trial_id: task for task in tasks}.values())
-        states = {task.trial_id: self._begin(task) for task in tasks}
-        missing = [task for task in tasks if states[task.trial_id] is not None]
-        missing = self.trunks.begin(tasks, missing)
+        missing = self.trunks.begin(tasks, [task for task in tasks if self._begin(task)])
         self.progress.begin(missing, self.executor.name)
         adopted = {task.trial_id for task in self._adopt(missing)}
         self._waiting = deque(sorted((t for t in missing if t.trial_id not in adopted), key=launch_order))
@@ -140,28 +138,24 @@ class Scheduler:
         except CorruptRecordError as problem:
             self._give_up(task, unreadable(self._directory(task), problem))
 
-    def _begin(self, task: Task) -> str | None:
-        """Make the run directory; return the state of a trial to run, None for one done or unreadable."""
-        try:
-            return self._state_at_begin(task)
-        except CorruptRecordError as problem:
-            self._note_failure(task, unreadable(self._directory(task), problem))
-            self.progress.message(self._outcome.failed[task.trial_id])
-            return None
-
-    def _state_at_begin(self, task: Task) -> str | None:
+    def _begin(self, task: Task) -> bool:
+        """Make the run directory; whether the trial is to be run: not done, not failed, readable."""
         directory = self._directory(task)
-        directory.create(task.trial.semantic_fields(), task.descriptive)
-        if (result := self._result(directory)) is not None:
-            prune_trained(directory, result)
-            return None
-        events = directory.events()
+        try:
+            directory.create(task.trial.semantic_fields(), task.descriptive)
+            if (result := self._result(directory)) is not None:
+                prune_trained(directory, result)
+                return False
+            events = directory.events()
+        except CorruptRecordError as problem:
+            self._note_failure(task, unreadable(directory, problem))
+            self.progress.message(self._outcome.failed[task.trial_id])
+            return False
         self.nodes.learn(task.trial_id, events)
         state = state_of(events, None)
         if state.state == "failed":
             self._note_failure(task, str(state.cause))
-            return None
-        return state.state
+        return state.state != "failed"
 
     def _adopt(self, tasks: Sequence[Task]) -> list[Task]:
         """Watch the jobs of ``tasks`` that wait or run, whoever sent them; the trials that have one."""
