@@ -239,8 +239,6 @@ class Backoff:
     """Longer after each refusal, from the start again after a success; each new reason is said once."""
 
     say: Callable[[str], None]
-    first_s: float = FIRST_S
-    longest_s: float = LONGEST_S
     _wait_s: float = 0.0
     _until: float = 0.0
     _reason: str = ""
@@ -252,7 +250,7 @@ class Backoff:
 
     def failed(self, reason: str) -> None:
         """Wait from now on, twice as long as after the refusal before."""
-        self._wait_s = min(self.longest_s, 2 * self._wait_s or self.first_s)
+        self._wait_s = min(LONGEST_S, 2 * self._wait_s or FIRST_S)
         self._until = time.monotonic() + self._wait_s
         if reason != self._reason:
             self.say(f"{reason}; tried again in {self._wait_s:.0f} s, then at longer intervals")
