@@ -19,7 +19,7 @@ from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.costs import checkpoint_bytes
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.opening import remove_folder
-from scalevec.results.run_directory import RunDirectory, trunk_path
+from scalevec.results.run_directory import RESULT_STATES, RunDirectory, trunk_path
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 from scalevec.sweeps.trainers.any_trial import AnyTrial, OwnTrial
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 REMOTE_LOOK_S = 5.0
 """Seconds between two looks at the states of a trunk where a queue or a cluster stands between."""
-ENDED = ("completed", "diverged", "failed", "cancelling", "cancelled")
+ENDED = (*RESULT_STATES, "failed", "cancelling", "cancelled")
 
 TrialsByTrunk = dict[str, list[str]]
 """Trunk -> the ids of the trials that share it."""
@@ -169,7 +169,6 @@ def _by_trunk(path: Path, _stamp: tuple[int, int]) -> TrialsByTrunk:
 
 
 Row = dict[str, Any]
-DONE = ("completed", "diverged")
 _NOTHING = {
     "n_tokens_from_trunk": 0,
     "flops_from_trunk": 0,
@@ -192,7 +191,7 @@ def add_savings(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> None:
     for row in rows:
         row |= {**_NOTHING, "trunk_id": named.get(row["trial_id"])}
     for (name, _), indices in shared.items():
-        missing = [index for index in indices if rows[index]["state"] not in DONE]
+        missing = [index for index in indices if rows[index]["state"] not in RESULT_STATES]
         branches = {index: trials[index].branch_step() for index in missing}
         leader = max(missing, key=lambda index: branches[index], default=None)
         kept: set[int] = set()

@@ -2,18 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scalevec.model.data import CorpusConfig
-from scalevec.model.data.corpus import open_corpus
+from scalevec.model.data.corpus import Corpus, open_corpus
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
-
-if TYPE_CHECKING:
-    from scalevec.model.data.corpus import Corpus as Prepared
-    from scalevec.sweeps.sections.corpus import CorpusSection
-    from scalevec.sweeps.sections.schema import Sweep
+from scalevec.sweeps.sections.corpus import SAMPLE_MB, CorpusSection
+from scalevec.sweeps.sections.schema import Sweep
 
 RECORDS = ("jsonl", "parquet")
 PACKAGES = "python-packages"
@@ -22,7 +18,7 @@ NOT_PREPARED = "not prepared"
 _BYTES_A_MEGABYTE = 10**6
 
 
-def configuration(sweep: "Sweep") -> CorpusConfig:
+def configuration(sweep: Sweep) -> CorpusConfig:
     """The corpus that the file of ``sweep`` describes. Raises ``InvalidInputError`` for a trainer's."""
     if sweep.trainer is not None:
         raise InvalidInputError(f"sweep {sweep.name} has a trainer, whose text is its own affair: no corpus")
@@ -47,26 +43,24 @@ def configuration(sweep: "Sweep") -> CorpusConfig:
     )
 
 
-def _paths(sweep: "Sweep", listed: str) -> tuple[str, ...]:
+def _paths(sweep: Sweep, listed: str) -> tuple[str, ...]:
     return tuple(str(path.resolve()) for path in sweep.corpus_files(listed))
 
 
-def _sample_bytes(section: "CorpusSection") -> int:
+def _sample_bytes(section: CorpusSection) -> int:
     """Sources that were there before samples were learn from all of their training text."""
-    from scalevec.sweeps.sections.corpus import SAMPLE_MB
-
     default = SAMPLE_MB if section.source in (*RECORDS, PACKAGES) else 0
     return round((section.tokenizer.sample_mb or default) * _BYTES_A_MEGABYTE)
 
 
-def unprepared_facts(sweep: "Sweep") -> CorpusFacts:
+def unprepared_facts(sweep: Sweep) -> CorpusFacts:
     """Return the facts of a corpus not looked at: the vocabulary that the file says, and no end."""
     if sweep.trainer is not None:
         return NO_CORPUS
     return CorpusFacts(NOT_PREPARED, sweep.corpus.vocabulary, ENDLESS)
 
 
-def known_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
+def known_facts(sweep: Sweep, runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
     """Return the facts of the corpus where it is prepared under RUNS_DIR, else the unprepared ones.
 
     Writes nothing. Text is read only where some corpus is prepared and the files have changed since.
@@ -79,7 +73,7 @@ def known_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> C
     return unprepared_facts(sweep)
 
 
-def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
+def prepared_facts(sweep: Sweep, runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
     """Return the facts of the corpus; it is prepared under RUNS_DIR if it is not there yet."""
     if sweep.trainer is not None:
         return NO_CORPUS
@@ -88,7 +82,7 @@ def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -
     return _facts(prepare(configuration(sweep), runs_dir / "corpora", say))
 
 
-def _facts(corpus: "Prepared") -> CorpusFacts:
+def _facts(corpus: Corpus) -> CorpusFacts:
     facts = corpus.facts
     held_out = (facts.validation.tokens, facts.test.tokens)
     return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens, held_out)

@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalevec import sweeps
 from scalevec.orchestrator.attempts.jobs import unreached, unreached_text
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
-from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.base import Executor, Site
+from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus
 from scalevec.orchestrator.progress import Progress, note
@@ -28,10 +29,6 @@ from scalevec.results.claims import ClaimObserver, end_claim
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, trial_ids, user_name
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
-
-if TYPE_CHECKING:
-    from scalevec.orchestrator.executors.base import Executor
-    from scalevec.orchestrator.executors.profiles import Profile
 
 END_WAIT_S = 60.0
 """How long the jobs are waited for, to write their checkpoints and end."""
@@ -57,7 +54,7 @@ class Ending:
     """Why jobs could not be ended, or asked for."""
 
 
-def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: "Profile") -> Ending:
+def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: Profile) -> Ending:
     """Ask the open jobs of ``directories`` to end and wait for them, and for workers that no job names."""
     directories = list(directories)
     ending = Ending()
@@ -93,7 +90,7 @@ def _open_jobs(directories: Iterable[RunDirectory], *, is_first_look: bool = Fal
     return by_executor
 
 
-def _end_on(name: str, executor: "Executor", places: Places, ending: Ending) -> None:
+def _end_on(name: str, executor: Executor, places: Places, ending: Ending) -> None:
     alive = executor.adopt(places.keys())
     if alive != places.keys():  # to ask for a job may bring to light under which number it exists
         directories = {directory for directory, _ in places.values()}
@@ -146,7 +143,7 @@ def _has_worker(directory: RunDirectory, observer: ClaimObserver) -> bool:
 
 
 def refuse_others_jobs(
-    sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: "Profile"
+    sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: Profile
 ) -> None:
     """Raise ``InvalidInputError`` where a job of ``directories`` that waits or runs is another user's.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalevec.model.identity import IDENTITY_VERSION, digest
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
@@ -23,10 +23,8 @@ from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.errors import SweepError
 from scalevec.sweeps.expansion.trials import Cell
+from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial
-
-if TYPE_CHECKING:
-    from scalevec.sweeps.sections.schema import Sweep
 
 Entry = dict[str, Any]
 Members = Iterable[Entry]
@@ -93,7 +91,7 @@ def with_result(members: Members, runs_dir: Path) -> list[Entry]:
     return [entry for entry, directory in directories if os.path.lexists(directory.result_path)]
 
 
-def check_looks(folder: SweepFolder, sweep: "Sweep", known: Members) -> None:
+def check_looks(folder: SweepFolder, sweep: Sweep, known: Members) -> None:
     """Raise ``InvalidInputError`` where looks are declared or edited after a result of a compared arm.
 
     ``known`` are the compared trials with a result. Those of the reference alone, which sweeps share, say
@@ -133,7 +131,7 @@ def holding(entries: Iterable[Entry], where: str) -> list[bool]:
     return list(holds(pd.DataFrame(flat), where))
 
 
-def require_predicted(sweep: "Sweep", places: Members) -> None:
+def require_predicted(sweep: Sweep, places: Members) -> None:
     """Raise ``SweepError`` where a prediction speaks of no cell that both of its arms have.
 
     ``places`` are the comparison trials of the sweep's cells, as in members.json.
@@ -151,7 +149,7 @@ def require_predicted(sweep: "Sweep", places: Members) -> None:
         raise SweepError(problems)
 
 
-def keep_predictions(folder: SweepFolder, sweep: "Sweep", known: Members) -> None:
+def keep_predictions(folder: SweepFolder, sweep: Sweep, known: Members) -> None:
     """Keep what the sweep predicts, with how many of the trials it speaks of have a result by now."""
     predictions = sweep.compare.predictions(sweep.reference)
     if predictions:
@@ -159,7 +157,7 @@ def keep_predictions(folder: SweepFolder, sweep: "Sweep", known: Members) -> Non
         folder.keep_predictions(predictions, counts)
 
 
-def keep_question(folder: SweepFolder, sweep: "Sweep", arms: Iterable[str]) -> None:
+def keep_question(folder: SweepFolder, sweep: Sweep, arms: Iterable[str]) -> None:
     """Keep what the sweep asks of its ``arms``: for the time before the first result."""
     options = sweep.compare.options()
     folder.keep_question(

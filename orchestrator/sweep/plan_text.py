@@ -8,7 +8,7 @@ from scalevec.analysis.formatting import aligned, count, fitted
 from scalevec.orchestrator.costs import UNKNOWN_TIME
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import counted, duration, listed
-from scalevec.orchestrator.scheduling.trunk_book import DONE, savings_text
+from scalevec.orchestrator.scheduling.trunk_book import savings_text
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.planning import (
     Row,
@@ -19,14 +19,15 @@ from scalevec.orchestrator.sweep.planning import (
     queued_rungs,
     seconds_left,
 )
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.run_directory import RESULT_STATES
 from scalevec.sweeps.expansion.expand import code_files
+from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
 from scalevec.sweeps.trainers.source_files import not_covered
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
-    from scalevec.orchestrator.sweep.sweep_run import SweepRun
-    from scalevec.sweeps.expansion.trials import CorpusFacts
 
 _MANY_SEEDS = 10
 LONGEST_ARMS = 24
@@ -41,7 +42,7 @@ _SPARE = ("epochs", "done", "memory", "N", "FLOPs", "tokens", "each", "D/N")
 
 
 def plan_text(
-    run: "SweepRun",
+    run: SweepRun,
     trials: Sequence[Row],
     jobs: int,
     noise: "NoiseFigure | None" = None,
@@ -90,7 +91,7 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
         **_setting_columns(groups),
         "arm": _arms,
         "trials": lambda rows: str(len(rows)),
-        "done": lambda rows: str(sum(row["state"] in DONE for row in rows)),
+        "done": lambda rows: str(sum(row["state"] in RESULT_STATES for row in rows)),
         "parameters": lambda rows: _parameters(rows[0]),
         "N": lambda rows: count(rows[0]["n_params"]),
         "vectors": lambda rows: count(rows[0]["n_params_scale_vectors"]),
@@ -130,7 +131,7 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
     return {name: column(name) for name in values if len(values[name]) > 1 and name not in _BUDGETS}
 
 
-def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
+def detectable(run: SweepRun, trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
     """What difference the comparison can find, as text, or why that cannot be said."""
     from scalevec.analysis import DataError
 
@@ -140,7 +141,7 @@ def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | Non
         return f"what this design can detect: {problem}"
 
 
-def _predictions(run: "SweepRun") -> list[str]:
+def _predictions(run: SweepRun) -> list[str]:
     """What the sweep predicts, as one line."""
     from scalevec.analysis.comparison.predictions import words_of
 
@@ -149,9 +150,9 @@ def _predictions(run: "SweepRun") -> list[str]:
     return [f"predicted, and kept when the sweep first runs: {shown}"] if shown else []
 
 
-def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: bool) -> list[str]:
+def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool) -> list[str]:
     queued = queued_rungs(run, trials) if in_queue else []
-    left = [row for row in trials if row["state"] not in DONE]
+    left = [row for row in trials if row["state"] not in RESULT_STATES]
     flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
     seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
@@ -203,7 +204,7 @@ def _rates(left: Sequence[Row]) -> Iterator[str]:
         yield words if words == UNKNOWN_TIME else f"times: {words}"
 
 
-def _kept(run: "SweepRun") -> str:
+def _kept(run: SweepRun) -> str:
     """What is kept of checkpoints, by rung where rungs differ."""
     by_rung = {cell.rung: run.sweep.keep_for(cell.rung) for cell in run.cells}
     if len(set(by_rung.values())) == 1:
@@ -211,7 +212,7 @@ def _kept(run: "SweepRun") -> str:
     return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items())
 
 
-def _corpus(facts: "CorpusFacts", most_epochs: float) -> Iterator[str]:
+def _corpus(facts: CorpusFacts, most_epochs: float) -> Iterator[str]:
     if facts.fingerprint == NOT_PREPARED:
         yield "corpus not prepared: epochs and trial ids are unknown"
         return
@@ -221,7 +222,7 @@ def _corpus(facts: "CorpusFacts", most_epochs: float) -> Iterator[str]:
     )
 
 
-def _asked_for(run: "SweepRun") -> list[str]:
+def _asked_for(run: SweepRun) -> list[str]:
     """What a profile makes of the sweep's resources: a line for each kind of machine."""
     if run.profile == Profile():
         return []
@@ -231,7 +232,7 @@ def _asked_for(run: "SweepRun") -> list[str]:
     return [f"each trial of {', '.join(names)} asks for {machine}" for machine, names in rungs.items()]
 
 
-def _machine(run: "SweepRun", rung: str) -> str:
+def _machine(run: SweepRun, rung: str) -> str:
     request, partition = run.request(rung), run.profile.for_rung(rung).partition
     memory = f", {request.memory_gb_of_node:g} GB" if request.memory_gb_of_node else ""
     where = f" in partition {partition}" if partition else ""
@@ -267,7 +268,7 @@ def _beyond(hours: float, limit: float | None) -> str:
     return f": more than max_gpu_hours, {limit:g}; nothing will be submitted"
 
 
-def foreign_lines(run: "SweepRun") -> Iterator[str]:
+def foreign_lines(run: SweepRun) -> Iterator[str]:
     """Yield what a person should know of the trainer before it runs."""
     section, template = run.sweep.trainer, run.cells[0].template
     assert section is not None

@@ -12,22 +12,20 @@ from scalevec.orchestrator.costs import FRESH_START_S, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
-from scalevec.orchestrator.scheduling.trunk_book import DONE, add_savings, independent
+from scalevec.orchestrator.scheduling.trunk_book import add_savings, independent
 from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.kept_plan import Member
-from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
+from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, SweepRun
 from scalevec.orchestrator.tuning import larger_rungs
 from scalevec.orchestrator.tuning.choices import SIDES
-from scalevec.results.run_directory import trial_ids
-from scalevec.sweeps.trainers.any_trial import OwnTrial
+from scalevec.results.run_directory import RESULT_STATES, trial_ids
+from scalevec.sweeps.expansion.trials import Cell
+from scalevec.sweeps.trainers.any_trial import AnyTrial, OwnTrial
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure, PlannedRung
     from scalevec.analysis.power.detectable import PowerAnalysis
-    from scalevec.orchestrator.sweep.sweep_run import SweepRun
-    from scalevec.sweeps.expansion.trials import Cell
-    from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 Row = dict[str, Any]
 EARLY_S = 60.0
@@ -36,7 +34,7 @@ ONE_SETTING = "one setting alone"
 """What a plan calls the part of a design in one of its settings."""
 
 
-def planned(run: "SweepRun") -> list[Row]:
+def planned(run: SweepRun) -> list[Row]:
     """One row per trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     sizes: dict[tuple[Any, ...], Row] = {}
     members = list(named(run))
@@ -53,13 +51,13 @@ def planned(run: "SweepRun") -> list[Row]:
     return rows
 
 
-def _states(run: "SweepRun", names: set[str]) -> dict[str, str]:
+def _states(run: SweepRun, names: set[str]) -> dict[str, str]:
     """The state of each trial that has a run directory; without any, no index is made."""
     existing = sorted(names.intersection(trial_ids(run.runs_dir)))
     return states_of(run.runs_dir, existing) if existing else {}
 
 
-def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+def named(run: SweepRun) -> Iterator[tuple[Member, str | None]]:
     """Every trial of the sweep with its id; None where a tuned field is still to be chosen."""
     for member in run.members():
         yield member, run.id_of(member.trial)
@@ -92,7 +90,7 @@ def _row(member: Member, name: str | None, state: str) -> Row:
     }
 
 
-def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
+def _size(run: SweepRun, trial: AnyTrial, cell: Cell) -> Row:
     rung = cell.rung
     request, room, options = run.request(rung), run.room(rung), run.options(rung)
     needed = run.cost(trial, rung)
@@ -125,8 +123,8 @@ def require_room(trials: Sequence[Row]) -> None:
 
 def not_done(trials: Sequence[Row]) -> list[Row]:
     """The rows of what is not done yet, each trial once."""
-    left = {row["trial_id"] or index: row for index, row in enumerate(trials) if row["state"] not in DONE}
-    return list(left.values())
+    left = (row for row in trials if row["state"] not in RESULT_STATES)
+    return list({row["trial_id"] or index: row for index, row in enumerate(left)}.values())
 
 
 def gpu_hours(trials: Sequence[Row]) -> float:
@@ -211,7 +209,7 @@ class QueuedRung:
         return max(work / self.at_a_time, self.longest_job_s)
 
 
-def queued_rungs(run: "SweepRun", trials: Sequence[Row]) -> list[QueuedRung]:
+def queued_rungs(run: SweepRun, trials: Sequence[Row]) -> list[QueuedRung]:
     """Return what is not done yet as the queue gets it, tuning first."""
     groups: dict[tuple[bool, str], list[Row]] = {}
     for row in not_done(trials):
@@ -270,7 +268,7 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
     return analysis.NoiseFigure(sd, TYPICAL.slope, "as given; the slope is typical")
 
 
-def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> "PowerAnalysis":
+def power(run: SweepRun, trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> "PowerAnalysis":
     """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical.
 
     Token budgets that share a trunk are not independent: of them the largest counts. The design is that of
@@ -296,7 +294,7 @@ def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = 
     )
 
 
-def _designs(run: "SweepRun", trials: Sequence[Row]) -> "dict[str, tuple[PlannedRung, ...]]":
+def _designs(run: SweepRun, trials: Sequence[Row]) -> "dict[str, tuple[PlannedRung, ...]]":
     """The pairs of every arm with the reference by cell, arms that have the same ones together."""
     from scalevec import analysis
 
@@ -341,7 +339,7 @@ def _setting_of_streams(setting: Mapping[str, Any], of_arms: Collection[str]) ->
     return repr(sorted((name, str(value)) for name, value in setting.items() if name not in without))
 
 
-def _test_tokens(run: "SweepRun", trials: Sequence[Row]) -> float | None:
+def _test_tokens(run: SweepRun, trials: Sequence[Row]) -> float | None:
     """Tokens of the test split that losses are taken on; of a corpus not looked at, as a plan must guess.
 
     Then the corpus is taken to be as long as the longest run. None for the text of a foreign trainer.

@@ -1,11 +1,11 @@
 """One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
 from scalevec.orchestrator import costs
@@ -26,11 +26,8 @@ from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell, CorpusFacts, epochs, evaluated_tokens
-from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, OwnTrial, shared_trunks
-
-if TYPE_CHECKING:
-    from scalevec.sweeps.sections.schema import Sweep
-    from scalevec.sweeps.trainers.any_trial import Protocol
+from scalevec.sweeps.sections.schema import Sweep
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, OwnTrial, Protocol, shared_trunks
 
 TUNING, COMPARISON = "tuning", "comparison"
 _commit = cache(commit_of)
@@ -56,7 +53,7 @@ class SweepRun:
 
     def __init__(
         self,
-        sweep: "Sweep",
+        sweep: Sweep,
         runs_dir: Path,
         progress: Progress,
         corpus_facts: CorpusFacts,
@@ -80,10 +77,12 @@ class SweepRun:
         extend, predict_larger = (tune.extend, tune.larger_rungs == "predicted") if tune else (0, False)
         say = progress.message
         self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
-        self._ids: dict[AnyTrial, str] = {}
+        self.id_of: Callable[[AnyTrial], str] = cache(lambda trial: trial.trial_id())
+        """The trial's id, reckoned once."""
+        self.options: Callable[[str], RunOptions] = cache(self._options_of)
+        """How the trials of a rung are run where they are sent to."""
         self._left_out: set[str] = set()
         self._n_asked = 0
-        self._options: dict[str, RunOptions] = {}
         self._require_whole_parts()
         self.tuner.require_sources()
         if sweep.compare.predict:
@@ -252,12 +251,6 @@ class SweepRun:
         seconds = self.cost(member.trial, member.cell.rung).planned_s
         return member.to_json(name, trunks.get(name), seconds) | self.request(member.cell.rung).devices()
 
-    def id_of(self, trial: AnyTrial) -> str:
-        """The trial's id, reckoned once."""
-        if trial not in self._ids:
-            self._ids[trial] = trial.trial_id()
-        return self._ids[trial]
-
     def directory(self, trial: AnyTrial) -> RunDirectory:
         """Where the trial is kept."""
         return RunDirectory.of(self.runs_dir, self.id_of(trial))
@@ -271,12 +264,6 @@ class SweepRun:
         if loss is None and isinstance(trial, ForeignTrial):  # which may have one text for both
             loss = result["loss"]
         return float("inf") if loss is None else float(loss)
-
-    def options(self, rung: str) -> RunOptions:
-        """Return how the trials of ``rung`` are run where they are sent to."""
-        if rung not in self._options:
-            self._options[rung] = self._options_of(rung)
-        return self._options[rung]
 
     def _options_of(self, rung: str) -> RunOptions:
         resources, request, measure = self.sweep.resources_for(rung), self.request(rung), self.sweep.measure
@@ -327,7 +314,7 @@ class SweepRun:
             self._protocol(),
         )
 
-    def _protocol(self) -> "Protocol | None":
+    def _protocol(self) -> Protocol | None:
         if self.sweep.trainer is None:
             return None
         protocol = self.sweep.trainer.protocol(self.sweep.source.folder)
