@@ -89,6 +89,8 @@ class Progress:
 
     def close(self) -> None:
         """Nothing more will come."""
+        for observer in self.observers:
+            observer.finished()
 
     def message(self, text: str) -> None:
         """Say ``text`` to the person who waits."""
@@ -136,6 +138,7 @@ class LiveProgress(Progress):
 
     def close(self) -> None:
         """Leave the last state below the log."""
+        super().close()
         if self._live.is_started:
             self._closed.set()
             self._thread.join()

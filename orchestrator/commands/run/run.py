@@ -93,12 +93,9 @@ def run_sweep(
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
     progress = progress_for(state_of_run(sweep.name, site.runs_dir))
     try:
+        follow(progress, site, logs)
         # The executor is asked before the corpus is prepared: that may take long.
-        with (
-            observed(progress, site, logs),
-            opened_executor(name, site) as executor,
-            owned(site.runs_dir, sweep.name),
-        ):
+        with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
             run.writers_agreed_to = writers_agreed_to(source, writers_of_checkpoints(run), trust)
             if interactive:
@@ -206,9 +203,8 @@ def _done(run: "SweepRun", source: str) -> Result:
     )
 
 
-@contextmanager
-def observed(progress: Progress, site: "Site", logs: Sequence[str]) -> Iterator[None]:
-    """Let the ``logs`` by their names, and those of the profile, each once, follow what runs within.
+def follow(progress: Progress, site: "Site", logs: Sequence[str]) -> None:
+    """Let the ``logs`` by their names, and those of the profile, each once, follow the run.
 
     Raises ``InvalidInputError`` for a log of another name, ``MissingRequirementError`` without its library.
     """
@@ -216,8 +212,3 @@ def observed(progress: Progress, site: "Site", logs: Sequence[str]) -> Iterator[
         from scalevec.orchestrator.observers.trial_logs import TrialLogs
 
         progress.observers = [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]
-    try:
-        yield
-    finally:
-        for observer in progress.observers:
-            observer.finished()
