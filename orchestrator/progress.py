@@ -174,11 +174,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return the first of the different ``names``, and how many more there are."""
+def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
+    """Return the first ``most`` of the different ``names``, and how many more there are."""
     names = list(dict.fromkeys(names))
-    more = len(names) - MOST_LISTED
-    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def states_text(states: Mapping[str, int]) -> str:

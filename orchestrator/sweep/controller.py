@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
 from scalevec.orchestrator.cli.output import command
@@ -17,6 +16,7 @@ from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.trial_state import Event
 
 RUNG = "controller"
 """The name under which a profile's ``rungs`` may give it another partition, time or memory."""
@@ -80,9 +80,9 @@ def submit(
     return number
 
 
-def again(directory: RunDirectory) -> str | None:
-    """The command that sends a controller once more; None where an earlier version sent the last one."""
-    commands = (event.get("again") for event in reversed(directory.events()))
+def again(events: Sequence[Event]) -> str | None:
+    """The command that sends a controller with these ``events`` once more; None where none was kept."""
+    commands = (event.get("again") for event in reversed(events))
     return next((str(given) for given in commands if given), None)
 
 
@@ -100,10 +100,10 @@ def note_end(runs_dir: Path, sweep: str, code: Exit, words: str) -> None:
         directory.append_event(state, code.name.lower(), note=words, exit_code=int(code), job=number)
 
 
-def end_of(directory: RunDirectory, number: str) -> dict[str, Any] | None:
+def end_of(events: Sequence[Event], number: str) -> Event | None:
     """Return the event with which the controller that is the job ``number`` ended; None without a word."""
-    ends = (event for event in reversed(directory.events()) if event.get("job") == number)
-    return next((dict(event) for event in ends if event["state"] in ("completed", "failed")), None)
+    ends = (event for event in reversed(events) if event.get("job") == number)
+    return next((event for event in ends if event["state"] in ("completed", "failed")), None)
 
 
 def command_of(

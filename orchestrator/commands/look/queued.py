@@ -10,6 +10,7 @@ from scalevec.orchestrator.attempts.jobs import tell_unreached
 from scalevec.orchestrator.errors import MissingRequirementError, read_or_warn
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import listed
 from scalevec.orchestrator.scheduling.ownership import queue_period
 from scalevec.orchestrator.sweep.controller import again, directory_of, end_of
 from scalevec.results.run_directory import RunDirectory
@@ -72,20 +73,19 @@ def _shown(job: Record, answer: Mapping[str, QueuedJob] | str) -> Record:
 
 
 def _controller(directory: RunDirectory, job: Record, answers: Mapping[str, Any]) -> Record:
-    end = read_or_warn(lambda: end_of(directory, job["job"]), None, "how its controller ended is unknown")
-    again_with = read_or_warn(lambda: again(directory), None, "how to send its controller again is unknown")
+    events: list[Record] = read_or_warn(directory.events, [], "how its controller ended is unknown")
+    end = end_of(events, job["job"])
     return {
         **_shown(job, answers[job["executor"]]),
         "says": directory.last_log_line(),
         "exit_code": end["exit_code"] if end else None,
-        "again": again_with,
+        "again": again(events),
     }
 
 
 def jobs_text(names: Sequence[str]) -> str:
     """Return ``jobs 7_2, 7_3, 7_4 and 5 more``."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"job{'s' * (len(names) > 1)} {', '.join(names[:MOST_NAMED])}{more}"
+    return f"job{'s' * (len(names) > 1)} {listed(names, MOST_NAMED)}"
 
 
 def state_text(job: Record) -> str:

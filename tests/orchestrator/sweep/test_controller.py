@@ -71,14 +71,14 @@ def test_what_does_not_pass_ends_it_and_its_end_is_kept(sweep, runs, tmp_path, c
     runs.met.append(InvalidInputError("partition nowhere"))
     assert controller_job.main(["--runs", str(tmp_path), *COMMAND]) == Exit.INVALID_INPUT
     assert "partition nowhere" in capsys.readouterr().err
-    end = controller.end_of(controller.directory_of(tmp_path, "small"), "17")
+    end = controller.end_of(controller.directory_of(tmp_path, "small").events(), "17")
     assert (end["exit_code"], end["note"]) == (2, "partition nowhere")
 
 
 def test_a_controller_that_its_queue_starts_again_has_not_ended(sweep, runs, tmp_path):
     runs.met.append(Exit.INTERRUPTED)
     controller_job.main(["--runs", str(tmp_path), *COMMAND])
-    assert controller.end_of(controller.directory_of(tmp_path, "small"), "17") is None
+    assert controller.end_of(controller.directory_of(tmp_path, "small").events(), "17") is None
 
 
 class Queue:
