@@ -29,9 +29,6 @@ REMOTE_LOOK_S = 5.0
 """Seconds between two looks at the states of a trunk where a queue or a cluster stands between."""
 ENDED = (*RESULT_STATES, "failed", "cancelling", "cancelled")
 
-TrialsByTrunk = dict[str, list[str]]
-"""Trunk -> the ids of the trials that share it."""
-
 
 @dataclass(frozen=True)
 class Branch:
@@ -150,7 +147,7 @@ def is_needed(runs_dir: Path, trunk: str) -> bool:
         return True
 
 
-def _sharing(folder: SweepFolder) -> TrialsByTrunk:
+def _sharing(folder: SweepFolder) -> dict[str, list[str]]:
     try:
         status = folder.members_path.stat()
     except FileNotFoundError:
@@ -159,9 +156,9 @@ def _sharing(folder: SweepFolder) -> TrialsByTrunk:
 
 
 @cache
-def _by_trunk(path: Path, _stamp: tuple[int, int]) -> TrialsByTrunk:
-    """The members of a sweep, read again only where the file has changed."""
-    trials: TrialsByTrunk = {}
+def _by_trunk(path: Path, _stamp: tuple[int, int]) -> dict[str, list[str]]:
+    """The members of a sweep by trunk, read again only where the file has changed."""
+    trials: dict[str, list[str]] = {}
     for member in SweepFolder(path).members() or []:
         if trunk := member.get("cluster"):
             trials.setdefault(trunk, []).append(member["trial_id"])

@@ -208,20 +208,22 @@ def keep_members(folder: SweepFolder, entries: list[dict[str, Any]], to_come: Me
     would be given on it: there they are entries too. Their ids are of no trial: the rate, which is part of an
     id, is still to be chosen.
     """
-    open_ones = [{**entry, "trial_id": _of_no_trial(entry), "learning_rate": None} for entry in to_come]
+    open_ones = [
+        {**entry, "trial_id": digest({"to be tuned": _position(entry)}), "learning_rate": None}
+        for entry in to_come
+    ]
     is_begun = any(entry["stage"] == "comparison" for entry in entries)
     folder.write_to_come([] if is_begun else open_ones)
     folder.write_members([*entries, *open_ones] if is_begun else entries)
 
 
-def _of_no_trial(entry: Mapping[str, Any]) -> str:
-    return digest({"to be tuned": _position(entry)})
-
-
 def _dropped(entry: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
-    state, cause = _state(runs_dir, entry)
     kept: dict[str, Any] = {name: entry[name] for name in _KEPT if name in entry}
-    return {**kept, "state": state, "cause": cause}
+    try:
+        state = RunDirectory.of(runs_dir, entry["trial_id"]).state()
+    except (CorruptRecordError, OSError):
+        return {**kept, "state": "unreadable", "cause": None}
+    return {**kept, "state": state.state, "cause": state.cause}
 
 
 def _position(entry: Mapping[str, Any]) -> str:
@@ -230,14 +232,6 @@ def _position(entry: Mapping[str, Any]) -> str:
     ratio = entry.get("tokens_per_parameter")
     tokens = None if ratio is None else f"{ratio:.4g}"
     return json.dumps([entry.get("arm"), entry.get("rung"), entry.get("seed"), tokens, setting])
-
-
-def _state(runs_dir: Path, entry: dict[str, Any]) -> tuple[str, str | None]:
-    try:
-        state = RunDirectory.of(runs_dir, entry["trial_id"]).state()
-    except (CorruptRecordError, OSError):
-        return "unreadable", None
-    return state.state, state.cause
 
 
 def outdated(tuner: Tuner) -> list[str]:

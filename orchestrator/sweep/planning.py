@@ -38,7 +38,9 @@ def planned(run: SweepRun) -> list[Row]:
     """One row per trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     sizes: dict[tuple[Any, ...], Row] = {}
     members = list(named(run))
-    states = _states(run, {name for _, name in members if name})
+    existing = {name for _, name in members if name}.intersection(trial_ids(run.runs_dir))
+    # Without a run directory no index is made.
+    states = states_of(run.runs_dir, sorted(existing)) if existing else {}
     rows = []
     for member, name in members:
         trial = member.trial
@@ -49,12 +51,6 @@ def planned(run: SweepRun) -> list[Row]:
         rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key]})
     add_savings(rows, [member.trial for member, _ in members])
     return rows
-
-
-def _states(run: SweepRun, names: set[str]) -> dict[str, str]:
-    """The state of each trial that has a run directory; without any, no index is made."""
-    existing = sorted(names.intersection(trial_ids(run.runs_dir)))
-    return states_of(run.runs_dir, existing) if existing else {}
 
 
 def named(run: SweepRun) -> Iterator[tuple[Member, str | None]]:

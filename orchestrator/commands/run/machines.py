@@ -126,12 +126,7 @@ def prepared_run(
 
     simulates = EXECUTORS[name].simulates
     facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
-    run = SweepRun(
-        *(sweep, site.runs_dir, progress, facts),
-        retune=retune,
-        where=where,
-        profile=site.profile,
-    )
+    run = SweepRun(sweep, site.runs_dir, progress, facts, retune=retune, where=where, profile=site.profile)
     trials = planned(run)
     for warning in run.warnings():
         progress.message(f"warning: {warning}")

@@ -81,10 +81,7 @@ def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Resu
     site, here = Site(run.runs_dir, run.sweep.name, 1, run.profile), run.runs_dir / "trials"
     jobs = {
         f"{rung.stage} of {rung.rung}": Job(
-            *("0" * 64, (), here),
-            rung=rung.rung,
-            request=run.request(rung.rung),
-            estimate_s=rung.longest_job_s,
+            "0" * 64, (), here, rung=rung.rung, request=run.request(rung.rung), estimate_s=rung.longest_job_s
         )
         for rung in queued_rungs(run, trials)
     }
