@@ -12,7 +12,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, trials
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
 from scalevec.results.claims import ClaimObserver
-from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
+from scalevec.results.files import MOST_BYTES_OF_LINES
 from scalevec.results.masking import masked
 from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import OPEN_STATES, RunDirectory
@@ -54,6 +54,7 @@ def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]
     """Return where the log is, and what says that no more will come."""
     from scalevec.orchestrator.scheduling.ownership import is_owned
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+    from scalevec.orchestrator.sources.sources import recorded_state
     from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
     from scalevec.orchestrator.sweep.controller import directory_of
 
@@ -63,14 +64,7 @@ def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]
     if name in sweep_names(runs_dir):
         return directory_of(runs_dir, name), lambda: not is_owned(runs_dir, name, observer)
     directory = RunsFolder(runs_dir).trial(name)
-    return directory, lambda: not _may_go_on(directory)
-
-
-def _may_go_on(directory: RunDirectory) -> bool:
-    try:
-        return directory.state().state in OPEN_STATES
-    except CorruptRecordError:
-        return False
+    return directory, lambda: recorded_state(directory) not in OPEN_STATES
 
 
 def _texts(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
