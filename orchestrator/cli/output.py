@@ -116,7 +116,9 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def command(verb: str, source: str | None, runs_dir: Path | None = None, **options: Any) -> str:
+def command(
+    verb: str, source: str | Sequence[str] | None, runs_dir: Path | None = None, **options: Any
+) -> str:
     """Return ``scalevec VERB SOURCE`` with those ``options`` that are given (True: a flag; a list: each).
 
     With ``--runs`` where the command would look elsewhere, and with the simulating executor where ``run``
@@ -136,4 +138,5 @@ def command(verb: str, source: str | None, runs_dir: Path | None = None, **optio
         for value in (values if isinstance(values, list) else [values])
         if value
     ]
-    return shlex.join(["scalevec", *verb.split(), *([source] if source else []), *itertools.chain(*words)])
+    sources = [source] if isinstance(source, str) else source or ()
+    return shlex.join(["scalevec", *verb.split(), *sources, *itertools.chain(*words)])

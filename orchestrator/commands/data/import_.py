@@ -1,13 +1,12 @@
 """``scalevec import``: results of other trackers as a tidy table."""
 
 import io
-import shlex
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from scalevec.orchestrator.cli.options import Maps, Output
-from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.progress import note
 
 if TYPE_CHECKING:
@@ -44,17 +43,8 @@ def import_(
     from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
     table = imported_tables(sources, maps or [], unit, where)
-    chosen = [word for text in repeated(table.columns) for word in ("--map", text)]
-    again = [
-        "scalevec",
-        "import",
-        *sources,
-        *chosen,
-        "--unit",
-        unit or "nats",
-        *(["--where", where] if where else []),
-    ]
-    note(f"the same again: {shlex.join(again)}")
+    chosen: dict[str, Any] = {"map": repeated(table.columns), "unit": unit or "nats", "where": where}
+    note(f"the same again: {command('import', sources, **chosen)}")
     return _as_rows(table, output)
 
 
