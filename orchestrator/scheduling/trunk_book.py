@@ -183,17 +183,16 @@ def add_savings(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> None:
     kept meanwhile, counted once.
     """
     shared = _shared(rows, trials)
-    named = {rows[index]["trial_id"]: name for (name, _), indices in shared.items() for index in indices}
-    named.pop(None, None)
-    for row in rows:
-        row |= {**_NOTHING, "trunk_id": named.get(row["trial_id"])}
-    for (name, _), indices in shared.items():
+    trunks = {
+        rows[index]["trial_id"] or index: name for (name, _), indices in shared.items() for index in indices
+    }
+    for index, row in enumerate(rows):
+        row |= {**_NOTHING, "trunk_id": trunks.get(row["trial_id"] or index)}
+    for indices in shared.values():
         missing = [index for index in indices if rows[index]["state"] not in RESULT_STATES]
         branches = {index: trials[index].branch_step() for index in missing}
         leader = max(missing, key=lambda index: branches[index], default=None)
         kept: set[int] = set()
-        for index in indices:
-            rows[index]["trunk_id"] = name
         for index, step in branches.items():
             if index != leader:
                 rows[index].update(_spared(rows[index], trials[index], step, is_kept=step in kept))

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,16 +154,12 @@ class QueuedRung:
     @property
     def jobs(self) -> int:
         """Trials that share a job count once."""
-        return math.ceil(len(self.rows) / self.profile.bundle_size(self._longest_first))
+        return math.ceil(len(self.rows) / len(self._longest_job))
 
-    @property
-    def _longest_first(self) -> list[float]:
-        return sorted((float(row["seconds"]) for row in self.rows), reverse=True)
-
-    @property
-    def _fullest_job(self) -> list[float]:
-        """The estimated seconds of the trials that could share a job and take longest."""
-        longest = self._longest_first
+    @cached_property
+    def _longest_job(self) -> list[float]:
+        """The estimated seconds of the trials that share a job and take longest."""
+        longest = sorted((float(row["seconds"]) for row in self.rows), reverse=True)
         return longest[: self.profile.bundle_size(longest)]
 
     @property
@@ -173,30 +170,27 @@ class QueuedRung:
     @property
     def longest_job_s(self) -> float:
         """Estimated seconds of the longest job."""
-        return sum(self._fullest_job)
+        return sum(self._longest_job)
 
     @property
     def minutes(self) -> int:
         """The time limit of each job."""
-        return self.profile.limit_minutes(self.time_s, self._fullest_job)
+        return self.profile.limit_minutes(self.time_s, self._longest_job)
 
     @property
     def starts(self) -> int:
         """How often the longest job is started: at its time limit it goes on from a checkpoint."""
-        if self.longest_job_s <= 60.0 * self.minutes:
+        limit_s = 60.0 * self.minutes
+        if self.longest_job_s <= limit_s:
             return 1
-        return math.ceil(self.longest_job_s / max(self.seconds_to_train, 1.0))
+        # What it has between its start and the signal before its time limit, at worst.
+        to_train_s = limit_s - min(self.profile.notice_s, limit_s / 2) - EARLY_S - FRESH_START_S
+        return math.ceil(self.longest_job_s / max(to_train_s, 1.0))
 
     @property
     def most_gpu_hours(self) -> float:
         """What the jobs use if each of them takes its time limit at every start."""
         return float(self.starts * self.jobs * math.ceil(self.rows[0]["gpus"]) * self.minutes / 60)
-
-    @property
-    def seconds_to_train(self) -> float:
-        """What a job has between its start and the signal before its time limit, at worst."""
-        limit = 60.0 * self.minutes
-        return max(0.0, limit - min(self.profile.notice_s, limit / 2) - EARLY_S - FRESH_START_S)
 
     @property
     def seconds(self) -> float:

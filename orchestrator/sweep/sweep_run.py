@@ -90,14 +90,13 @@ class SweepRun:
 
     def _require_whole_parts(self) -> None:
         """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
-        for rung in dict.fromkeys(cell.rung for cell in self.cells):
-            options = self.options(rung)
-            for cell in self.cells if options.processes > 1 else ():
-                if cell.rung == rung and isinstance(cell.template, OwnTrial):
-                    try:
-                        require_whole_parts(cell.template, options)
-                    except ConfigurationError as error:
-                        raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
+        for cell in self.cells:
+            options = self.options(cell.rung)
+            if options.processes > 1 and isinstance(cell.template, OwnTrial):
+                try:
+                    require_whole_parts(cell.template, options)
+                except ConfigurationError as error:
+                    raise InvalidInputError(f"{cell.rung}: {error}{_WHENCE}") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
         of_file = self.sweep.tune.grids if self.sweep.tune else ()

@@ -57,11 +57,9 @@ def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -
 
     They are those of the sweep's own plugins. Raises ``DataError``.
     """
-    law = given.get("law", "power")
-    if is_formula(law):
-        return replace(options, **given)
-    if law not in LAWS and source.folder is not None:  # the plugin may have got it since the sweep ran
-        folder = source.folder
+    law, folder = given.get("law", "power"), source.folder
+    # The plugin may have got it since the sweep ran.
+    if folder is not None and law not in LAWS and not is_formula(law):
         load = partial(load_sweep, folder.name, folder.path.parents[1], look_for_files=False)
         read_or_warn(load, None, "its plugins as they are now are not looked at")
     return replace(options, **given)

@@ -58,8 +58,7 @@ def screen(
     parts += [_text(f"{other['sweep']}: {counts_text(other)}") for other in others[:most]]
     parts += [_text(f"and {len(others) - most} more sweeps")] if most and len(others) > most else []
     parts += [_text(f"warning: {text}", "yellow") for text in notes]
-    lines = _lines(parts, width)
-    lines += _lines(_table(first, width), width)
+    lines = _lines([*parts, *_table(first, width)], width)
     if height is not None and len(lines) > height:
         more = f"... {len(lines) - height + 1} more lines; all of them: scalevec status | less"
         lines[height - 1 :] = [Text(more[:width], "dim")]
