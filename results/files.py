@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,7 +162,7 @@ def to_json(value: Any, indent: int | None = None) -> bytes:
     """Return ``value`` as ASCII JSON; numbers that are not finite become null, since JSON has none."""
     try:
         text = json.dumps(value, indent=indent, allow_nan=False)
-    except ValueError:
+    except (TypeError, ValueError):  # a number that is not finite, a mapping that is no dict
         text = json.dumps(_finite(value), indent=indent, allow_nan=False)
     return text.encode()
 
@@ -170,7 +170,7 @@ def to_json(value: Any, indent: int | None = None) -> bytes:
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]

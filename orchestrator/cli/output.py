@@ -1,8 +1,6 @@
 """What a command returns, how it is written, and the commands that a message suggests."""
 
 import itertools
-import json
-import math
 import os
 import shlex
 import shutil
@@ -15,7 +13,7 @@ from typing import Any
 
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import note, printable
-from scalevec.results.files import write_atomic
+from scalevec.results.files import to_json, write_atomic
 
 SCHEMA_VERSION = 5
 """Of what ``--json`` prints; a key that changes its meaning or goes raises it, a new one does not."""
@@ -70,20 +68,7 @@ def json_line(record: Record) -> str:
 
 def _in_ascii(value: Any, indent: int | None = None) -> str:
     """JSON of characters that print: of ASCII, json itself leaves one that does not."""
-    try:
-        text = json.dumps(value, indent=indent, allow_nan=False)
-    except (TypeError, ValueError):  # a number that is not finite, a mapping that is no dict
-        text = json.dumps(_finite(value), indent=indent, allow_nan=False)
-    return text.replace("\x7f", "\\u007f")
-
-
-def _finite(value: Any) -> Any:
-    """``value`` with null for each number that is infinite or none, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_json(value, indent).decode().replace("\x7f", "\\u007f")
 
 
 def write_text(text: str, output: Path | None = None, *, wraps: bool = False) -> None:
