@@ -103,13 +103,10 @@ class WatchedJobs:
         by_number = {number: job for task in tasks for number, job in self._open(task).items()}
         asked = by_number.keys() - self.running.keys() - self._gone
         alive = self.executor.adopt(asked) if asked else set()
-        gone = asked - alive
-        self._gone |= gone
+        self._gone |= asked - alive
         self.watch({number: by_number[number] for number in alive})
-        if gone:  # to ask for a job may bring to light under which number it exists
-            by_number |= {number: job for task in tasks for number, job in self._open(task).items()}
-            if by_number.keys() - self.running.keys() - self._gone:
-                return self.adopt(tasks)
+        if alive != asked:  # to ask for a job may bring to light under which number it exists
+            return self.adopt(tasks)
         return [task for task in tasks if self.of(task)]
 
     def _open(self, task: Task) -> dict[str, WatchedJob]:
