@@ -282,13 +282,9 @@ class SweepRun:
             options = replace(options, measure=measure.what, measure_steps=measure.every)
         if resources.recompute != "auto":
             return replace(options, recompute=resources.recompute)
-        return replace(options, recompute=self._recompute(rung, options))
-
-    def _recompute(self, rung: str, options: RunOptions) -> str:
-        """Whether blocks of ``rung`` are recomputed where the file leaves it open."""
-        trials = [cell.template for cell in self.cells if cell.rung == rung]
+        trials = (cell.template for cell in self.cells if cell.rung == rung)
         own_trials = [trial for trial in trials if isinstance(trial, OwnTrial)]
-        return costs.recompute_for(own_trials, options, self.room(rung))
+        return replace(options, recompute=costs.recompute_for(own_trials, options, self.room(rung)))
 
     def room(self, rung: str) -> costs.Room | None:
         """Return the memory that a process of ``rung`` has; None where nobody says."""

@@ -13,7 +13,6 @@ from scalevec.orchestrator.sources.sources import exit_after, recorded_state, re
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory
-from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import OPEN_STATES
 
 States = list[tuple[RunDirectory, str]]
@@ -34,7 +33,7 @@ def cancel(
     from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs, refuse_others_jobs, removed_trials
 
-    folder = SweepFolder.of(runs_dir, sweep_folder(source, runs_dir).name)
+    folder = sweep_folder(source, runs_dir)
     if removed:
         states = [(directory, recorded_state(directory)) for directory in removed_trials(source, runs_dir)]
     else:

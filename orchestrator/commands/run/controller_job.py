@@ -19,7 +19,6 @@ from scalevec.orchestrator.scheduling.watched_jobs import Backoff
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import NO_TRUST, Trust
-from scalevec.results.sweep_folder import SweepFolder
 
 PASSING = (*NO_SPACE, *PASSING_ERRORS)
 """A full disk passes too."""
@@ -33,7 +32,7 @@ def run_patiently(
     A sweep that was cancelled is left alone: only a person's command brings it back.
     """
     backoff = Backoff(note)
-    folder = SweepFolder.of(runs_dir, sweep_folder(source, runs_dir).name)
+    folder = sweep_folder(source, runs_dir)
     while True:
         if folder.is_called_off():
             note(f"sweep {folder.name} was cancelled; nothing is sent. To run it again: {again}")
