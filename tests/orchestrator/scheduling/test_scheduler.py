@@ -13,8 +13,8 @@ from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.scheduling import scheduler as scheduling
+from scalevec.orchestrator.scheduling import watched_jobs
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.scheduling.watched_jobs import Backoff
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from simulations import simulated
 
@@ -140,7 +140,7 @@ class Full(FaultySimulation):
 
 def test_a_refusal_that_passes_is_waited_out_and_what_was_taken_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("simulations.FaultySimulation", Full)
-    monkeypatch.setattr(scheduling, "Backoff", partial(Backoff, first_s=0.01))
+    monkeypatch.setattr(watched_jobs, "FIRST_S", 0.01)
     assert len(simulated(tmp_path).results()) == 8
 
 
