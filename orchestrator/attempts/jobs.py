@@ -3,8 +3,8 @@
 import json
 import signal
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -26,6 +26,22 @@ BOUND = "--bound"
 """Argument of a fork server whose workers are to die with it."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """What asks a worker to write a checkpoint and end, and a run to stop; SIGUSR2: the time of a job is up."""
+
+
+@contextmanager
+def stop_signals_to(
+    ask: Callable[[], object], signals: Iterable[signal.Signals] = STOP_SIGNALS
+) -> Iterator[None]:
+    """Call ``ask`` at each of the ``signals`` that comes meanwhile, in place of ending at the first.
+
+    It must not print: where it interrupts a line that is being written, Python refuses a second one.
+    """
+    before = {number: signal.signal(number, lambda *_: ask()) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class WorkerExit(IntEnum):

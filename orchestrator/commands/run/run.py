@@ -1,11 +1,8 @@
 """``scalevec run``: what is missing of a sweep, until it is done."""
 
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -121,6 +118,11 @@ def writers_of_checkpoints(run: "SweepRun") -> list[str]:
 
 
 def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
+    """Run; Ctrl-C and SIGTERM ask for a stop with checkpoints, a second one ends everything at once.
+
+    Jobs in a cluster's queue are left alone.
+    """
+    from scalevec.orchestrator.attempts.jobs import stop_signals_to
     from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
     scheduler = Scheduler(
@@ -130,29 +132,8 @@ def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
         lambda: not run.folder.is_called_off(),
         run.profile.private_dir,
     )
-    with _stoppable(scheduler.request_stop):
+    with stop_signals_to(scheduler.request_stop):
         run.run(scheduler)
-
-
-@contextmanager
-def _stoppable(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM ask for a stop with checkpoints; a second one ends everything at once.
-
-    Jobs in a cluster's queue are left alone.
-    """
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        # It prints nothing: where it interrupts a line that is being written, Python refuses a second one.
-        request_stop()
-
-    from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS
-
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, again: str) -> Result:

@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import ray
 
+from scalevec.orchestrator.attempts.jobs import stop_signals_to
 from scalevec.orchestrator.executors.forked_workers import start_bound
 from scalevec.orchestrator.private import name_of_user
 
@@ -36,7 +35,9 @@ def run_command(command: Sequence[str], log: Path, where: Path, cpus: int, user:
     _tell(where, ray.get_runtime_context().get_node_id())
     # By which the processes of a trial on other machines reach this one.
     os.environ[ADDRESS] = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    with _stop_requests() as requests:
+    requests: list[int] = []
+    # In place of ending at the first: the command is to write its checkpoint.
+    with stop_signals_to(lambda: requests.append(1), STOP_SIGNALS):
         return _watch(start_bound(command, log, cpus, new_session=True), requests)
 
 
@@ -58,19 +59,3 @@ def _watch(process: "subprocess.Popen[bytes]", requests: list[int]) -> int:
             return process.wait(POLL_S)
         except subprocess.TimeoutExpired:
             continue
-
-
-@contextmanager
-def _stop_requests() -> Iterator[list[int]]:
-    """Collects signals in place of ending at the first: the command is to write its checkpoint."""
-    requests: list[int] = []
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        requests.append(number)
-
-    before = {number: signal.signal(number, ask) for number in STOP_SIGNALS}
-    try:
-        yield requests
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalevec.orchestrator.commands.run.run import _stoppable, run
+from scalevec.orchestrator.attempts.jobs import stop_signals_to
+from scalevec.orchestrator.commands.run.run import run
 from scalevec.orchestrator.commands.run.submit import submit
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.ray import ray_executor
@@ -55,7 +56,7 @@ def test_a_slurm_that_is_down_is_told_before_the_corpus_is_prepared(send, sweep_
 def test_the_handler_of_ctrl_c_prints_nothing(capsys):
     """Where it interrupts a line that is being written, Python refuses a second one."""
     requests = []
-    with _stoppable(lambda: requests.append(1)):
+    with stop_signals_to(lambda: requests.append(1)):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
     assert len(requests) == 2
