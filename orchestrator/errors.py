@@ -1,6 +1,7 @@
 """From an exception to one message and an exit code."""
 
 import errno
+import os
 import traceback
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -75,9 +76,9 @@ def _operating_system(error: OSError) -> str:
     return problem
 
 
-def report(error: Exception, *, debug: bool) -> Exit:
+def report(error: Exception) -> Exit:
     """Print the message of ``error`` to standard error, no line of it endless; return the exit code."""
-    if debug:
+    if os.environ.get("SCALEVEC_DEBUG"):
         note("".join(traceback.format_exception(error)).rstrip())
     message, code = explain(error)
     note("\n".join(map(shortened_text, f"scalevec: {message}".split("\n"))))

@@ -46,11 +46,11 @@ def main() -> None:
         note("scalevec: interrupted")
         sys.exit(int(Exit.INTERRUPTED))
     except ClusterLostError as error:
-        code = report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))
+        code = report(error)
         sys.stdout.flush()
         os._exit(int(code))  # on the way out Ray's threads would look for the lost cluster, and crash
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
-        sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))
+        sys.exit(int(report(error)))
 
 
 def _warn(text: str, warned: set[str]) -> None:

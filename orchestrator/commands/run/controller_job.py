@@ -4,7 +4,6 @@
 """
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -65,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         words = ""
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         words, code = explain(error)
-        report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))
+        report(error)
     if code is not Exit.INTERRUPTED:  # its queue starts it again
         controller.note_end(values.runs, sweep_folder(values.source, values.runs).name, code, words)
     return int(code)
