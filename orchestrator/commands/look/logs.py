@@ -18,9 +18,7 @@ from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import OPEN_STATES, RunDirectory
 from scalevec.results.sweep_folder import sweep_names
 
-POLL_S = 0.5
-LOOK_S = 2.0
-"""Between two looks whether anything more can come."""
+POLL_S = 1.0
 _PART = 65_536
 _LONGEST = 2**20
 """Of a line that is held back until its end is there."""
@@ -69,20 +67,15 @@ def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]
 
 def _texts(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
     """Yield what is in ``path`` and what is appended, until ``is_over``; whole lines, but for the last."""
-    rest, at, looked = b"", 0, time.monotonic() - LOOK_S
-    over = False
-    while True:
+    rest, at, over = b"", 0, False
+    while not over:
+        over = is_over()  # asked before the last reading, which misses nothing then
         for part in _parts(path, at):
             at += len(part)
             whole, newline, rest = (rest + part).rpartition(b"\n")
             if len(rest) > _LONGEST:
                 newline, rest = newline + rest, b""
             yield (whole + newline).decode(errors="replace")
-        if over:
-            break
-        if time.monotonic() - looked >= LOOK_S:
-            looked = time.monotonic()
-            over = is_over()
         if not over:
             time.sleep(POLL_S)
     yield rest.decode(errors="replace")

@@ -68,7 +68,6 @@ def test_a_sweep_file_stands_for_the_sweep_of_its_name(runs_dir, tmp_path, capsy
 
 def test_following_goes_on_until_the_trial_has_ended(runs_dir, directory, capsys, monkeypatch):
     monkeypatch.setattr(logging, "POLL_S", 0.01)
-    monkeypatch.setattr(logging, "LOOK_S", 0.01)
     directory.append_event("running", attempt=1)
     directory.log_path.write_text("begun ")
     follower = threading.Thread(
