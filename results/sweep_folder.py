@@ -97,11 +97,9 @@ class SweepFolder:
         """Whether the sweep was cancelled and nobody has asked for it since."""
         return self.cancelled_path.exists()
 
-    def ask_again(self) -> bool:
-        """A person asks for the sweep; whether it was cancelled."""
-        was_called_off = self.is_called_off()
+    def ask_again(self) -> None:
+        """A person asks for the sweep: that it was cancelled counts no more."""
         self.cancelled_path.unlink(missing_ok=True)
-        return was_called_off
 
     def write_sweep(self, content: bytes, origin: Path) -> None:
         """Keep the sweep file, byte for byte, and the folder ``origin`` that it was read in."""
