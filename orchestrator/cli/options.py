@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from scalevec.analysis.registry import LAWS
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, TABLES
 from scalevec.results.files import names_in
 from scalevec.results.sweep_folder import sweep_names
+from scalevec.sweeps import shipped_names
 
 RUNS = Path("runs")
 _EXECUTORS = ", ".join(f"{name} ({registered.help})" for name, registered in EXECUTORS.items())
@@ -18,8 +20,6 @@ _EXECUTORS = ", ".join(f"{name} ({registered.help})" for name, registered in EXE
 
 def sweeps(context: typer.Context, incomplete: str) -> list[str]:
     """Return the sweeps of the runs directory, shipped sweeps and sweep files."""
-    from scalevec.sweeps import shipped_names
-
     names = [*sweep_names(_runs_dir(context)), *shipped_names()]
     return _starting([*names, *_files(incomplete, SWEEP_FILES)], incomplete)
 
@@ -31,8 +31,6 @@ def sources(context: typer.Context, incomplete: str) -> list[str]:
 
 def laws(incomplete: str) -> list[str]:
     """Return the laws there are."""
-    from scalevec.analysis.registry import LAWS
-
     return _starting(LAWS, incomplete)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.executors.registry import SIMULATOR
 from scalevec.orchestrator.progress import note, printable
 from scalevec.results.files import to_json, write_atomic
 
@@ -109,7 +110,6 @@ def command(
     With ``--runs`` where the command would look elsewhere, and with the simulating executor where ``run``
     would find simulations.
     """
-    from scalevec.orchestrator.executors.registry import SIMULATOR
     from scalevec.orchestrator.executors.simulate.planted_law import is_simulated
 
     default = Path(os.environ.get("SCALEVEC_RUNS_DIR", "runs"))

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
+from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.results.claims import (
     LEASE_S,
@@ -108,8 +109,6 @@ def _may_advance(
 
     Only the queue of the cluster that it was sent to knows that it does not.
     """
-    from scalevec.orchestrator.executors.base import Site
-
     try:
         with closing(EXECUTORS[executor].build(Site(runs_dir, sweep, slots=1))) as queue:
             return bool(queue.adopt([number])) or queue.cluster != cluster

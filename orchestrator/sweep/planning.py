@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec import analysis
 from scalevec.model.data import held_out
 from scalevec.orchestrator.costs import FRESH_START_S, what_fits
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
 from scalevec.orchestrator.scheduling.trunk_book import add_savings, independent
-from scalevec.orchestrator.sources.sources import states_of
+from scalevec.orchestrator.sources.sources import open_source, states_of
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, SweepRun
@@ -245,11 +246,7 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
         return None
     if sd is not None and pilot is not None:
         raise InvalidInputError("--noise and --pilot both name the noise; allowed: one of them")
-    from scalevec import analysis
-
     if pilot is not None:
-        from scalevec.orchestrator.sources.sources import open_source
-
         return analysis.pilot_noise(open_source(pilot, runs_dir).rows, reference)
     if sd is None or not 0 < sd < float("inf"):
         raise InvalidInputError(f"--noise is {sd}; allowed: a positive number of nats/token")
@@ -270,7 +267,6 @@ def power(run: SweepRun, trials: Sequence[Row], noise: "NoiseFigure | None" = No
         raise InvalidInputError(
             f"sweep {run.sweep.name} has one arm; there is nothing that its comparison could detect"
         )
-    from scalevec import analysis
     from scalevec.analysis.power.detectable import TYPICAL
 
     (_, rungs), *of_others = _designs(run, trials).items()
@@ -286,8 +282,6 @@ def power(run: SweepRun, trials: Sequence[Row], noise: "NoiseFigure | None" = No
 
 def _designs(run: SweepRun, trials: Sequence[Row]) -> "dict[str, tuple[PlannedRung, ...]]":
     """The pairs of every arm with the reference by cell, arms that have the same ones together."""
-    from scalevec import analysis
-
     of_arms = {name for fields in run.sweep.arms.values() for name in fields.given()}
     seeds: dict[str, dict[tuple[str, int, int, str], set[int]]] = {name: {} for name in run.sweep.arms}
     for row in independent(trials):

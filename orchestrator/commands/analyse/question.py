@@ -14,6 +14,7 @@ from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.sources import VERDICTS, Source, open_source
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.results.files import CorruptRecordError, utc_now
+from scalevec.sweeps.fields import analysis_options
 
 DEFAULT_REFERENCE = "baseline"
 
@@ -37,8 +38,6 @@ def options_of(source: Source, given: OptionChanges) -> tuple[AnalysisOptions, A
 
     Standard error says which of them differ from the sweep file. Raises ``DataError``.
     """
-    from scalevec.sweeps.fields import analysis_options
-
     planned = analysis_options(source.compare)
     declared = AnalysisOptions(**planned)
     options = with_given(source, declared, given)

@@ -10,9 +10,12 @@ from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
-from scalevec.orchestrator.sources.sources import Source, choices_of
+from scalevec.orchestrator.errors import read_or_warn
+from scalevec.orchestrator.sources.sources import Source, choices_of, environments_of
+from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.files import utc_now
 from scalevec.results.masking import masked
+from scalevec.results.run_directory import RunDirectory
 
 
 def report(
@@ -43,11 +46,6 @@ def report(
 
 def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     """Return the provenance that the report shows."""
-    from scalevec.orchestrator.errors import read_or_warn
-    from scalevec.orchestrator.sources.sources import environments_of
-    from scalevec.orchestrator.worker.provenance import environment
-    from scalevec.results.run_directory import RunDirectory
-
     facts: dict[str, object] = {"source": data.name, "trials": len(data.rows), "date": utc_now()[:10]}
     facts["command"] = masked(shlex.join(["scalevec", *sys.argv[1:]]))
     facts["scalevec"] = version("scalevec")

@@ -2,19 +2,20 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from scalevec.model.data import SPLITS
+from scalevec.model.data.corpus import Corpus, open_corpus, verify
+from scalevec.model.fields import to_dict
 from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep, sweeps
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.sources.runs import only_match
 from scalevec.orchestrator.sources.sweep_files import load_sweep
-
-if TYPE_CHECKING:
-    from scalevec.model.data.corpus import Corpus
+from scalevec.results.sweep_folder import sweep_names
 
 _SHOWN_CHARACTERS = 300
 _SHOWN_IDS = 24
@@ -55,9 +56,6 @@ def inspect(
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:
     """Show what a prepared corpus holds, and its first documents; its shards are checked."""
-    from scalevec.model.data.corpus import open_corpus, verify
-    from scalevec.results.sweep_folder import sweep_names
-
     corpora = _corpora(runs_dir)
     if re.fullmatch("[0-9a-f]+", source) and source not in sweep_names(runs_dir):
         names = sorted(path.name for path in corpora.glob("*"))
@@ -91,11 +89,8 @@ def _corpora(runs_dir: Path) -> Path:
     return runs_dir / "corpora"
 
 
-def description(corpus: "Corpus") -> Record:
+def description(corpus: Corpus) -> Record:
     """Return everything known about a prepared corpus, as JSON values."""
-    from scalevec.model.data import SPLITS
-    from scalevec.model.fields import to_dict
-
     facts = to_dict(corpus.facts)
     splits = {name: facts.pop(name) for name in SPLITS}
     for split in splits.values():
@@ -104,7 +99,7 @@ def description(corpus: "Corpus") -> Record:
     return {"directory": str(corpus.directory), "disk_bytes": size, **facts, "splits": splits}
 
 
-def _sampled(corpus: "Corpus", split: str, count: int) -> list[Record]:
+def _sampled(corpus: Corpus, split: str, count: int) -> list[Record]:
     from scalevec.model.data.tokenize import first_documents
 
     return [

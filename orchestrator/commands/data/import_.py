@@ -8,6 +8,7 @@ import typer
 from scalevec.orchestrator.cli.options import Maps, Output
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.foreign import imported_tables
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
@@ -39,7 +40,6 @@ def import_(
     Columns are found by their names (val/loss, config.optimizer, 10.6M); what was taken for what, and the
     command that says it in full, go to standard error. What is ambiguous is refused.
     """
-    from scalevec.orchestrator.sources.foreign import imported_tables
     from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
     table = imported_tables(sources, maps or [], unit, where)

@@ -9,9 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from scalevec.model.data.system import usable_cpus
+from scalevec.model.train.devices import devices_here
 from scalevec.orchestrator.cli.options import RUNS, Executor, Runs
 from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.errors import Exit, explain
+from scalevec.orchestrator.sources.sources import check_named_store
+from scalevec.orchestrator.worker.preflight import version_of
+from scalevec.orchestrator.worker.provenance import code_state
+from scalevec.results.extras import REQUIREMENTS, install_command, missing_package, packages_of
+from scalevec.results.files import AlreadyWrittenError, cache_folder, write_once
 
 LEAST_BYTES = 10**8
 """Free on the disk of RUNS_DIR, below which even the smallest sweep and its text may not end."""
@@ -74,9 +81,6 @@ def _looked(look: "Callable[[Path], Iterator[Finding]]", runs_dir: Path) -> list
 
 
 def _python(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.worker.preflight import version_of
-    from scalevec.orchestrator.worker.provenance import code_state
-
     yield Finding("Python", "good", platform.python_version())
     yield Finding("scalevec", "good", f"{version_of('scalevec')} ({code_state()['source']})")
 
@@ -85,11 +89,8 @@ def _torch(_: Path) -> Iterator[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        from scalevec.results.extras import install_command
-
         yield Finding("torch", "problem", f"cannot be imported: {error}", install_command("train"))
         return
-    from scalevec.model.train.devices import devices_here
     from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
 
     yield Finding("torch", "good", torch.__version__)
@@ -105,8 +106,6 @@ def _torch(_: Path) -> Iterator[Finding]:
 
 
 def _threads(_: Path) -> Iterator[Finding]:
-    from scalevec.model.data.system import usable_cpus
-
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     yield Finding("threads", "good", f"{usable_cpus()} of {os.cpu_count()} cores, load {load:.2f} per core")
 
@@ -130,9 +129,6 @@ def _slurm(_: Path) -> Iterator[Finding]:
 
 
 def _extras(_: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.worker.preflight import version_of
-    from scalevec.results.extras import REQUIREMENTS, install_command, missing_package, packages_of
-
     for extra in REQUIREMENTS:
         missing = missing_package(extra)
         remedy = install_command(extra) if missing else ""
@@ -167,8 +163,6 @@ def _writing(runs_dir: Path) -> Iterator[Finding]:
 
 def _problem_of_links(folder: Path) -> str:
     """Results are linked into place: that needs the right to write, and hard links."""
-    from scalevec.results.files import AlreadyWrittenError, write_once
-
     path = folder / "link"
     try:
         write_once(path, b"first\n")
@@ -181,8 +175,6 @@ def _problem_of_links(folder: Path) -> str:
 
 
 def _store(runs_dir: Path) -> Iterator[Finding]:
-    from scalevec.orchestrator.sources.sources import check_named_store
-    from scalevec.results.files import cache_folder
     from scalevec.results.index.database import StoreError, named_store
 
     try:

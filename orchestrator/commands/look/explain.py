@@ -10,6 +10,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.progress import duration
+from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 from scalevec.orchestrator.sources.sources import environments_of, members_or_none, tuning_choices
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
 from scalevec.results.opening import open_to_read
@@ -26,8 +27,6 @@ Record = dict[str, Any]
 
 def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
     """Show why a trial ran, what happened to it, and which code ran it."""
-    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
-
     directory = RunsFolder(runs_dir).trial(trial)
     try:
         kept = directory.trial()

@@ -11,6 +11,11 @@ import typer
 from scalevec.orchestrator.cli.options import RUNS, Runs, trials
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
+from scalevec.orchestrator.scheduling.ownership import is_owned
+from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+from scalevec.orchestrator.sources.sources import recorded_state
+from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
+from scalevec.orchestrator.sweep.controller import directory_of
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import MOST_BYTES_OF_LINES
 from scalevec.results.masking import masked
@@ -50,12 +55,6 @@ def logs(
 
 def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]]:
     """Return where the log is, and what says that no more will come."""
-    from scalevec.orchestrator.scheduling.ownership import is_owned
-    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
-    from scalevec.orchestrator.sources.sources import recorded_state
-    from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
-    from scalevec.orchestrator.sweep.controller import directory_of
-
     observer = ClaimObserver()
     if name.endswith(SWEEP_FILES):
         name = sweep_folder(name, runs_dir).path.name

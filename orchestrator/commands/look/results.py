@@ -12,6 +12,7 @@ from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import terminal_width, write_text
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import note, printable
+from scalevec.orchestrator.sources.sources import open_source
 from scalevec.results.files import write_atomic
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def results(
     output: Output = None,
 ) -> Exit:
     """Print the tidy table, one row per trial; at a terminal its main columns."""
-    from scalevec.orchestrator.sources.sources import open_source
     from scalevec.results.tidy import write_table
 
     is_shown = form is None and output is None and sys.stdout.isatty()

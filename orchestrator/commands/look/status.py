@@ -8,6 +8,8 @@ import typer
 
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
 from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.look.screen import screen
+from scalevec.orchestrator.commands.look.screen import watch as watched
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.errors import Exit
 
@@ -29,8 +31,6 @@ def status(
     With --watch a table of rungs by arms, on the whole screen; with --watch --json one object per change.
     """
     if watch:
-        from scalevec.orchestrator.commands.look.screen import watch as watched
-
         return watched(source, runs_dir, as_json=as_json)
     statuses = sweep_statuses(source, runs_dir)
     nothing = f"no sweep has been run in {runs_dir}"
@@ -39,8 +39,6 @@ def status(
 
 def _text(statuses: list[dict[str, Any]]) -> str:
     """At a terminal one screen, elsewhere every sweep whole."""
-    from scalevec.orchestrator.commands.look.screen import screen
-
     if sys.stdout.isatty():
         columns, lines = shutil.get_terminal_size()
         return screen(statuses, columns, lines - 1).plain  # the prompt takes the last one

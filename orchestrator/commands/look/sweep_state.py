@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.fields import ConfigurationError
 from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
 from scalevec.orchestrator.errors import read_or_warn
@@ -17,6 +18,7 @@ from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.sweeps.trainers.any_trial import trial_from_fields
 
 if TYPE_CHECKING:
     from scalevec.results.index.store import ResultsIndex
@@ -193,9 +195,6 @@ def _running(scan: SweepScan, entry: Record, observer: ClaimObserver) -> Record:
 
 
 def _steps(directory: RunDirectory) -> int | None:
-    from scalevec.model.fields import ConfigurationError
-    from scalevec.sweeps.trainers.any_trial import trial_from_fields
-
     try:
         return trial_from_fields(directory.trial()["semantic"]).steps or None
     except ConfigurationError as error:

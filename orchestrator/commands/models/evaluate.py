@@ -9,6 +9,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
 BATCH_TOKENS = 4096
 
@@ -28,7 +29,6 @@ def evaluate(
     import numpy as np
 
     from scalevec.model.train.evaluation import evaluate as losses_of
-    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)
     model, tokenizer = directory.model(trust=trust), directory.tokenizer()

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalevec.model.data import CorpusError
+from scalevec.model.data.system import complete_directory
 from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+from scalevec.orchestrator.sources.trained import TrainedTrial
 
 if TYPE_CHECKING:
     from scalevec.model.decoder import Transformer
-    from scalevec.orchestrator.sources.trained import TrainedTrial
 
 SHOWN = ("loss", "loss_validation", "n_params", "n_tokens", "tokens_per_s", "device", "precision")
 
@@ -30,9 +33,6 @@ def export(
     vector folds into a matrix, as a plain Gemma 3 where its norms alone are left, else with the code that is
     written beside it (trust_remote_code=True).
     """
-    from scalevec.model.data.system import complete_directory
-    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
-
     directory = RunsFolder(runs_dir).trial(trial)
     if output.exists():
         raise InvalidInputError(f"{output}: is there already; name a new folder")
@@ -48,7 +48,7 @@ def export(
     return Result(record, f"{output}: {facts['class']}, {facts['loading']}{why}")
 
 
-def _write(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
+def _write(directory: TrainedTrial, model: "Transformer", folder: Path) -> dict[str, Any]:
     from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
 
     try:
@@ -67,10 +67,8 @@ def _write(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dic
     }
 
 
-def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
+def _write_tokenizer(directory: TrainedTrial, folder: Path) -> int | None:
     """Return the id of the token that ends a document; None without a tokenizer, which is said."""
-    from scalevec.model.data import CorpusError
-
     try:
         tokenizer = directory.tokenizer()
     except CorpusError as problem:
@@ -88,7 +86,7 @@ def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
     return tokenizer.separator
 
 
-def _card(directory: "TrainedTrial", facts: dict[str, Any]) -> str:
+def _card(directory: TrainedTrial, facts: dict[str, Any]) -> str:
     """Return README.md: what was trained, and its numbers."""
     specification, result = directory.specification, directory.result() or {}
     shape, rate = specification.model.shape, specification.optimizer.learning_rate

@@ -9,8 +9,10 @@ from scalevec.orchestrator.cli.options import RUNS, ProfileName, Runs, Sweep, Tr
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, note
+from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
 from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sweep.controller import directory_of
 from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.trial_state import OPEN_STATES
@@ -29,8 +31,6 @@ def cancel(
 ) -> Result:
     """Cancel a sweep's waiting and running trials; results and checkpoints stay."""
     from scalevec.orchestrator.executors.profiles import load_profile
-    from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
-    from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs, refuse_others_jobs, removed_trials
 
     folder = sweep_folder(source, runs_dir)

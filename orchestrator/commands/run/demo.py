@@ -1,5 +1,6 @@
 """``scalevec demo``: the quickstart sweep on this machine, its verdict and its report."""
 
+from scalevec import sweeps
 from scalevec.orchestrator.cli.options import RUNS, Jobs, Output, Placement, Runs
 from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.commands.analyse.compare import compare
@@ -12,8 +13,6 @@ QUICKSTART = "quickstart"
 
 def demo(runs_dir: Runs = RUNS, jobs: Jobs = 0, output: Output = None) -> Exit:
     """Run the quickstart sweep on this machine, then write its report."""
-    from scalevec import sweeps
-
     again = command("demo", None, runs_dir, jobs=jobs, output=output)
     path = str(sweeps.shipped(QUICKSTART))
     code = run_sweep(path, runs_dir, Placement("local", jobs=jobs), again=again).write()

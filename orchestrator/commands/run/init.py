@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from scalevec import sweeps
 from scalevec.orchestrator.cli.options import Output
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import InvalidInputError
@@ -82,8 +83,6 @@ def _init_profile(name: str, output: Path | None) -> Result:
 
 def _write(path: Path, content: str, *, with_script: bool) -> None:
     """Write the sweep file, unless it is there; beside it the script that it names, or for the one there."""
-    from scalevec import sweeps
-
     if os.path.lexists(path):
         raise InvalidInputError(f"{path} exists and is not overwritten; give another file with -o")
     write_once(path, content.encode())
@@ -101,8 +100,6 @@ def _write(path: Path, content: str, *, with_script: bool) -> None:
 
 def _template(name: str) -> str:
     """Return the text of a template, which tells an editor where its schema is."""
-    from scalevec import sweeps
-
     folder = Path(sweeps.__file__).resolve().parent
     content = (folder / "templates" / f"{name}.yaml").read_text(encoding="utf-8")
     return content.replace("$schema=../", f"$schema={folder}/", 1)

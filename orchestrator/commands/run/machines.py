@@ -7,16 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalevec.model.data.system import usable_cpus
+from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, ResourceRequest
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.snapshots.snapshot import carry, taken
 from scalevec.orchestrator.trust import NO_TRUST, Trust
+from scalevec.sweeps.plugins.locate import snapshot_files
 
 if TYPE_CHECKING:
-    from scalevec.orchestrator.attempts.jobs import ResourceRequest
-    from scalevec.orchestrator.executors.base import Executor, Site
     from scalevec.orchestrator.executors.profiles import Profile
-    from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sweep.planning import Row
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.sections.schema import Sweep
@@ -27,9 +30,8 @@ SIMULATED_AT_A_TIME = 16
 
 def site_of(
     sweep: "Sweep", runs_dir: Path, placement: Placement, trust: Trust = NO_TRUST
-) -> tuple[str, "Site"]:
+) -> tuple[str, Site]:
     """Return the executor's name and what it is built from. Raises ``InvalidInputError``."""
-    from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.executors.profiles import request_for
 
     name, profile = executor_of(sweep, placement, "local", trust)
@@ -76,16 +78,12 @@ def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
     return planted_law.simulated_runs_dir(runs_dir)
 
 
-def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> None:
+def send_along(sweep: "Sweep", site: Site, *, imports_here: bool = False) -> None:
     """Put the plugins of ``sweep`` into the code that workers run from, and nothing of another sweep.
 
     With ``imports_here`` a process of this machine imports them first: elsewhere each worker does.
     Raises ``InvalidInputError``.
     """
-    from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
-    from scalevec.orchestrator.snapshots.snapshot import carry, taken
-    from scalevec.sweeps.plugins.locate import snapshot_files
-
     carry(snapshot_files(list(sweep.found_plugins)))
     if not sweep.found_plugins or not imports_here:
         return
@@ -97,7 +95,6 @@ def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> N
 
 def _slots(requests: "Sequence[ResourceRequest]") -> int:
     """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
-    from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.executors.local.gpus import visible_gpus
 
     slots = usable_cpus() // max(request.cpus_of_node for request in requests)
@@ -108,8 +105,8 @@ def _slots(requests: "Sequence[ResourceRequest]") -> int:
 def prepared_run(
     name: str,
     sweep: "Sweep",
-    site: "Site",
-    progress: "Progress",
+    site: Site,
+    progress: Progress,
     *,
     retune: bool = False,
     where: str | None = None,
@@ -180,7 +177,7 @@ def require_space(run: "SweepRun", trials: "Sequence[Row]") -> None:
 
 
 @contextmanager
-def opened_executor(name: str, site: "Site") -> Iterator["Executor"]:
+def opened_executor(name: str, site: Site) -> Iterator[Executor]:
     """Yield the executor, closed afterwards.
 
     Raises ``MissingRequirementError`` where the cluster that it sends to does not answer: asking for free

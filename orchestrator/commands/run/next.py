@@ -8,6 +8,8 @@ import typer
 from scalevec.analysis.formatting import count, joined
 from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.run.plan import run_to_plan
+from scalevec.orchestrator.sources.sources import open_source
 
 if TYPE_CHECKING:
     from scalevec.analysis.comparison.trials import ComparedTrials
@@ -37,8 +39,6 @@ def next(
     from scalevec.analysis.comparison.fairness import fair
     from scalevec.analysis.comparison.trials import compared_trials
     from scalevec.analysis.power.next_trials import next_trials
-    from scalevec.orchestrator.commands.run.plan import run_to_plan
-    from scalevec.orchestrator.sources.sources import open_source
 
     run, _ = run_to_plan(source, runs_dir, Placement(executor, profile, 1), without_corpus=False)
     data, options = open_source(run.sweep.name, run.runs_dir), run.sweep.compare.options()

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalevec.model.data.system import usable_cpus
+from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result, command, terminal_width
 from scalevec.orchestrator.commands.run.machines import executor_of, runs_dir_of
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sweep import controller
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +51,6 @@ def plan(
     With --executor simulate, or where the runs directory holds simulations, it is the plan of the
     simulation. As JSON the trials are a list, the power alone is an object.
     """
-    from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
     from scalevec.orchestrator.sweep.plan_text import plan_text
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
@@ -70,10 +75,7 @@ def plan(
 
 def job_scripts(run: "SweepRun", trials: "Sequence[Row]", executor: str) -> Result:
     """Return the script of a trial of each rung that is left, and that of the controller."""
-    from scalevec.orchestrator.attempts.jobs import Job
-    from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.executors.slurm.submission import job_script
-    from scalevec.orchestrator.sweep import controller
     from scalevec.orchestrator.sweep.planning import queued_rungs
 
     if executor != "slurm":
@@ -98,8 +100,6 @@ def run_to_plan(
 ) -> tuple["SweepRun", str]:
     """Return the run of the sweep, simulated where that is meant, and the name of its executor."""
     from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus
-    from scalevec.orchestrator.progress import Progress
-    from scalevec.orchestrator.sources.sweep_files import load_sweep
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED, known_facts, unprepared_facts
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalevec.orchestrator.attempts.jobs import stop_signals_to
 from scalevec.orchestrator.cli.options import (
     RUNS,
     AsJson,
@@ -21,6 +22,7 @@ from scalevec.orchestrator.cli.options import (
     Trusted,
 )
 from scalevec.orchestrator.cli.output import Result, command
+from scalevec.orchestrator.commands.look.screen import state_of_run
 from scalevec.orchestrator.commands.run.machines import (
     opened_executor,
     prepared_run,
@@ -28,8 +30,11 @@ from scalevec.orchestrator.commands.run.machines import (
     site_of,
 )
 from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
+from scalevec.orchestrator.executors.base import Executor as StartedExecutor
+from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.progress import Progress, counted, note, states_text
+from scalevec.orchestrator.observers.trial_logs import TrialLogs
+from scalevec.orchestrator.progress import Progress, counted, note, progress_for, states_text
 from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
@@ -37,8 +42,6 @@ from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, writers_
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 
 if TYPE_CHECKING:
-    from scalevec.orchestrator.executors.base import Executor as StartedExecutor
-    from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.scheduling.outcome import Outcome
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
@@ -78,8 +81,6 @@ def run_sweep(
 
     ``interactive``: a person gave the command now, so what was cancelled before counts no more.
     """
-    from scalevec.orchestrator.commands.look.screen import state_of_run
-    from scalevec.orchestrator.progress import progress_for
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 
     sweep = load_sweep(source, runs_dir)
@@ -117,12 +118,11 @@ def writers_of_checkpoints(run: "SweepRun") -> list[str]:
     return sorted({writer for trial in trials if (writer := others_in(trial.out_path))})
 
 
-def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
+def _run_stages(run: "SweepRun", executor: StartedExecutor) -> None:
     """Run; Ctrl-C and SIGTERM ask for a stop with checkpoints, a second one ends everything at once.
 
     Jobs in a cluster's queue are left alone.
     """
-    from scalevec.orchestrator.attempts.jobs import stop_signals_to
     from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
     scheduler = Scheduler(
@@ -184,12 +184,10 @@ def _done(run: "SweepRun", source: str) -> Result:
     )
 
 
-def follow(progress: Progress, site: "Site", logs: Sequence[str]) -> None:
+def follow(progress: Progress, site: Site, logs: Sequence[str]) -> None:
     """Let the ``logs`` by their names, and those of the profile, each once, follow the run.
 
     Raises ``InvalidInputError`` for a log of another name, ``MissingRequirementError`` without its library.
     """
     if names := dict.fromkeys([*logs, *site.profile.log]):
-        from scalevec.orchestrator.observers.trial_logs import TrialLogs
-
         progress.observers = [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]

@@ -1,5 +1,6 @@
 """``scalevec submit``: a small job in the cluster that runs the sweep's stages."""
 
+from scalevec.orchestrator.attempts.jobs import tell_unreached
 from scalevec.orchestrator.cli.options import (
     RUNS,
     Executor,
@@ -14,6 +15,9 @@ from scalevec.orchestrator.commands.run.machines import opened_executor, prepare
 from scalevec.orchestrator.commands.run.run import writers_of_checkpoints
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
+from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import Trust, require_trust, writers_agreed_to
 
 
@@ -28,11 +32,6 @@ def submit(
 
     Nothing is sent before all is valid.
     """
-    from scalevec.orchestrator.attempts.jobs import tell_unreached
-    from scalevec.orchestrator.progress import Progress
-    from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
-    from scalevec.orchestrator.sweep import controller
-
     sweep = load_sweep(source, runs_dir)
     name, site = site_of(sweep, runs_dir, Placement(executor, profile), Trust(trust))
     if not EXECUTORS[name].keeps_jobs:

@@ -135,7 +135,7 @@ def test_the_plan_says_what_the_profile_asks_for(run_with):
 
 
 def test_slots_follow_what_the_profile_asks_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("scalevec.model.data.system.usable_cpus", lambda: 8)
+    monkeypatch.setattr("scalevec.orchestrator.commands.run.machines.usable_cpus", lambda: 8)
     (tmp_path / "profiles.yaml").write_text("site: {cpus: 3}")
     sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False), folder=tmp_path)
     _, site = site_of(sweep, tmp_path / "runs", Placement("local", "site"))
