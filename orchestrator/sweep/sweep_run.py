@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +79,8 @@ class SweepRun:
         self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
         self.id_of: Callable[[AnyTrial], str] = cache(lambda trial: trial.trial_id())
         """The trial's id, reckoned once."""
+        self.request: Callable[[str], ResourceRequest] = cache(partial(request_for, sweep, self.profile))
+        """What one attempt at a trial of a rung asks of a machine."""
         self.options: Callable[[str], RunOptions] = cache(self._options_of)
         """How the trials of a rung are run where they are sent to."""
         self._left_out: set[str] = set()
@@ -346,10 +348,6 @@ class SweepRun:
         if (rate := member.trial.learning_rate) is not None:
             words.append(f"learning rate {rate:.3g}")
         return " ".join(words)
-
-    def request(self, rung: str) -> ResourceRequest:
-        """What one attempt at a trial of ``rung`` asks of a machine."""
-        return request_for(self.sweep, self.profile, rung)
 
     @property
     def max_gpu_hours(self) -> float | None:
