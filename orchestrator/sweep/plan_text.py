@@ -12,9 +12,11 @@ from scalevec.orchestrator.scheduling.trunk_book import savings_text
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.planning import (
     Row,
+    each_once,
     gpu_hours,
     jobs_table,
     most_at_a_time,
+    not_done,
     power,
     queued_rungs,
     seconds_left,
@@ -151,8 +153,8 @@ def _predictions(run: SweepRun) -> list[str]:
 
 
 def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool) -> list[str]:
-    queued = queued_rungs(run, trials) if in_queue else []
-    left = [row for row in trials if row["state"] not in RESULT_STATES]
+    queued, trials = queued_rungs(run, trials) if in_queue else [], each_once(trials)
+    left = not_done(trials)
     flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
     seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6

@@ -119,10 +119,14 @@ def require_room(trials: Sequence[Row]) -> None:
             )
 
 
+def each_once(trials: Sequence[Row]) -> list[Row]:
+    """The rows of a plan, each trial once: arms that are identical by construction share theirs."""
+    return list({row["trial_id"] or index: row for index, row in enumerate(trials)}.values())
+
+
 def not_done(trials: Sequence[Row]) -> list[Row]:
     """The rows of what is not done yet, each trial once."""
-    left = (row for row in trials if row["state"] not in RESULT_STATES)
-    return list({row["trial_id"] or index: row for index, row in enumerate(left)}.values())
+    return [row for row in each_once(trials) if row["state"] not in RESULT_STATES]
 
 
 def gpu_hours(trials: Sequence[Row]) -> float:

@@ -114,6 +114,15 @@ def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of):
     assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
 
 
+def test_a_trial_that_two_arms_share_is_summed_up_once(run_of):
+    run = run_of()
+    rows = planned(run)  # the two arms are identical by construction
+    files = sum(row["disk_files"] for row in rows) // 2
+    shown = plan_text(run, rows, 1)
+    assert "\n4 trials, 0 of them done; " in shown
+    assert f"results in {files} files" in shown
+
+
 def test_the_plan_says_that_measuring_takes_time(run_of):
     run = run_of(measure={"what": ["preconditioner", "sharpness"], "every": 20})
     rows = planned(run)
