@@ -152,26 +152,18 @@ def _there(runs_dir: Path) -> Path:
 
 
 def _writing(runs_dir: Path) -> Iterator[Finding]:
+    """Results are linked into place: that needs the right to write, and hard links."""
     try:
         with tempfile.TemporaryDirectory(prefix=".scalevec-doctor-", dir=_there(runs_dir)) as folder:
-            problem = _problem_of_links(Path(folder))
+            write_once(Path(folder, "link"), b"first\n")
+            write_once(Path(folder, "link"), b"second\n")
+            problem = f"{folder}: a link replaced a file that was there"
+    except AlreadyWrittenError:
+        problem = ""
     except OSError as error:
-        problem = explain(error)[0]
+        problem = f"{_there(runs_dir)} takes no files, or no hard links: {explain(error)[0]}"
     remedy = "keep runs where you may write, on a file system with hard links: --runs" if problem else ""
     yield _checked("writing", problem or "files, and links that never replace one", remedy, "problem")
-
-
-def _problem_of_links(folder: Path) -> str:
-    """Results are linked into place: that needs the right to write, and hard links."""
-    path = folder / "link"
-    try:
-        write_once(path, b"first\n")
-        write_once(path, b"second\n")
-    except AlreadyWrittenError:
-        return ""
-    except OSError as error:
-        return f"{folder} takes no files, or no hard links: {error}"
-    return f"{folder}: a link replaced a file that was there"
 
 
 def _store(runs_dir: Path) -> Iterator[Finding]:
