@@ -258,13 +258,9 @@ def recompute_for(trials: Iterable[Trial], options: RunOptions, room: Room | Non
 def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
     """Return what a trial that has no room would fit with: words for a person."""
     memory = memory_of(trial, options)
-    needed = memory.total
+    start = f"needs {memory.total / 1e9:,.3g} GB, more than {room.words}"
     if memory.measurements > memory.training:
-        measured = memory.measurements / 1e9
-        return (
-            f"needs {needed / 1e9:,.3g} GB, more than {room.words}, {measured:,.3g} GB of it to be measured"
-        )
-    start = f"needs {needed / 1e9:,.3g} GB, more than {room.words}"
+        return f"{start}, {memory.measurements / 1e9:,.3g} GB of it to be measured"
     part = trial.batch_sequences // options.processes
     sequences = min(options.micro_batch or part, part)
     while sequences > 1:

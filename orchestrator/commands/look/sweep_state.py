@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
@@ -19,9 +19,6 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 from scalevec.sweeps.trainers.any_trial import trial_from_fields
-
-if TYPE_CHECKING:
-    from scalevec.results.index.store import ResultsIndex
 
 Record = dict[str, Any]
 MOST_FAILED = 20
@@ -128,10 +125,9 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     entries = {name: members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
     ids = {entry["trial_id"] for of_sweep in entries.values() for entry in of_sweep}
 
-    def read(index: "ResultsIndex") -> tuple[dict[str, str], dict[str, str], dict[str, Record]]:
-        return *index.current_states(runs_dir, ids), index.measured(runs_dir, ids)
-
-    states, problems, values = with_index(runs_dir, read)
+    states, problems, values = with_index(
+        runs_dir, lambda index: (*index.current_states(runs_dir, ids), index.measured(runs_dir, ids))
+    )
     states = states | dict.fromkeys(problems, UNREADABLE)
     observer = observer or ClaimObserver()
     statuses = []
