@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalevec.analysis.errors import DataError
 from scalevec.model.identity import IDENTITY_VERSION, digest
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import counted, listed
@@ -177,8 +178,6 @@ def _chosen(entries: Members, prediction: Mapping[str, Any]) -> tuple[list[dict[
     of_arms = [entry for entry in entries if entry["arm"] in arms]
     if "where" not in prediction or not of_arms:
         return of_arms, ""
-    from scalevec.analysis.errors import DataError
-
     try:
         is_chosen = holding(of_arms, prediction["where"])
     except DataError as error:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import aligned, count, fitted
 from scalevec.orchestrator.costs import UNKNOWN_TIME
 from scalevec.orchestrator.executors.profiles import Profile
@@ -135,8 +136,6 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
 
 def detectable(run: SweepRun, trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
     """What difference the comparison can find, as text, or why that cannot be said."""
-    from scalevec.analysis import DataError
-
     try:
         return power(run, trials, noise).text
     except DataError as problem:
