@@ -47,7 +47,7 @@ def dashboard(
     """
     watched = WatchedSweep(source, runs_dir)
     watched.state()  # what is wrong with the name is said before there is an address
-    with server_of(watched, port) as server:
+    with DashboardServer(watched, port) as server:
         note(
             f"dashboard: {server.url}\n"
             f"from your own machine: ssh -L {server.server_port}:{HOST}:{server.server_port} THIS_MACHINE, "
@@ -126,26 +126,24 @@ class Curve:
 
 
 class DashboardServer(ThreadingHTTPServer):
-    """Answers on this machine alone, whoever knows its token."""
+    """Answers on this machine alone, whoever knows its token.
+
+    Raises ``InvalidInputError`` where its port is taken.
+    """
 
     daemon_threads = True
 
-    def __init__(self, watched: WatchedSweep, port: int) -> None:
-        super().__init__((HOST, port), _Answer)
+    def __init__(self, watched: WatchedSweep, port: int = 0) -> None:
+        try:
+            super().__init__((HOST, port), _Answer)
+        except OSError as problem:
+            raise InvalidInputError(f"--port is {port}: {problem.strerror}; 0 takes a free one") from problem
         self.watched, self.token = watched, secrets.token_urlsafe(24)
 
     @property
     def url(self) -> str:
         """The page's address."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
-
-
-def server_of(watched: WatchedSweep, port: int = 0) -> DashboardServer:
-    """Return a server that listens at ``port``. Raises ``InvalidInputError`` where that is taken."""
-    try:
-        return DashboardServer(watched, port)
-    except OSError as problem:
-        raise InvalidInputError(f"--port is {port}: {problem.strerror}; 0 takes a free one") from problem
 
 
 class _Answer(BaseHTTPRequestHandler):

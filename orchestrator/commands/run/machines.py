@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,10 +183,7 @@ def opened_executor(name: str, site: Site) -> Iterator[Executor]:
     Raises ``MissingRequirementError`` where the cluster that it sends to does not answer: asking for free
     slots is the question.
     """
-    executor = EXECUTORS[name].build(site)
-    try:
+    with closing(EXECUTORS[name].build(site)) as executor:
         if EXECUTORS[name].sends_away:
             _ = executor.free_slots
         yield executor
-    finally:
-        executor.close()

@@ -10,7 +10,7 @@ import pytest
 from browser import chromium
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import dashboard as dashboards
-from scalevec.orchestrator.commands.look.dashboard import POINTS, Curve, WatchedSweep, server_of
+from scalevec.orchestrator.commands.look.dashboard import POINTS, Curve, DashboardServer, WatchedSweep
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.observers.trial_logs import MetricsTail
 
@@ -35,7 +35,7 @@ def runs_dir(tmp_path):
 
 @pytest.fixture
 def server(runs_dir):
-    with server_of(WatchedSweep("small", runs_dir)) as started:
+    with DashboardServer(WatchedSweep("small", runs_dir)) as started:
         thread = threading.Thread(target=started.serve_forever)
         thread.start()
         yield started
@@ -111,7 +111,7 @@ def test_damage_is_said_and_the_page_asks_again(server, runs_dir, monkeypatch):
 
 def test_a_port_that_is_taken_is_refused(server, runs_dir):
     with pytest.raises(InvalidInputError, match=f"--port is {server.server_port}: .*; 0 takes a free one"):
-        server_of(WatchedSweep("small", runs_dir), server.server_port)
+        DashboardServer(WatchedSweep("small", runs_dir), server.server_port)
 
 
 @pytest.mark.slow
