@@ -82,7 +82,7 @@ def _shown(rows: "pd.DataFrame", most: int) -> list[str]:
     """The columns of ``rows`` that a person looks at: titles, then the first ``most`` trials."""
     same = [name for name in _IF_SEVERAL if rows[name].nunique() < 2]
     columns = {
-        title: [_cell(name, value) for value in rows[name][:most]]
+        title: [_cell(name, value) for value in rows[name].head(most)]
         for name, title in _SHOWN.items()
         if name in rows and name not in same
     }
