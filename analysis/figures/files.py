@@ -105,7 +105,7 @@ def require_formats(formats: tuple[str, ...]) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside ``path``, then rename; missing folders are made. Raises ``OSError``."""
+    """Write beside ``path``, then rename; missing folders are made. Raises an ``OSError`` that names it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not ``tempfile``: its files are for their owner alone, whatever the umask.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -113,6 +113,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         with temporary.open("xb") as file:
             file.write(content)
         temporary.replace(path)
-    except BaseException:
+    except OSError as error:  # of a full disk: it names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        raise

@@ -20,7 +20,14 @@ from scalevec.model.data import FORMAT_VERSION, SPLITS, CorpusConfig
 from scalevec.model.data.corpus import Corpus, CorpusManifest, Draft, SplitFacts, open_corpus, verify
 from scalevec.model.data.in_place import place_files
 from scalevec.model.data.sources import files_key, named_stamps, remembered
-from scalevec.model.data.system import Progress, Workers, complete_directory, usable_cpus, write_synced
+from scalevec.model.data.system import (
+    Progress,
+    Workers,
+    complete_directory,
+    room_in,
+    usable_cpus,
+    write_synced,
+)
 from scalevec.model.data.texts import corpus_fingerprint, read_texts, split_up
 from scalevec.model.data.tokenize import TOKENIZERS, TokenizerPlan, write_shards
 from scalevec.model.fields import to_dict
@@ -102,7 +109,10 @@ def _work_folder(corpora_dir: Path, progress: Progress) -> Iterator[Path]:
         progress(f"{other} is of a corpus in the making, or was interrupted and can be removed")
     corpora_dir.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=".", suffix=".preparing", dir=corpora_dir) as folder:
+        with (
+            room_in(corpora_dir),
+            tempfile.TemporaryDirectory(prefix=".", suffix=".preparing", dir=corpora_dir) as folder,
+        ):
             yield Path(folder)
     finally:
         with suppress(OSError):

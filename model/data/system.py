@@ -180,9 +180,10 @@ def complete_directory(final: Path, within: Path | None = None, *, exclusive: bo
     """
     partial = (within or final.parent) / f".{final.name}.{uuid.uuid4().hex}.partial"
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        sync(partial)
+        with room_in(final):
+            partial.mkdir(parents=True)
+            yield partial
+            sync(partial)
         try:
             partial.rename(final)
         except OSError:
@@ -193,6 +194,17 @@ def complete_directory(final: Path, within: Path | None = None, *, exclusive: bo
         sync(final.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # after the rename there is nothing to remove
+
+
+@contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Let the error of a full disk name ``folder``, unless it names a file: of a write it names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error.filename = error.filename or str(folder)
+        raise
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -77,8 +77,6 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         # Content before name: after a loss of power the name must not stand over missing content.
         sync(temporary)
         temporary.replace(path)
-    except SafetensorError as problem:
-        raise _as_os_error(problem, path) from problem
     finally:
         temporary.unlink(missing_ok=True)
     sync(folder)
@@ -88,13 +86,16 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def save_tensors(
     path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write a new safetensors file with the umask's mode. Raises ``SafetensorError`` or ``OSError``.
+    """Write a new safetensors file with the umask's mode. Raises ``OSError`` that names it.
 
     safetensors itself makes files for their owner alone, whatever the umask.
     """
     path.touch(exist_ok=False)
     mode = path.stat().st_mode & 0o777
-    save_file(dict(tensors), path, metadata=metadata)
+    try:
+        save_file(dict(tensors), path, metadata=metadata)
+    except SafetensorError as problem:
+        raise _as_os_error(problem, path) from problem
     path.chmod(mode)
 
 

@@ -25,6 +25,12 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 
 
+def test_a_full_disk_is_told_with_the_file_that_had_no_room(small_device):
+    with pytest.raises(OSError, match=r"No space left on device: .*/a\.svg"):
+        write_atomically(small_device / "a.svg", bytes(100_000))
+    assert list(small_device.iterdir()) == []
+
+
 def test_settings_of_matplotlib_in_the_working_directory_change_no_byte(tmp_path, sweep, monkeypatch):
     import matplotlib
 

@@ -103,6 +103,7 @@ def test_a_full_disk_is_reported_as_such_and_leaves_the_folder_as_it_was(tmp_pat
     with pytest.raises(OSError) as caught:
         save_checkpoint(small_device, large)
     assert caught.value.errno == errno.ENOSPC
+    assert "step-000000002.safetensors" in caught.value.filename
     assert [path.name for path in small_device.iterdir()] == ["step-000000001.safetensors"]
 
 
