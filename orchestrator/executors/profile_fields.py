@@ -32,6 +32,7 @@ def _text(pattern: str, allowed: str) -> AfterValidator:
 
 
 MOST_GPUS = 4096
+MOST_PER_JOB = 1000
 _TEXT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?")
 GPU_TYPE = re.compile(r"(?=[A-Za-z0-9_.-]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9_.-]{0,40}:(\d+)")
 """Also a part of one, as ``1g.10gb:1``."""
@@ -88,6 +89,12 @@ def _gpus(value: Any) -> Any:
     return float(value)
 
 
+def _per_job(value: Any) -> Any:
+    if value != "auto" and (type(value) is not int or not 1 <= value <= MOST_PER_JOB):
+        raise profile_problem(refused(value, f"auto, or a whole number from 1 to {MOST_PER_JOB}"))
+    return value
+
+
 def _flag_value(value: Any) -> Any:
     is_text = isinstance(value, str) and _TEXT.fullmatch(value)
     if is_text or isinstance(value, bool | int):
@@ -131,6 +138,7 @@ Flag = Annotated[
 ]
 Minutes = Annotated[float | Literal["auto"], PlainValidator(_minutes)]
 Longest = Annotated[float | None, PlainValidator(_longest)]
+PerJob = Annotated[int | Literal["auto"], PlainValidator(_per_job)]
 Gpus = Annotated[float | str | None, PlainValidator(_gpus)]
 Flags = dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]]
 Constraint = Annotated[

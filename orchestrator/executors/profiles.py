@@ -41,7 +41,6 @@ INERT = frozenset(
 )
 """Keys that only say how much is asked for. Of any other key a person is asked, unless the file is theirs."""
 FULL_JOB_S = 1800.0
-MOST_PER_JOB = 1000
 LEAST_MINUTES = 5
 """Of a time limit that follows from an estimate."""
 
@@ -71,7 +70,7 @@ class RungProfile(BaseModel):
     """Machines that train one trial together."""
     shard: bool | None = None
     """Whether the processes of a trial share out its parameters too."""
-    trials_per_job: Annotated[int, Field(ge=1, le=MOST_PER_JOB)] | Literal["auto"] = 1
+    trials_per_job: of.PerJob = 1
     """Trials that share one allocation, one after the other; ``auto``: as many as fill half an hour."""
     trials_per_gpu: Annotated[int, Field(ge=1, le=64)] = 1
     """Trials that share one GPU, side by side in one allocation."""
@@ -142,7 +141,7 @@ class Profile(RungProfile):
         longest = max(estimates, default=0.0) or FULL_JOB_S
         most = (self.max_time or math.inf) / self.time_factor if self.time == "auto" else self.time
         filling = math.floor(self.trials_per_gpu * min(FULL_JOB_S, 60 * most) / longest)
-        return max(min(MOST_PER_JOB, filling), self.trials_per_gpu)
+        return max(min(of.MOST_PER_JOB, filling), self.trials_per_gpu)
 
     def limit_minutes(self, time_s: float | None, estimates: Iterable[float]) -> int:
         """The time limit of a job in whole minutes: this profile's, else what its trials need one by one.

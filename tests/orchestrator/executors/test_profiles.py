@@ -168,9 +168,11 @@ def test_an_unknown_key_is_refused_with_file_line_and_the_nearest(folder):
 
 
 def test_everything_that_is_wrong_is_said_at_once(folder):
-    message = refusal(folder, "site:\n  cpus: many\n  gpus: -1\n  executor: slrum\n  time: soon\n")
+    wrong = ("cpus: many", "trials_per_job: all", "gpus: -1", "executor: slrum", "time: soon")
+    message = refusal(folder, "site:\n  " + "\n  ".join(wrong))
     assert [line.split(": ", 1)[1] for line in message.splitlines()] == [
         "site.cpus: 'many'; allowed: a whole number",
+        "site.trials_per_job: 'all'; allowed: auto, or a whole number from 1 to 1000",
         "site.gpus: -1; allowed: a whole number of GPUs, or a share of one (0 to 1) that lets several trials "
         "use it",
         "site.executor: 'slrum'; allowed: 'local', 'ray', 'slurm' or 'simulate'",
