@@ -278,7 +278,10 @@ def shared_slope(choices: Sequence[Choice]) -> float:
 
 def place_text(cell: Cell) -> str:
     """Return the rung with its setting, as shown to a person."""
-    values = (f"{value:g}" if isinstance(value, float) else str(value) for value in cell.setting.values())
+    values = (
+        f"{name}={value:g}" if isinstance(value, float) else str(value)
+        for name, value in cell.setting.items()
+    )
     return " ".join((cell.rung, *values))
 
 
