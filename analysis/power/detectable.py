@@ -186,7 +186,7 @@ class PowerAnalysis:
         between = f"; in brackets at 1/{noise.spread:g} and {noise.spread:g} times that"
         lines.append(f"  noise: sd {sds} per pair, {noise.source}{between if noise.spread != 1 else ''}")
         if noise.split:
-            tokens = f" with {count(noise.split_tokens)} test tokens" if noise.split_tokens else ""
+            tokens = f" if it has {count(noise.split_tokens)} tokens" if noise.split_tokens else ""
             error = f"standard error {noise.split:.2g} of the mean difference"
             return "\n".join([*lines, f"  test split: {error}{tokens}, whatever the seeds"])
         return "\n".join([*lines, "  the test split's own error is left out: nothing says how large it is"])
