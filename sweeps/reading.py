@@ -17,7 +17,7 @@ from scalevec.sweeps.errors import (
 )
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CELL_FIELDS, CorpusFacts
-from scalevec.sweeps.fields import OF_STRATEGY
+from scalevec.sweeps.fields import OF_STRATEGY, TRIAL_FIELDS
 from scalevec.sweeps.ladders import BUDGETS
 from scalevec.sweeps.plugins.locate import Plugin, PluginError, find
 from scalevec.sweeps.plugins.registered import register
@@ -267,15 +267,20 @@ def _plugins_of(source: SweepSource) -> tuple[tuple[Plugin, ...], frozenset[str]
 
 def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
     """Whether a field is unknown only since ``fields`` declares it wrongly, which is found too."""
-    declared = source.data.get("fields")
-    is_declared = isinstance(declared, dict) and details["loc"][-1] in declared
-    return is_declared and details["type"] == UNKNOWN_KEY and "trainer" in source.data
+    trainer = source.data.get("trainer")
+    declared = [part.get("fields") for part in (source.data, trainer) if isinstance(part, dict)]
+    is_declared = any(details["loc"][-1] in part for part in declared if isinstance(part, dict | list))
+    return is_declared and details["type"] == UNKNOWN_KEY and trainer is not None
 
 
 def _problem(source: SweepSource, details: Any) -> Problem:
     """What pydantic found, in our words and with its line."""
     kind, context = details["type"], details.get("ctx", {})
     path: Path = tuple(part for part in details["loc"] if part != "[key]")
+    if kind == UNKNOWN_KEY and len(path) > 1 and path[-1] in Sweep.model_fields:
+        return source.problem(path, "unknown key here; it stands at the top of the file")
+    if kind == UNKNOWN_KEY and len(path) == 1 and path[0] in TRIAL_FIELDS:
+        return source.problem(path, "unknown key here; it stands under trial")
     if kind in (PROBLEM, UNKNOWN_KEY):
         undeclared = kind == UNKNOWN_KEY and "trainer" in source.data and path[0] in _OF_A_TRIAL
         return source.problem(path + context["path"], context["message"] + _DECLARE * undeclared)

@@ -127,9 +127,8 @@ def _distinct(items: tuple[T, ...]) -> tuple[T, ...]:
     first: dict[T, int] = {}
     for position, item in enumerate(items):
         if item in first:
-            raise problem(
-                f"{shown(label_of(item))} stands in the list twice, first at [{first[item]}]", position
-            )
+            name = getattr(item, "name", label_of(item))
+            raise problem(f"{shown(name)} stands in the list twice, first at [{first[item]}]", position)
         first[item] = position
     return items
 

@@ -82,7 +82,7 @@ FieldKind = Literal["int", "float", "str", "bool"]
 class TrainerSection(Given):
     """What trains in place of our own loop, how it is stopped, and which of its numbers is the loss."""
 
-    command: Words
+    command: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
     """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
     files: Words | None = None
     """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""

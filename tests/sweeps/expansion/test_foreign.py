@@ -179,6 +179,10 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"stop_signal": "SIGKILL"}}, "a signal that can be caught"),
         ({"trainer": {"function": "mine.train:main"}}, "function: unknown key"),
         ({"fields": {"dropout": "float", "momentum": "str"}}, "fields.momentum: 'str'; allowed: float"),
+        (
+            {"trainer": {"command": "python train.py {seed}"}},
+            "command: 'python train.py {seed}'; allowed: a list",
+        ),
         ({"arms": {"a": {"dropuot": 0.1}}}, "is declared under fields, with its type"),
         ({"arms": {"a": {"dropout": 0.1, "weight_decay": 0.1}}}, "the command has no {weight_decay}"),
         ({"arms": {"a": {"scale_vectors": "none"}}}, "scale_vectors: unknown key"),
@@ -203,6 +207,14 @@ def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one
     words = "another name (a column of the results or a word of sweep files is called so)"
     assert message.endswith(f"fields.{name}: '{name}'; allowed: {words}")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"fields": ["dropout"]}, {"fields": None, "trainer": {"fields": {"dropout": "float"}}}],
+)
+def test_fields_that_are_declared_wrongly_are_told_once(folder: Path, changes: dict[str, Any]) -> None:
+    assert "\n" not in refusal(folder, **changes, arms={"a": {"dropout": 0.1}})
 
 
 def test_no_name_that_a_trainer_may_fill_is_refused() -> None:

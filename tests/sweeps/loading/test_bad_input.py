@@ -43,6 +43,7 @@ CASES = {
         "warmup_tokens: 1024, warmup_fraction: 0.1": (
             "trial.warmup_tokens: 1024; allowed: one of warmup_tokens and warmup_fraction"
         ),
+        "keep: weights": "trial.keep: unknown key here; it stands at the top of the file",
         "warmup_fraction: 1.5": "warmup_fraction: 1.5; allowed: a number in [0, 1]",
     },
     "[tiny-25k, tiny-55k, tiny-83k": {
@@ -55,6 +56,9 @@ CASES = {
         "[tiny-25, tiny-55k, tiny-83k": (
             "ladder[0]: 'tiny-25': unknown preset; did you mean tiny-25k? (allowed: tiny-25k, tiny-55k"
         ),
+        "[tiny-25k, tiny-25k, tiny-55k, tiny-83k": (
+            "ladder[1]: 'tiny-25k' stands in the list twice, first at [0]"
+        ),
         "[tiny-25k, {name: tiny-25k, width: 64, layers: 9}, tiny-55k, tiny-83k": (
             "ladder[1]: a second rung is called tiny-25k; allowed: each name once"
         ),
@@ -62,6 +66,7 @@ CASES = {
     "seeds: [3, 4, 5]": {
         "grid: {beta2: []}": "grid.beta2: []; allowed: a list of at least one",
         "grid: {beta2: [0.9, 1.5]}": "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
+        "seeds: [3]\nbatch_tokens: 512": "batch_tokens: unknown key here; it stands under trial",
         "seeds: [0, 0]": "seeds[1]: 0 stands in the list twice, first at [0]",
         "seeds: [-1]": "seeds[0]: -1; allowed: 0 or more",
         "zip: {beta1: [0.9], beta2: [0.9, 0.95]}": (
