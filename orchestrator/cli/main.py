@@ -42,7 +42,7 @@ def main() -> None:
         error.message = shortened_text(printable(error.message))
         error.show()
         sys.exit(int(Exit.INVALID_INPUT))
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):  # the latter while commands are still being loaded
         note("scalevec: interrupted")
         sys.exit(int(Exit.INTERRUPTED))
     except ClusterLostError as error:

@@ -74,3 +74,12 @@ def test_a_warning_of_a_library_is_one_line_without_a_place_in_our_code(scalevec
     err = scalevec_process("figures", "t.csv", "--only", "loss", "--reference", "a", "-o", "figures").stderr
     assert [line.startswith("warning: Glyph 22522") for line in err.splitlines() if "Glyph" in line] == [True]
     assert "style.py" not in err
+
+
+def test_ctrl_c_while_commands_are_being_loaded_gets_one_line(command, monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalevec.orchestrator.cli.main.application", interrupted)
+    done = command("results", "nothing")
+    assert (done.code, done.err) == (130, "scalevec: interrupted\n")
