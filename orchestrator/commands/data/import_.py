@@ -7,6 +7,7 @@ import typer
 
 from scalevec.orchestrator.cli.options import Maps, Output
 from scalevec.orchestrator.cli.output import Result, command
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import imported_tables
 
@@ -42,6 +43,8 @@ def import_(
     """
     from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
+    if output and output.suffix in (".tsv", ".jsonl", ".parquet"):
+        raise InvalidInputError(f"--output {output}: a table is written as CSV; name a file NAME.csv")
     table = imported_tables(sources, maps or [], unit, where)
     chosen: dict[str, Any] = {"map": repeated(table.columns), "unit": unit or "nats", "where": where}
     note(f"the same again: {command('import', sources, **chosen)}")

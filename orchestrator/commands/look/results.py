@@ -47,15 +47,16 @@ def results(
     runs_dir: Runs = RUNS,
     form: Annotated[
         Literal["csv", "parquet", "json"] | None,
-        typer.Option("--format", help="File format: CSV without it, and at a terminal a short table."),
+        typer.Option("--format", help="Without it as --output ends, else CSV; at a terminal a short table."),
     ] = None,
     output: Output = None,
 ) -> Exit:
     """Print the tidy table, one row per trial; at a terminal its main columns."""
-    from scalevec.results.tidy import write_table
+    from scalevec.results.tidy import FORMATS, write_table
 
     is_shown = form is None and output is None and sys.stdout.isatty()
-    form = form or "csv"
+    ending = output.suffix[1:] if output else ""
+    chosen: str = form or (ending if ending in FORMATS else "csv")
     table = open_source(source, runs_dir)
     if is_shown:
         most = max(1, shutil.get_terminal_size().lines - AROUND)
@@ -67,11 +68,11 @@ def results(
         )
         return Exit.DONE
     stream = io.BytesIO()
-    write_table(table.rows, form, stream)
+    write_table(table.rows, chosen, stream)
     if output is None:
         content = stream.getvalue()
         # Pipes end at a terminal too (head, less -R); a file by --output has every character.
-        sys.stdout.buffer.write(content if form == "parquet" else printable(content.decode()).encode())
+        sys.stdout.buffer.write(content if chosen == "parquet" else printable(content.decode()).encode())
     else:
         write_atomic(output.parent.resolve() / output.name, stream.getvalue())
         note(f"wrote {output}")

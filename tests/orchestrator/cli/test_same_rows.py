@@ -222,6 +222,13 @@ def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_pat
     assert table[["loss", "n_params", "n_tokens"]].to_numpy().tolist() == [[3.5, 1e6, 2e7], [3.25, 2e6, 4e7]]
 
 
+def test_an_import_writes_csv_under_no_other_name(tmp_path, command):
+    (tmp_path / "t.csv").write_text("N,loss\n1e6,3.5\n2e6,3.4\n")
+    answer = command("import", "t.csv", "-o", "out.parquet")
+    assert (answer.code, (tmp_path / "out.parquet").exists()) == (2, False)
+    assert "out.parquet: a table is written as CSV" in answer.err
+
+
 CHART = """\
 "Step","r - _step","r - _step__MIN","r - _step__MAX","r - val/loss","r - val/loss__MIN","r - val/loss__MAX"
 "0","0","0","0","9.1","9.1","9.1"

@@ -43,3 +43,5 @@ def test_more_trials_than_lines_of_the_terminal_are_counted(runs_dir, capsys, mo
 def test_elsewhere_it_is_the_whole_table(runs_dir, tmp_path):
     assert results("small", runs_dir, output=tmp_path / "all.csv") is Exit.DONE
     assert {"loss_blocks", "stream", "torch_version"} <= set(pd.read_csv(tmp_path / "all.csv").columns)
+    assert results("small", runs_dir, output=tmp_path / "all.parquet") is Exit.DONE
+    assert len(pd.read_parquet(tmp_path / "all.parquet")) == 3
