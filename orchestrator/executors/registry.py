@@ -82,7 +82,9 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
         honours_by_rung=_OF_SLURM,
     ),
     "simulate": RegisteredExecutor(
-        f"{_CODE}.simulate.simulate_executor:SimulateExecutor", "nowhere: a planted law", simulates=True
+        f"{_CODE}.simulate.simulate_executor:SimulateExecutor",
+        "nowhere: losses are drawn from a law",
+        simulates=True,
     ),
 }
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def _checked(name: str, detail: str, remedy: str, otherwise: State = "absent") -
 def doctor(runs_dir: Runs = RUNS, executor: Executor = None) -> Result:
     """Look at all that a sweep needs here: libraries, devices, clusters, disk, store.
 
-    The exit code is 3 where scalevec run would fail, with --executor there.
+    Exit code 3: scalevec run would fail here, or with --executor on that executor.
     """
     findings = [finding for look in _LOOKS for finding in _looked(look, runs_dir)]
     if executor is not None:

@@ -22,7 +22,7 @@ def evaluate(
 ) -> Result:
     """Measure the loss of the model of a trial on text files.
 
-    Windows are those of the training's length and do not overlap.
+    A text is cut into sequences of the length that the model was trained on.
     """
     import math
 

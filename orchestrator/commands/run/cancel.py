@@ -25,7 +25,7 @@ def cancel(
     runs_dir: Runs = RUNS,
     profile: ProfileName = None,
     removed: Annotated[
-        bool, typer.Option("--removed", help="Only trials that the sweep file, once edited, no longer holds.")
+        bool, typer.Option("--removed", help="Only trials that the edited sweep file no longer has.")
     ] = False,
     trust: Trusted = False,
 ) -> Result:

@@ -49,7 +49,7 @@ def plan(
     """Show every trial of a sweep: its cost, and what exists already.
 
     With --executor simulate, or where the runs directory holds simulations, it is the plan of the
-    simulation. As JSON the trials are a list, the power alone is an object.
+    simulation. --json prints a list of trials, with --power an object.
     """
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
     from scalevec.orchestrator.sweep.plan_text import plan_text
