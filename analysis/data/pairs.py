@@ -210,8 +210,11 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     rows = comparison_rows(table)
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
     # Random numbers of two identity versions differ: equal seeds are not equal starts.
-    key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed"]
-    rows = rows.assign(compute=variable_of(rows, "C", options), size=variable_of(rows, "N", options))
+    key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed", "alone"]
+    # A run without a seed pairs with none, unless no run has one.
+    alone = rows.index.to_series().where(rows["seed"].isna() & rows["seed"].notna().any())
+    sizes = {"compute": variable_of(rows, "C", options), "size": variable_of(rows, "N", options)}
+    rows = rows.assign(**sizes, alone=alone)
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
     merged, one_sided = _in_common_settings(merged, cell_columns)

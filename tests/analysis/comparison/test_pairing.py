@@ -140,6 +140,13 @@ def test_runs_of_equal_cells_without_a_seed_in_common_are_paired_in_their_order(
     assert "no seed in common: runs of a cell are paired in their order" in comparison.sentence
 
 
+def test_a_run_without_a_seed_pairs_with_none_unless_no_run_has_one(sweep):
+    table, rest = sweep(seeds=(0, 1, 2)), sweep(seeds=(0,))
+    some, none = (rows.assign(seed=rows["seed"].where(rows["seed"] > 0)) for rows in (table, rest))
+    assert (only(some).pairs, only(none).pairs) == (8, 4)
+    assert len(only(some).absences["one side only"]) == 8
+
+
 def test_trials_of_two_identity_versions_never_pair(sweep):
     """Their random numbers follow from something else."""
     table = sweep(seeds=(0, 1, 2)).assign(identity_version=2)
