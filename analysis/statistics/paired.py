@@ -104,7 +104,8 @@ def _over_seeds(sample: PairedSample, weights: FloatArray) -> Component:
     rest = sample.values - sample.means()[sample.index]
     share = 1 - 1 / sample.counts[sample.index]
     inflated = np.divide(weights, np.sqrt(share), out=np.zeros_like(weights), where=share > 0)
-    if np.max(np.abs(rest)) <= NO_NOISE * np.max(np.abs(sample.values)) and not sample.rounding:
+    copies = np.max(np.abs(rest)) <= NO_NOISE * np.max(np.abs(sample.values)) and not sample.rounding
+    if copies or not inflated.any():  # no cell that counts has two seeds
         return Component(float("nan"), 0)
     variance = float(np.sum(np.bincount(seed, inflated * rest) ** 2) + sample.rounding * weights @ weights)
     # Column s of the design is what seed s adds to the estimate, less what the cells' means take away.

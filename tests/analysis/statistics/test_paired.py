@@ -111,6 +111,8 @@ def test_whole_seeds_are_what_varies_where_rungs_share_them():
     estimate = overall(replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS))
     assert (estimate.value, estimate.df) == (3.0, pytest.approx(1))
     assert estimate.standard_error == pytest.approx(1.5)
+    single = replace(PairedSample.of(values[:2], [0, 1], [0, 1]), unit=WHOLE_SEEDS, rounding=1e-9)
+    assert (overall(single).value, overall(single).df) == (2.0, 0)
 
 
 def test_seeds_that_some_rungs_lack_have_their_part_in_the_variance():
