@@ -234,6 +234,9 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     if trials.n_unplaced:
         text = "no record says of which size and token budget; `scalevec run` writes it into members.json"
         warnings.append(f"{plural(trials.n_unplaced, 'trial')} without a result left out: {text}")
+    letters = [arm.casefold() for arm in trials.arms]
+    if alike := [arm for arm in trials.arms if letters.count(arm.casefold()) > 1]:
+        warnings.append(f"arms {joined(alike)} differ in capital letters alone: one arm? Give it one name")
     rows = trials.of_arm(trials.reference, "completed")
     known = {"lr_status", "loss_validation"} <= set(rows)
     if known and rows["lr_status"].isin(CHOSEN).any() and rows["loss_validation"].isna().all():

@@ -63,6 +63,11 @@ def test_a_grid_field_of_a_sweep_is_a_setting(sweep):
     assert only(table).pairs == 16
 
 
+def test_arms_that_differ_in_capital_letters_alone_are_asked_about(sweep):
+    comparison = only(sweep({"baseline": 0.0, "Baseline": 0.0}))
+    assert any("arms baseline and Baseline differ in capital" in text for text in comparison.warnings)
+
+
 def test_two_rows_with_one_key_are_refused(sweep):
     table = sweep()
     with pytest.raises(DataError, match=r"two rows with rung 25k.*seed 0"):
