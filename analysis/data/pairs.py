@@ -212,7 +212,7 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     # Random numbers of two identity versions differ: equal seeds are not equal starts.
     key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed", "alone"]
     # A run without a seed pairs with none, unless no run has one.
-    alone = rows.index.to_series().where(rows["seed"].isna() & rows["seed"].notna().any())
+    alone = rows.index.to_series().where(rows["seed"].isna() & bool(rows["seed"].notna().any()))
     sizes = {"compute": variable_of(rows, "C", options), "size": variable_of(rows, "N", options)}
     rows = rows.assign(**sizes, alone=alone)
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
