@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import is_table, rows_as_read
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sweep_files import load_sweep, sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from scalevec.sweeps.fields import analysis_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -205,8 +207,6 @@ def compare_section(folder: SweepFolder) -> Record:
         return _options(folder.resolved_path, (folder.resolved() or {}).get("compare", {}))
 
     def given() -> Record:
-        from scalevec.orchestrator.sources.sweep_files import load_sweep
-
         sweep = load_sweep(folder.name, folder.path.parents[1], look_for_files=False)
         return _options(folder.sweep_path, sweep.resolved()["compare"])
 
@@ -220,9 +220,6 @@ def compare_section(folder: SweepFolder) -> Record:
 
 def _options(path: Path, section: Any) -> Record:
     """``section`` if it holds options of an analysis. Raises ``CorruptRecordError``."""
-    from scalevec.analysis.options import AnalysisOptions
-    from scalevec.sweeps.fields import analysis_options
-
     try:
         AnalysisOptions(**analysis_options(section))
         if not isinstance(section.get("reference", ""), str):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalevec import sweeps
 from scalevec.analysis.errors import nearest
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
@@ -77,8 +78,6 @@ def _text(path: Path, content: bytes) -> str:
 
 def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
     """Return the folder in ``runs_dir`` of the sweep that ``source`` names. Raises as :func:`load_sweep`."""
-    from scalevec import sweeps
-
     is_file = _is_file(source)
     if not is_file and source in sweep_names(runs_dir):
         return SweepFolder.of(runs_dir, source)
@@ -114,8 +113,6 @@ def _is_file(source: str) -> bool:
 
 def _shipped(source: str, runs_dir: Path) -> Path:
     """Return the path of a shipped sweep. Raises ``InvalidInputError``: nothing else has that name either."""
-    from scalevec import sweeps
-
     try:
         return sweeps.shipped(source)
     except FileNotFoundError as error:

@@ -8,7 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from scalevec.model.config import Trial
+from scalevec.model.data.corpus import Corpus, open_corpus
 from scalevec.model.fields import PluginSource
+from scalevec.model.identity import trial_from_fields
+from scalevec.model.train import newest_first
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.private import private_folder
 from scalevec.orchestrator.snapshots.snapshot import SNAPSHOTS
@@ -22,8 +26,6 @@ from scalevec.sweeps.plugins.registered import register
 from scalevec.sweeps.trainers.any_trial import is_foreign
 
 if TYPE_CHECKING:
-    from scalevec.model.config import Trial
-    from scalevec.model.data.corpus import Corpus
     from scalevec.model.data.tokenize import TextTokenizer
     from scalevec.model.decoder import Transformer
 
@@ -32,10 +34,8 @@ class TrainedTrial(RunDirectory):
     """The run directory of a trial, and what it trained: its model and tokenizer."""
 
     @cached_property
-    def specification(self) -> "Trial":
+    def specification(self) -> Trial:
         """What was trained."""
-        from scalevec.model.identity import trial_from_fields
-
         return trial_from_fields(self.trial()["semantic"])
 
     def model(self, *, trust: bool = False) -> "Transformer":
@@ -51,7 +51,6 @@ class TrainedTrial(RunDirectory):
         import torch
 
         from scalevec.model.decoder import Transformer, initialise
-        from scalevec.model.train import newest_first
         from scalevec.model.train.checkpoint import DAMAGE, pack, read_checkpoint
 
         self._require_completed()
@@ -85,10 +84,8 @@ class TrainedTrial(RunDirectory):
             ) from None
         return model.eval()
 
-    def corpus(self) -> "Corpus":
+    def corpus(self) -> Corpus:
         """Return the prepared corpus. Raises ``CorpusError`` where it was removed."""
-        from scalevec.model.data.corpus import open_corpus
-
         return open_corpus(self.path.parents[2] / "corpora", self.specification.corpus)
 
     def tokenizer(self) -> "TextTokenizer":
