@@ -110,12 +110,11 @@ def chosen_lines(status: Record) -> Iterator[str]:
         tuned = [choice for choice in of_field if choice["status"] != "carried"] or of_field
         tuned.sort(key=lambda choice: choice["n_params"])
         rungs = list(dict.fromkeys(choice["rung"] for choice in tuned))
-        values = {choice["arm"]: "" for choice in of_field}
-        for arm in values:
+        texts = []
+        for arm in dict.fromkeys(choice["arm"] for choice in tuned):
             of_arm = [choice for choice in tuned if choice["arm"] == arm]
-            values[arm] = _values_text(of_arm, one_each=len(of_arm) <= len(rungs))
-        arms = "; ".join(f"{arm} {text}" for arm, text in values.items())
-        yield f"{field.replace('_', ' ')} at {', '.join(rungs)}: {arms}{shared}"
+            texts.append(f"{arm} {_values_text(of_arm, one_each=len(of_arm) <= len(rungs))}")
+        yield f"{field.replace('_', ' ')} at {', '.join(rungs)}: {'; '.join(texts)}{shared}"
 
 
 def _values_text(chosen: Sequence[Record], *, one_each: bool) -> str:
