@@ -40,6 +40,12 @@ def _require_line(arms: Sequence[ArmData]) -> None:
         raise DataError(f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; {allowed}")
     if not is_loss(options.y):
         raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
+    texts = [sorted({*data.rows.get("corpus", ())}) for data in arms]
+    if any(of_arm != texts[0] for of_arm in texts):
+        raise DataError(
+            "the arms differ in corpus, and losses of different texts are not compared; where all were "
+            "measured on one text: --map corpus=\"'that text'\""
+        )
     reads_compute = "C" in law.variables or ("x" in law.variables and options.x == "C")
     if reads_compute and options.c_convention != "6nd":
         raise DataError(f"c_convention is {options.c_convention!r}; on a line C is 6ND: allowed is '6nd'")

@@ -280,8 +280,8 @@ def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
         for name in ARM_COLUMNS
         if name in rows and rows[name].nunique() > 1 and (arms[name].nunique(dropna=False) == 1).all()
     ]
-    if not names or "stream" not in rows:
-        return []
+    if not names or "stream" not in rows:  # a table's runs are paired by their seeds as they are given
+        return names
     by_arm = [set(streams.dropna()) for _, streams in arms["stream"]]
     return names if set.intersection(*by_arm) else []
 
