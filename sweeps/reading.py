@@ -232,8 +232,11 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
         sweep = sweep_model(source.data, options).model_validate(source.data)
     except ValidationError as error:
         wrong = error.errors(include_url=False)
+        unknown_keys = [details["ctx"]["message"] for details in wrong if details["type"] == UNKNOWN_KEY]
         raise SweepError(
-            _problem(source, details) for details in wrong if not _is_of_a_declaration(source, details)
+            _problem(source, details)
+            for details in wrong
+            if not _is_of_a_declaration(source, details) and not _is_misspelt(details, unknown_keys)
         ) from None
     sweep._source, sweep._plugins = source, plugins
     if problems := problems_of(sweep, look_for_files=look_for_files):
@@ -271,6 +274,12 @@ def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
     declared = [part.get("fields") for part in (source.data, trainer) if isinstance(part, dict)]
     is_declared = any(details["loc"][-1] in part for part in declared if isinstance(part, dict | list))
     return is_declared and details["type"] == UNKNOWN_KEY and trainer is not None
+
+
+def _is_misspelt(details: Any, unknown_keys: list[str]) -> bool:
+    """Whether a field is missing that stands there under a name which is refused as unknown."""
+    hint = f"did you mean {details['loc'][-1]}?"
+    return details["type"] == "missing" and any(hint in message for message in unknown_keys)
 
 
 def _problem(source: SweepSource, details: Any) -> Problem:

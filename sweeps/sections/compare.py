@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema, model_validator
 
-from scalevec.analysis.errors import DataError
+from scalevec.analysis.errors import DataError, FormulaError
+from scalevec.analysis.formula.formula import read
 from scalevec.analysis.options import AnalysisOptions, is_formula, law_text, require_law
 from scalevec.analysis.registry import LAWS
 from scalevec.sweeps.errors import not_among, refused
@@ -32,6 +33,17 @@ _TYPES: dict[Any, Any] = {
 }
 
 
+def _condition(value: str) -> str:
+    try:
+        read(value, is_formula=False)
+    except FormulaError:
+        raise problem(refused(value, """a condition on columns, as "rung == 'tiny-25k'\"""")) from None
+    return value
+
+
+Condition = Annotated[str, Field(min_length=1), AfterValidator(_condition)]
+
+
 def _two_numbers(value: Any) -> Any:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise problem(refused(value, "two numbers, [low, high]"))
@@ -45,7 +57,7 @@ class PredictionEntry(Section):
     """The arm whose loss is predicted."""
     reference: str | None = None
     """The arm that it is compared with; the sweep's own reference where none is named."""
-    where: Annotated[str, Field(min_length=1)] | None = None
+    where: Condition | None = None
     """The cells that are meant, as "rung == 'tiny-25k'"; all cells of both arms without it."""
     sign: Literal["lower", "higher"] | None = None
     """Whether the arm's loss will be lower or higher than the reference's, on average over the cells."""
@@ -114,6 +126,8 @@ def _field(option: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
     choices = option.metadata["choices"]
     extra: dict[str, Any] = {"enum": list(choices)} if choices else {}
     field = Field(default=option.default, description=option.metadata["help"], json_schema_extra=extra)
+    if option.name == "where":
+        return Condition | None, field
     if not choices:
         kinds = [_TYPES.get(kind, kind) for kind in get_args(hint) or (hint,)]
         return (kinds[0] | None if type(None) in get_args(hint) else _TYPES[hint]), field

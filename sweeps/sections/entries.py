@@ -230,7 +230,7 @@ class TuneLists(Given):
     """
     share: Literal["reference"] | None = None
     """``reference``: the fields are tuned for the reference arm alone, and all arms take its values."""
-    check_carried: bool | Literal["all"] = False
+    check_carried: Literal[True, False, "all"] = False
     """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
 
     ``all`` checks that of every arm.

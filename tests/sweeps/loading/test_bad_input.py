@@ -100,6 +100,7 @@ CASES = {
         )
     },
     "margin: 0.005": {
+        "margin: 0.005, where: n_params >": "compare.where: 'n_params >'; allowed: a condition on columns",
         "margin: 0": "compare.margin: 0.0; allowed: a number of nats/token above zero, or none",
         "predict: [{arm: unifid, sign: lower}]": (
             "compare.predict[0].arm: 'unifid': no such arm; did you mean unified? (allowed: "
@@ -142,7 +143,10 @@ CASES = {
     "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]": {
         "weight_decay: [0, 0.1]\n  check_carried: true": (
             "tune.check_carried: true; allowed: false where learning_rate is not tuned"
-        )
+        ),
+        "learning_rate: [0.01, 0.02]\n  check_carried: maybe": (
+            "tune.check_carried: 'maybe'; allowed: True, False or 'all'"
+        ),
     },
     "schedules: [cosine]": {
         "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]": (
@@ -222,6 +226,11 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_lines(
 ) -> None:
     text = quickstart.replace("margin: 0.005", "margin: -1").replace("name: quickstart", "name: a b")
     assert [line.split(": ")[1] for line in refusal(text).splitlines()] == ["name", "compare.margin"]
+
+
+def test_a_key_that_is_misspelt_is_not_missing_too(refusal: Callable[[str], str]) -> None:
+    message = refusal("name: a\nladder: [{name: a, widht: 16, layers: 1}]\narms: {a: {}}")
+    assert re.fullmatch(r"my.yaml:\d+: ladder.0..widht: unknown key; did you mean width.*", message)
 
 
 def test_a_flood_of_problems_is_cut_short(refusal: Callable[[str], str]) -> None:
