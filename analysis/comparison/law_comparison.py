@@ -40,7 +40,7 @@ def _require_line(arms: Sequence[ArmData]) -> None:
         raise DataError(f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; {allowed}")
     if not is_loss(options.y):
         raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
-    texts = [sorted({*data.rows.get("corpus", ())}) for data in arms]
+    texts = [set(data.rows["corpus"].dropna()) for data in arms if "corpus" in data.rows]
     if any(of_arm != texts[0] for of_arm in texts):
         raise DataError(
             "the arms differ in corpus, and losses of different texts are not compared; where all were "
