@@ -39,8 +39,8 @@ SMALLEST_NUMBER, LARGEST_NUMBER = 1e-100, 1e100
 """Between what counts, losses and FLOPs lie: sums of squares of others overflow."""
 NINES = tuple(10.0**digits - 1 for digits in range(2, 13))
 """99, 999, ...: what some write where a run has no loss."""
-ROUND = (*(10.0**digits for digits in range(2, 39)), 2.0**31 - 1)
-"""The same of losses alone: 1e9 is a count of tokens."""
+ROUND = (*(10.0**digits for digits in range(2, 39)), 2.0**31 - 1, 65504.0, float(np.finfo(np.float32).max))
+"""The same of losses alone, and the largest numbers of a kind: 1e9 is a count of tokens."""
 FAR_ABOVE = 3.0
 LOSS_BLOCKS, BLOCK_TOKENS = "loss_blocks", "block_tokens"
 """The mean loss of each block of the test split, and its tokens."""
