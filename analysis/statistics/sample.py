@@ -168,7 +168,7 @@ def _rounding(pairs: Pairs) -> float:
     cell: copies of one result are no noise that rounding could hide.
     """
     sides = pairs.complete[["loss_reference", "loss_arm"]].to_numpy(float).T
-    if any(are_copies(side, pairs.cells) for side in sides):
+    if not sides.size or any(are_copies(side, pairs.cells) for side in sides):
         return 0.0
     for decimals in range(MOST_DECIMALS + 1):
         if np.all(np.abs(sides - np.round(sides, decimals)) < 1e-9):

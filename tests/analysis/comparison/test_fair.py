@@ -158,6 +158,7 @@ def test_an_arm_that_diverges_everywhere_is_worse(sweep):
     comparison = only(table)
     assert (comparison.verdict, comparison.loss_difference.mean) == ("worse", None)
     assert comparison.at_sizes.text.startswith("diverged at 25k (2 of 2)")
+    assert not any("decimals" in text for text in comparison.warnings)
 
 
 def test_an_arm_that_diverges_in_its_only_pair_is_no_claim(sweep):
