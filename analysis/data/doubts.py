@@ -18,6 +18,8 @@ MOST_ODD = 3
 """Those of them that are named."""
 LARGEST_LOSS = 15.0
 """nats/token; a uniform guess among three million tokens has no more."""
+APART = 1.35
+"""Losses at one N and tokens differ by no such factor, unless they are of two units or a run has failed."""
 
 
 def unit_warnings(table: pd.DataFrame) -> list[str]:
@@ -49,7 +51,20 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
         )
     if copies := n_copies(table):
         warnings.append(f"{plural(copies, 'row')} equal to another in every column left out")
-    return warnings + odd_rows(table)
+    return warnings + (odd_rows(table) or _of_two_units(table))
+
+
+def _of_two_units(table: pd.DataFrame) -> list[str]:
+    """A warning where losses at the same N and tokens (and corpus) are :data:`APART`."""
+    rows = completed_rows(table)[0] if {"n_params", "n_tokens", "loss"} <= set(table) else table[:0]
+    point = [name for name in ("n_params", "n_tokens", "corpus") if name in rows]
+    losses = rows.groupby(point, dropna=False)["loss"] if len(rows) else None
+    if losses is None or (factor := (losses.max() / losses.min()).max()) <= APART:
+        return []
+    return [
+        f"losses at the same N and tokens differ by a factor of up to {factor:.2f}: of two units (bits are "
+        "1.44 times nats), or of runs that failed to train?"
+    ]
 
 
 def odd_rows(table: pd.DataFrame) -> list[str]:

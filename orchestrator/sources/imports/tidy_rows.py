@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.doubts import LARGEST_LOSS
+from scalevec.analysis.data.doubts import APART, LARGEST_LOSS
 from scalevec.analysis.data.runs import HAS_RESULT, plain_columns
 from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
@@ -27,8 +27,6 @@ from scalevec.orchestrator.sources.imports.column_names import (
 from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTable, named_by_file
 
 BITS_PER_NAT = 1 / math.log(2)
-APART = 1.35
-"""Losses at one N and tokens differ by no such factor, unless they are of two units or a run has failed."""
 SMALLEST_COUNT = 1e4
 """Parameters; fewer beside many times more are in another unit, as millions beside plain counts."""
 _WHAT_RAN = ("run", "arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate")

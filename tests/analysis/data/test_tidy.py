@@ -81,6 +81,15 @@ def test_losses_above_what_a_uniform_guess_has_are_asked_to_be_perplexities():
     assert "--unit perplexity" in warning
 
 
+def test_losses_of_equal_runs_that_may_be_of_two_units_are_asked_about():
+    [warning] = unit_warnings(
+        checked(small().assign(n_params=1e6, n_tokens=2e7, loss=[3.1, 3.1 / np.log(2)]))
+    )
+    assert warning.startswith(
+        "losses at the same N and tokens differ by a factor of up to 1.44: of two units"
+    )
+
+
 @pytest.mark.parametrize(("scale", "shown"), [(1e-3, "0.02"), (1e6, "2e+07")])
 def test_tokens_per_parameter_that_nobody_trains_are_said(scale: float, shown: str):
     table = pd.DataFrame({"n_params": [1e10, 2e10], "n_tokens": [2e11 * scale, 4e11 * scale]})
