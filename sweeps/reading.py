@@ -232,7 +232,7 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
         sweep = sweep_model(source.data, options).model_validate(source.data)
     except ValidationError as error:
         wrong = error.errors(include_url=False)
-        unknown_keys = [details["ctx"]["message"] for details in wrong if details["type"] == UNKNOWN_KEY]
+        unknown_keys = [details for details in wrong if details["type"] == UNKNOWN_KEY]
         raise SweepError(
             _problem(source, details)
             for details in wrong
@@ -276,10 +276,11 @@ def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
     return is_declared and details["type"] == UNKNOWN_KEY and trainer is not None
 
 
-def _is_misspelt(details: Any, unknown_keys: list[str]) -> bool:
-    """Whether a field is missing that stands there under a name which is refused as unknown."""
-    hint = f"did you mean {details['loc'][-1]}?"
-    return details["type"] == "missing" and any(hint in message for message in unknown_keys)
+def _is_misspelt(details: Any, unknown_keys: list[Any]) -> bool:
+    """Whether a field is missing that stands in its section under a name which is refused as unknown."""
+    *section, name = details["loc"]
+    beside = [key["ctx"]["message"] for key in unknown_keys if [*key["loc"][:-1]] == section]
+    return details["type"] == "missing" and any(f"did you mean {name}?" in message for message in beside)
 
 
 def _problem(source: SweepSource, details: Any) -> Problem:

@@ -10,7 +10,7 @@ import typer
 from scalevec.analysis.formatting import fitted
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import terminal_width, write_text
-from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note, printable
 from scalevec.orchestrator.sources.sources import open_source
 from scalevec.results.files import write_atomic
@@ -56,6 +56,10 @@ def results(
 
     is_shown = form is None and output is None and sys.stdout.isatty()
     ending = output.suffix[1:] if output else ""
+    if form is None and ending in ("tsv", "jsonl"):
+        raise InvalidInputError(
+            f"--output {output}: a table is written as {' or '.join(FORMATS)}; name it so"
+        )
     chosen: str = form or (ending if ending in FORMATS else "csv")
     table = open_source(source, runs_dir)
     if is_shown:

@@ -7,7 +7,7 @@ import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look.results import results
-from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.errors import Exit, InvalidInputError
 
 
 @pytest.fixture
@@ -45,3 +45,6 @@ def test_elsewhere_it_is_the_whole_table(runs_dir, tmp_path):
     assert {"loss_blocks", "stream", "torch_version"} <= set(pd.read_csv(tmp_path / "all.csv").columns)
     assert results("small", runs_dir, output=tmp_path / "all.parquet") is Exit.DONE
     assert len(pd.read_parquet(tmp_path / "all.parquet")) == 3
+    with pytest.raises(InvalidInputError, match=r"all\.tsv: a table is written as csv or parquet or json"):
+        results("small", runs_dir, output=tmp_path / "all.tsv")
+    assert not (tmp_path / "all.tsv").exists()

@@ -231,6 +231,8 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_lines(
 def test_a_key_that_is_misspelt_is_not_missing_too(refusal: Callable[[str], str]) -> None:
     message = refusal("name: a\nladder: [{name: a, widht: 16, layers: 1}]\narms: {a: {}}")
     assert re.fullmatch(r"my.yaml:\d+: ladder.0..widht: unknown key; did you mean width.*", message)
+    another = "ladder: [{name: a, widht: 16, layers: 1}, {name: b, layers: 1}]"
+    assert "ladder[1].width" in refusal(f"name: a\n{another}\narms: {{a: {{}}}}")
 
 
 def test_a_flood_of_problems_is_cut_short(refusal: Callable[[str], str]) -> None:
