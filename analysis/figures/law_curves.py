@@ -107,7 +107,8 @@ def _drawing(
     return Drawing(
         panels | below,
         (AXES.get(_axis(options), _axis(options)), label),
-        _caption(data, rows, laws, farthest),
+        # A law that misses the runs has no band.
+        _caption(data, rows, laws, farthest, has_bands=_any_interval(curves)),
         data.legend(rows["arm"]),
         height=1.7 if below else 2.6,
         share=("all", "row"),
@@ -115,20 +116,26 @@ def _drawing(
     )
 
 
-def _caption(data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, Laws], farthest: float) -> str:
+def _any_interval(curves: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]]) -> bool:
+    """Whether any of the curves has an interval."""
+    every = (curve for of_part in curves.values() for of_arm in of_part.values() for curve in of_arm)
+    return any(curve["low"].notna().any() for curve in every)
+
+
+def _caption(
+    data: FigureInput, rows: pd.DataFrame, laws: Mapping[str, Laws], farthest: float, *, has_bands: bool
+) -> str:
     options, reference = data.trials.options, data.trials.reference
     fitted = [law for of_part in laws.values() for law in of_part.values()]
     parts = [f"Points: {loss_name(options.y, options.unit)} of {len(rows)} trials "]
     parts[0] += f"({plural(rows['seed'].nunique(), 'seed')})."
     if fitted:
         ratio = "" if len(fitted[0].seen) == 1 else " at the tokens per parameter of its largest run"
-        run = " and, paler, of one further run, with the law's own error; thin: beyond the data" * (
-            farthest > 1
-        )
-        parts += [
-            f"Lines: {formula_of(options)} for each arm{ratio}; bands: {percent(options.level)} "
-            f"of the law{run}."
-        ]
+        is_beyond = farthest > 1
+        run = " and, paler, of one further run, with the law's own error" * is_beyond
+        bands = f"; bands: {percent(options.level)} of the law{run}" * has_bands
+        thin = "; thin: beyond the data" * is_beyond
+        parts += [f"Lines: {formula_of(options)} for each arm{ratio}{bands}{thin}."]
     if any("predicted" in law.held for law in fitted):
         parts += ["Hollow: what the law of the other trials predicts of the rung held out."]
     if any(reference in of_part for of_part in laws.values()):

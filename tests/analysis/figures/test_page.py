@@ -210,5 +210,7 @@ def test_a_prediction_without_a_band_says_why(sweep):
     two_rungs = {"25k": 25_088, "55k": 55_296}
     _, caption, _ = drawn_pages(draw_predictions, sweep(rungs=two_rungs))
     assert "baseline, unified: no interval: 2 distinct points" in caption
+    assert "bands" not in caption
     _, caption, _ = drawn_pages(draw_predictions, sweep(seeds=(0, 1, 2)))
     assert "no interval" not in caption
+    assert "bands: 95 % of the law" in caption
