@@ -103,7 +103,7 @@ def test_what_the_page_on_sweep_files_lists_is_what_is_registered(before, after,
     assert re.findall(r"[a-z0-9-]+", listed) == list(registered)
 
 
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

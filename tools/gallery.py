@@ -111,9 +111,9 @@ def has_rows(example: Example) -> bool:
 
 def section(example: Example, folder: Path) -> str:
     """Draw ``example`` to ``folder`` and return its section of the page; it says so where nothing is kept."""
-    title = f"### {example.what.capitalize()} (`{example.sweep}`)"
+    title = f"**{example.what.capitalize()}** (`{example.sweep}`)."
     if not has_rows(example):
-        return f"{title}\n\nNot run yet."
+        return f"{title} Not run yet."
     shown = {**source(example.sweep), "only": [example.figure], "formats": ["svg"], "width": example.width}
     written = analysis.write_figures(folder=folder, **shown)
     images = []
@@ -121,8 +121,7 @@ def section(example: Example, folder: Path) -> str:
         target = folder / f"{example.name}{path.stem.removeprefix(example.figure)}.svg"
         path.replace(target)
         images.append(f"![{FIGURES[example.figure].shows}](figures/gallery/{target.name})")
-    caption = written.captions[example.figure]
-    return "\n\n".join([title, *images, caption])
+    return "\\\n".join([*images, f"{title} {written.captions[example.figure]}"])
 
 
 def main() -> None:

@@ -164,39 +164,31 @@ Made by `python tools/paper_sweeps.py` from `scalevec plan paper/NAME --without-
 **Detects**: the smallest difference between an arm and the reference, over all rungs and settings, that the
 comparison finds with 80 % power after Holm's correction for all arms of the sweep; beside it the same in one
 setting (an optimizer with a schedule) alone, the one with the fewest pairs. Nobody has measured the noise
-between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude:
-a power law in N fitted to small sweeps of 25k to 609k parameters before their strategies were corrected
-(`python benchmarks/noise_by_size.py` fits it again): the sd of a pair's difference is {TYPICAL.sd} at
-{TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07),
-so that it is {TYPICAL.at(42.5e6):.4f} at 0.12b and {TYPICAL.at(848e6):.4f} at 1b. (Both numbers stay
-until a fit to new results is further from them than a quarter of that error.) In brackets: at half and at
-twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
-from their context (`benchmarks/copying.py`): the sd is
-0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
-nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take 5.5 hours of one GPU; then
-`scalevec plan paper/NAME --pilot RESULTS`.
+between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude
+by a power law in N, fitted to small sweeps before their strategies were corrected
+(`benchmarks/noise_by_size.py`): the sd of a pair's difference is {TYPICAL.sd} at {TYPICAL.n_params:,.0f}
+parameters and falls as N^-{TYPICAL.exponent} (standard error 0.07), so that it is {TYPICAL.at(42.5e6):.4f}
+at 0.12b and {TYPICAL.at(848e6):.4f} at 1b; in brackets, at half and at twice that noise. Left out of the fit
+is 310k, where runs end in two ways, probably as some learn to copy from their context
+(`benchmarks/copying.py`): the sd is 0.060 there. Where a larger model has such a size, nothing here holds. A
+pilot settles it: five seeds of two arms at 0.12b take 5.5 hours of one GPU; then `scalevec plan paper/NAME
+--pilot RESULTS`. The gains that the paper reports are of single runs and scatter over its sizes with an sd
+of 0.011.
 
-A sweep that compares losses has two rungs or more: one alone supports no claim. The gains that the paper
-reports are of single runs and scatter over its sizes with an sd of 0.011.
-
-**Takes**: on H100s of 80 GB, at the MFU that a plan assumes, {_percent(H100_SHARE)} of the
-dense bf16 peak (3e14 counted FLOPs per second). One H100 reached 42 % with the baseline of 0.12b, 49 % at
-0.5b and 51 % at 1b, 22 % with the mixture of 0.5b; unified took 1.16 (0.12b) and 1.12 (0.5b) times a step
-of the baseline (`benchmarks/reference/gpu.json`). Several GPUs together have not been timed. Evaluation is
-included: 4 million tokens of each split at most. Checkpoints are written behind the training and hold it up
-for 2 % of its time at most, which is not added; nor is what a sweep measures along the way, nor the steps by
-which a grid of learning rates is extended.
+**Takes**: on H100s of 80 GB, at the MFU that a plan assumes, {_percent(H100_SHARE)} of the dense bf16 peak;
+[what one H100 reached](times.md#what-a-plan-reckons-with). Several GPUs together have not been timed.
+Evaluation is included, 4 million tokens of each split at most. Checkpoints (2 % of the time at most), what a
+sweep measures along the way, and the steps by which a grid of learning rates is extended are not.
 
 - `as-run` and `as-run-moe` are what the paper ran: {_count(comparison["as-run"])} and
-  {_count(comparison["as-run-moe"])} H100-hours for the ten runs of each, the rest for the grid of seven rates
-  of the baseline, whose choice both arms share. The other sweeps have their sequence lengths and batches, and
+  {_count(comparison["as-run-moe"])} H100-hours for the ten runs of each, the rest for the grid of seven
+  rates of the baseline, whose choice both arms share. The other sweeps have sequence lengths, batches and
   budgets of their own.
 - `node` is for one machine with {FLEETS[0]} GPUs and a week, `main` for {FLEETS[1]} GPUs and a week.
 - The settings of `main` and `mixture` are those that the paper has: AdamW and Muon with a cosine, AdamW with
   WSD. Cosines end at a twentieth of the peak, as the paper's.
 - `decay` takes the paper's rate for all arms, 4e-3 with Muon. In the other sweeps each arm is tuned at its
-  smaller rungs and rates above these are carried; none checks them: a check takes three more runs of an arm
-  at the largest rung for each setting and tuning seed. A claim is tried without the carried cells too.
+  smaller rungs and rates above these are carried, unchecked. A claim is tried without the carried cells too.
 """
 
 

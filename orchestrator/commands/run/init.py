@@ -94,7 +94,7 @@ def _write(path: Path, content: str, *, with_script: bool) -> None:
             "that script, and n_params, ladder and arms the fields that these set"
         )
     elif with_script:
-        write_once(script, sweeps.shipped("examples/plain").with_name("plain_train.py").read_bytes())
+        write_once(script, sweeps.shipped(f"templates/{OWN}").with_name(_SCRIPT).read_bytes())
         note(f"wrote {script}")
 
 

@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scalevec import sweeps
 from scalevec.orchestrator.commands.run.machines import require_times
@@ -158,23 +158,16 @@ def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
     assert "not trusted" in scalevec("run", "mine.yaml").stderr
 
 
-def test_twenty_lines_make_a_sweep_of_a_script_that_knows_nothing_of_scalevec():
-    source = sweeps.shipped("examples/plain")
-    sweep = sweeps.load(source)
-    assert (len(sweep.arms), len(sweep.ladder), len(sweep.seeds), len(sweep.tune.grids)) == (2, 3, 2, 1)
-    assert len(source.read_text().splitlines()) <= 20
-    assert "import scalevec" not in source.with_name("plain_train.py").read_text()
-
-
 @pytest.mark.slow
-def test_the_shipped_plain_script_trains(folder, scalevec):
-    source = sweeps.shipped("examples/plain")
-    text = source.read_text().replace("tokens_per_parameter: [20]", "tokens_per_parameter: [2]\nseeds: [0]")
-    text = text.replace(", {name: m, width: 24}, {name: l, width: 32}", "").replace("tune:", "# tune:")
-    (folder / "plain.yaml").write_text(
-        text.replace("batch_tokens: 512", "batch_tokens: 512, learning_rate: 0.01")
-    )
-    shutil.copy(source.with_name("plain_train.py"), folder)
+def test_the_script_of_init_trains(folder, scalevec):
+    (folder / "train.py").unlink(missing_ok=True)
+    assert scalevec("init", "--from", "own-trainer", "-o", "plain.yaml").returncode == 0
+    assert "import scalevec" not in (folder / "train.py").read_text()
+    fields = yaml.safe_load((folder / "plain.yaml").read_text())
+    del fields["tune"]
+    fields["trial"]["learning_rate"] = 0.01
+    small = {"ladder": fields["ladder"][:1], "tokens_per_parameter": 2, "seeds": [0]}
+    (folder / "plain.yaml").write_text(yaml.safe_dump(fields | small))
     done = scalevec("run", "plain.yaml", "--trust")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(io.StringIO(scalevec("results", "plain").stdout)))

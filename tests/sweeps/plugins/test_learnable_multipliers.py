@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from scalevec import sweeps
+from support import CHECKOUT
 
-SOURCE = sweeps.shipped("examples/learnable-multipliers")
+SOURCE = CHECKOUT / "docs" / "examples" / "learnable-multipliers.yaml"
 
 
 @pytest.mark.nightly

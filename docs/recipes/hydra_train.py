@@ -1,4 +1,4 @@
-"""A Hydra app around the model of plain_train.py: the optimizer is a config group, the rest are values."""
+"""A Hydra app, a small causal model on generated text: its optimizer is a config group, the rest values."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,9 @@ import torch
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from plain_train import BATCH, LENGTH, VOCABULARY, loss_on, text
 from torch import nn
+
+VOCABULARY, LENGTH, BATCH = 32, 32, 16
 
 store = ConfigStore.instance()
 defaults = ["_self_", {"optimizer": "adamw"}]
@@ -17,6 +18,22 @@ store.store(name="config", node={"defaults": defaults, "width": 16, "steps": 10,
 for name in ("AdamW", "NAdam"):
     node = {"_target_": f"torch.optim.{name}", "lr": 0.01, "weight_decay": 0.0}
     store.store(group="optimizer", name=name.lower(), node=node)
+
+
+def text(sequences: int, generator: torch.Generator) -> torch.Tensor:
+    """Sequences in which each symbol follows from the last one, nine times out of ten."""
+    symbols = torch.randint(VOCABULARY, (sequences, LENGTH + 1), generator=generator)
+    noise = torch.rand(sequences, LENGTH + 1, generator=generator) < 0.1
+    for at in range(1, LENGTH + 1):
+        follows = (5 * symbols[:, at - 1] + 3) % VOCABULARY
+        symbols[:, at] = torch.where(noise[:, at], symbols[:, at], follows)
+    return symbols
+
+
+def loss_on(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    """Nats per symbol."""
+    logits = model(batch[:, :-1])
+    return nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
 
 @hydra.main(version_base="1.3", config_path=None, config_name="config")
