@@ -108,14 +108,24 @@ def checked_columns(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ``CorruptRecordError`` of ``path``, where they were read.
     """
-    columns = {
-        name: checked(path, name, _KINDS[name], value) for name, value in values.items() if name in _KINDS
-    }
-    for name in _ABOVE_ZERO:
-        value = columns.get(name)
-        if value is not None and value <= 0:
-            raise CorruptRecordError(path, f"has {name} = {value}, not above zero")
-    return columns
+    return {name: _in_column(path, name, value) for name, value in values.items() if name in _KINDS}
+
+
+def check_columns(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Check many rows as :func:`checked_columns` does: each value of a column once, of which most repeat."""
+    for name in _KINDS.keys() & set().union(*rows):
+        kind, values = _KINDS[name], [row.get(name) for row in rows]
+        plain = {kind, type(None), int} if kind is float else {kind, type(None)}
+        for value in set(values) if plain.issuperset(map(type, values)) else values:
+            _in_column(path, name, value)
+
+
+def _in_column(path: Path, name: str, value: Any) -> Any:
+    """``value`` as the column ``name`` can hold it."""
+    held = checked(path, name, _KINDS[name], value)
+    if name in _ABOVE_ZERO and held is not None and held <= 0:
+        raise CorruptRecordError(path, f"has {name} = {held}, not above zero")
+    return held
 
 
 def checked(path: Path, name: str, kind: type, value: Any) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.columns import checked, checked_columns
+from scalevec.results.columns import check_columns, checked
 from scalevec.results.files import (
     AlreadyWrittenError,
     CorruptRecordError,
@@ -219,9 +219,9 @@ class SweepFolder:
                 raise CorruptRecordError(path, f"entry {number} has no {wrong[0]!r}")
             if not is_trial_id(named.get("trial_id", "0" * 64)) or not _are_pairs(named.get("pairs", [])):
                 raise CorruptRecordError(path, f"entry {number} names no trials")
-            checked_columns(path, named)
-            for name in ("setting", "fields") if kinds is _OF_MEMBERS else ():
-                _check_setting(path, named.get(name, {}))
+        check_columns(path, entries or ())
+        for name in ("setting", "fields") if kinds is _OF_MEMBERS else ():
+            _check_settings(path, [entry.get(name, {}) for entry in entries or ()])
         return entries
 
     def write_dropped(self, dropped: list[dict[str, Any]]) -> None:
@@ -233,12 +233,13 @@ class SweepFolder:
         write_json(path, value)
 
 
-def _check_setting(path: Path, setting: Any) -> None:
-    if not isinstance(setting, dict):
-        raise CorruptRecordError(path, f"has setting {setting!r:.80}, not an object")
-    for name, value in setting.items():
-        if type(value) in (int, float, str):
-            checked(path, name, type(value), value)
+def _check_settings(path: Path, settings: list[Any]) -> None:
+    for setting in settings:
+        if not isinstance(setting, dict):
+            raise CorruptRecordError(path, f"has setting {setting!r:.80}, not an object")
+    named = [item for setting in settings for item in setting.items() if type(item[1]) in (int, float, str)]
+    for name, kind, value in {(name, type(value), value) for name, value in named}:
+        checked(path, name, kind, value)
 
 
 def _are_pairs(pairs: list[Any]) -> bool:
