@@ -229,7 +229,7 @@ def test_numbers_of_the_page_follow_from_the_kept_rows_by_pandas_alone(claim):
 def test_the_answer_at_the_top_of_the_page_has_the_numbers_of_its_claims():
     gains: dict[tuple[str, str], list[float]] = {}
     for claim in CLAIMS:
-        if claim["sweep"] in ("main", "mixture", "attribution", "optimizers"):
+        if claim["sweep"] in ("main", "mixture", "attribution", "optimizers", "trend"):
             of_arm = gains.setdefault((claim["sweep"], claim.get("arm", "unified")), [])
             of_arm.append(-numbers_of(claim)[0])
     answer = " ".join(PAGE.partition("**Should you use it?**")[2].partition("\n\n")[0].split())
@@ -240,5 +240,6 @@ def test_the_answer_at_the_top_of_the_page_has_the_numbers_of_its_claims():
         "still by {:.3f} where".format(*gains["attribution", "unified"]),
         "gains as much ({:.3f})".format(*gains["main", "unified-attention"]),
         "the mean is {:.3f},".format(*gains["optimizers", "unified"]),
+        "where the mean gain is {:.3f};".format(gains["trend", "unified"][0]),
     ):
         assert words in answer
