@@ -176,8 +176,9 @@ def test_two_processes_make_one_attempt_and_the_model_of_a_sharded_trial_is_read
     assert (result["status"], result["world_size"]) == ("completed", 2)
     assert (running["attempt"], running["world_size"]) == (1, 2)
     assert [row["step"] for row in sharded.directory.metrics_before_damage()] == [1, 2, 3, 4, 5]
+    # AdamW turns the rounding of a gradient near zero into a step of any size: single entries may differ.
     for name, tensor in models[0].items():
-        torch.testing.assert_close(models[1][name], tensor, rtol=1e-3, atol=1e-4)
+        assert torch.dist(models[1][name], tensor) < 1e-3 * torch.linalg.norm(tensor), name
 
 
 def training_that(lacks: Callable[[int], None]) -> Callable[[], None]:
