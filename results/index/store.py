@@ -104,20 +104,26 @@ class ResultsIndex:
         is still there; the others are collected. A trial without a directory is pending; one that cannot be
         read is in the second part alone.
         """
+        rows, problems = self.current(runs_dir, ids)
+        return {name: row["state"] for name, row in rows.items()}, problems
+
+    def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """As :meth:`current_states`, each state in a row with what else status reads of a trial."""
         wanted = set(ids)
-        stored = self.states(runs_dir, wanted)
-        settled = [name for name, state in stored.items() if state in RESULT_STATES]
+        stored = self._of_status(runs_dir, wanted)
+        settled = [name for name, row in stored.items() if row["state"] in RESULT_STATES]
         again = wanted.difference(settled).union(without_result(runs_dir, settled))
         if not again:
             return stored, {}
         problems = self.collect(runs_dir, again).problems
-        states = stored | dict.fromkeys(again, "pending") | self.states(runs_dir, again)
-        return {name: state for name, state in states.items() if name not in problems}, problems
+        unknown = dict.fromkeys(OF_STATUS) | {"state": "pending"}
+        rows = stored | dict.fromkeys(again, unknown) | self._of_status(runs_dir, again)
+        return {name: row for name, row in rows.items() if name not in problems}, problems
 
-    def measured(self, runs_dir: Path, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """What status reads of these trials, by id: a cheap part of :meth:`rows`."""
-        rows = self._select(_key(runs_dir), ids, *OF_STATUS)
-        return {row[0]: dict(zip(OF_STATUS, row[1:], strict=True)) for row in rows}
+    def _of_status(self, runs_dir: Path, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        names = ("state", *OF_STATUS)
+        rows = self._select(_key(runs_dir), ids, *names)
+        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
     def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,16 @@ class SweepScan:
         left |= {"comparison"} if self.to_come else set()
         return next((stage for stage in STAGES if stage in left), None)
 
+    @cached_property
+    def _by_state(self) -> Mapping[str, list[Record]]:
+        groups: defaultdict[str, list[Record]] = defaultdict(list)
+        for trial_id, entry in self.members.items():
+            groups[self.states[trial_id]].append(entry)
+        return groups
+
     def in_states(self, *states: str) -> list[Record]:
         """Return the entries of the trials in one of ``states``."""
-        return [entry for trial_id, entry in self.members.items() if self.states[trial_id] in states]
+        return [entry for state in states for entry in self._by_state.get(state, ())]
 
     def loss(self, entry: Record) -> float | None:
         """Return the test loss of a completed trial, nats/token."""
@@ -63,18 +70,27 @@ class SweepScan:
         return self.values[entry["trial_id"]]["loss"] if is_completed else None
 
     @cached_property
+    def settings(self) -> Mapping[tuple[Any, ...], list[Record]]:
+        """The entries, also those to come, by stage, N, rung, arm and setting."""
+        groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+        for entry in (*self.entries, *self.to_come):
+            place = entry["stage"], entry.get("n_params") or 0, entry["rung"], entry["arm"]
+            groups[*place, _setting(entry)].append(entry)
+        return groups
+
+    @cached_property
     def _varied(self) -> set[str]:
         """The settings that tell cells of one rung apart."""
         seen: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        for entry in (*self.entries, *self.to_come):
-            for name, value in _setting(entry).items():
-                seen[entry["rung"], name].add(value)
+        for *_, rung, _, setting in self.settings:
+            for name, value in setting:
+                seen[rung, name].add(value)
         return {name for (_, name), values in seen.items() if len(values) > 1}
 
     def setting_of(self, entry: Record) -> dict[str, str]:
         """Return what tells the cell of ``entry`` from others of its rung; empty where nothing does."""
-        setting = _setting(entry).items()
-        return {_WORDS.get(name, name): value for name, value in setting if name in self._varied}
+        varied = self._varied
+        return {_WORDS.get(name, name): value for name, value in _setting(entry) if name in varied}
 
     def label_of(self, entry: Record) -> str:
         """Return what a person calls a trial: arm, rung, setting, seed, and the rate that tuning tries."""
@@ -85,17 +101,27 @@ class SweepScan:
         return " ".join(words)
 
 
-def _setting(entry: Record) -> dict[str, str]:
-    """The settings of an entry as they are shown."""
-    setting = {name: entry.get(name) for name in ("optimizer", "schedule", "tokens_per_parameter")}
-    setting |= entry.get("setting", {})
+def _setting(entry: Record) -> tuple[tuple[str, str], ...]:
+    """The settings of an entry, name and value, as they are shown."""
+    further = entry.get("setting", {})
+    names = ("optimizer", "schedule", "tokens_per_parameter", *further)
+    values = (str(value) if isinstance(value, dict | list) else value for value in further.values())
+    return _shown_setting(names, *map(entry.get, names[:3]), *values)
+
+
+@lru_cache(maxsize=None, typed=True)  # one for all trials of a cell
+def _shown_setting(names: tuple[str, ...], *values: Any) -> tuple[tuple[str, str], ...]:
+    setting = dict(zip(names, values, strict=True))
     if setting.keys() & {"tokens_budget", "flops_budget"}:
         del setting["tokens_per_parameter"]
-    return {
-        name: f"{value:.3g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
+    return tuple(
+        (
+            name,
+            f"{value:.3g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value),
+        )
         for name, value in setting.items()
         if value is not None
-    }
+    )
 
 
 def place_of(rung: str, setting: Mapping[str, str]) -> str:
@@ -125,10 +151,8 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     entries = {name: members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
     ids = {entry["trial_id"] for of_sweep in entries.values() for entry in of_sweep}
 
-    states, problems, values = with_index(
-        runs_dir, lambda index: (*index.current_states(runs_dir, ids), index.measured(runs_dir, ids))
-    )
-    states = states | dict.fromkeys(problems, UNREADABLE)
+    rows, problems = with_index(runs_dir, lambda index: index.current(runs_dir, ids))
+    states = {trial_id: row["state"] for trial_id, row in rows.items()} | dict.fromkeys(problems, UNREADABLE)
     observer = observer or ClaimObserver()
     statuses = []
     for name in names:
@@ -136,7 +160,7 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
         to_come: list[Record] = read_or_warn(
             folder.to_come, [], "which trials are still to be named is unknown"
         )
-        scan = SweepScan(runs_dir, folder, entries[name], to_come, states, values)
+        scan = SweepScan(runs_dir, folder, entries[name], to_come, states, rows)
         statuses.append(_status(scan, problems, observer))
     return statuses
 
@@ -249,12 +273,11 @@ def _work(entry: Record, *, is_planned: bool) -> float:
 
 def _cells(scan: SweepScan) -> list[Record]:
     """Return a record for each stage, rung, setting and arm, rungs by size, arms as in the sweep."""
-    everyone = [*scan.entries, *scan.to_come]
     groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-    for entry in everyone:
-        setting = tuple(scan.setting_of(entry).items())
-        groups[entry["stage"], entry.get("n_params") or 0, entry["rung"], setting, entry["arm"]].append(entry)
-    arms = list(dict.fromkeys(entry["arm"] for entry in everyone))
+    for (stage, n_params, rung, arm, _), entries in scan.settings.items():
+        shown = tuple(scan.setting_of(entries[0]).items())
+        groups[stage, n_params, rung, shown, arm] += entries
+    arms = list(dict.fromkeys(arm for *_, arm, _ in scan.settings))
     order = sorted(groups, key=lambda key: (key[0] != "tuning", *key[1:4], arms.index(key[4])))
     return [_cell(scan, key, groups[key]) for key in order]
 

@@ -150,3 +150,16 @@ def test_cells_of_one_rung_are_told_apart_by_what_varies(runs_dir):
     record_sweep(runs_dir, "small", members)
     (status,) = sweep_statuses("small", runs_dir)
     assert [" ".join(cell["setting"].values()) for cell in status["cells"]] == ["cosine 4", "wsd 16", "wsd 4"]
+
+
+def test_a_setting_with_parts_tells_cells_apart_too(runs_dir):
+    members = [
+        member_of("none", seed) | {"setting": {"embedding": {"scale": scale}}}
+        for seed, scale in enumerate([1, 8])
+    ]
+    record_sweep(runs_dir, "small", members)
+    (status,) = sweep_statuses("small", runs_dir)
+    assert [cell["setting"] for cell in status["cells"]] == [
+        {"embedding": "{'scale': 1}"},
+        {"embedding": "{'scale': 8}"},
+    ]
