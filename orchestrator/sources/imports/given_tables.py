@@ -65,7 +65,7 @@ def read_given(source: str) -> GivenTable:
 
 def _rows_of_pipe(name: str, pipe: TextIO) -> pd.DataFrame:
     try:
-        text = pipe.read(LARGEST_FILE_BYTES + 1)
+        text = pipe.read(LARGEST_FILE_BYTES + 1).removeprefix("\ufeff")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
