@@ -169,7 +169,7 @@ trials = sa.Table(
     *(sa.Column(name, kind) for name, kind in OF_STATUS.items()),
     sa.Column("record", sa.JSON, nullable=False),
 )
-# Holds all that ``status`` asks, so that it need not read the wide rows.
+# Holds all that ``plan`` asks, so that it need not read the wide rows.
 states = sa.Index(f"scalevec_states_{VERSION}", trials.c.runs_dir, trials.c.trial_id, trials.c.state)
 
 

@@ -13,6 +13,7 @@ from scalevec.results.run_directory import RESULT_STATES, trial_ids
 from scalevec.results.runs_identity import runs_id
 
 BATCH = 1000
+Row = dict[str, Any]
 
 
 @dataclass
@@ -104,26 +105,29 @@ class ResultsIndex:
         is still there; the others are collected. A trial without a directory is pending; one that cannot be
         read is in the second part alone.
         """
-        rows, problems = self.current(runs_dir, ids)
+        rows, problems = self._current(runs_dir, set(ids), ("state",))
         return {name: row["state"] for name, row in rows.items()}, problems
 
-    def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, Row], dict[str, str]]:
         """As :meth:`current_states`, each state in a row with what else status reads of a trial."""
-        wanted = set(ids)
-        stored = self._of_status(runs_dir, wanted)
-        settled = [name for name, row in stored.items() if row["state"] in RESULT_STATES]
+        return self._current(runs_dir, set(ids), ("state", *OF_STATUS))
+
+    def _current(
+        self, runs_dir: Path, wanted: set[str], names: Sequence[str]
+    ) -> tuple[dict[str, Row], dict[str, str]]:
+        def stored(ids: set[str]) -> dict[str, Row]:
+            rows = self._select(_key(runs_dir), ids, *names)
+            return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+        known = stored(wanted)
+        settled = [name for name, row in known.items() if row["state"] in RESULT_STATES]
         again = wanted.difference(settled).union(without_result(runs_dir, settled))
         if not again:
-            return stored, {}
+            return known, {}
         problems = self.collect(runs_dir, again).problems
-        unknown = dict.fromkeys(OF_STATUS) | {"state": "pending"}
-        rows = stored | dict.fromkeys(again, unknown) | self._of_status(runs_dir, again)
+        pending = dict.fromkeys(names) | {"state": "pending"}
+        rows = known | dict.fromkeys(again, pending) | stored(again)
         return {name: row for name, row in rows.items() if name not in problems}, problems
-
-    def _of_status(self, runs_dir: Path, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        names = ("state", *OF_STATUS)
-        rows = self._select(_key(runs_dir), ids, *names)
-        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
     def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""

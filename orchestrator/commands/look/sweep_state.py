@@ -54,7 +54,8 @@ class SweepScan:
         return next((stage for stage in STAGES if stage in left), None)
 
     @cached_property
-    def _by_state(self) -> Mapping[str, list[Record]]:
+    def by_state(self) -> Mapping[str, list[Record]]:
+        """The entries of the trials, each trial once, by its state."""
         groups: defaultdict[str, list[Record]] = defaultdict(list)
         for trial_id, entry in self.members.items():
             groups[self.states[trial_id]].append(entry)
@@ -62,7 +63,7 @@ class SweepScan:
 
     def in_states(self, *states: str) -> list[Record]:
         """Return the entries of the trials in one of ``states``."""
-        return [entry for state in states for entry in self._by_state.get(state, ())]
+        return [entry for state in states for entry in self.by_state.get(state, ())]
 
     def loss(self, entry: Record) -> float | None:
         """Return the test loss of a completed trial, nats/token."""
@@ -74,8 +75,9 @@ class SweepScan:
         """The entries, also those to come, by stage, N, rung, arm and setting."""
         groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
         for entry in (*self.entries, *self.to_come):
-            place = entry["stage"], entry.get("n_params") or 0, entry["rung"], entry["arm"]
-            groups[*place, _setting(entry)].append(entry)
+            n_params = entry.get("n_params") or 0
+            key = entry["stage"], n_params, entry["rung"], entry["arm"], _setting(entry)
+            groups[key].append(entry)
         return groups
 
     @cached_property
@@ -114,14 +116,12 @@ def _shown_setting(names: tuple[str, ...], *values: Any) -> tuple[tuple[str, str
     setting = dict(zip(names, values, strict=True))
     if setting.keys() & {"tokens_budget", "flops_budget"}:
         del setting["tokens_per_parameter"]
-    return tuple(
-        (
-            name,
-            f"{value:.3g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value),
-        )
-        for name, value in setting.items()
-        if value is not None
-    )
+    return tuple((name, _shown(value)) for name, value in setting.items() if value is not None)
+
+
+def _shown(value: Any) -> str:
+    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    return f"{value:.3g}" if is_number else str(value)
 
 
 def place_of(rung: str, setting: Mapping[str, str]) -> str:
@@ -179,7 +179,7 @@ def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserve
     return {
         "sweep": sweep,
         "trials": len(scan.members),
-        "states": dict(Counter(map(scan.states.__getitem__, scan.members))),
+        "states": {state: len(entries) for state, entries in scan.by_state.items()},
         "to_come": len(scan.to_come),
         "stage": scan.stage,
         "running": running,

@@ -290,7 +290,8 @@ def test_a_file_that_is_none_is_refused_by_name(tmp_path, name, text, why):
 
 
 def test_standard_input_is_csv_or_json_lines(monkeypatch):
-    for text in ("loss,tokens,params\n3.2,1e9,1e6\n", '{"loss": 3.2, "tokens": 1e9, "params": 1e6}\n'):
+    csv, lines = "loss,tokens,params\n3.2,1e9,1e6\n", '{"loss": 3.2, "tokens": 1e9, "params": 1e6}\n'
+    for text in (csv, lines, "\ufeff" + csv, "\ufeff" + lines):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert imported([read_given("-")]).rows["loss"].tolist() == [3.2]
 
