@@ -72,7 +72,7 @@ class FigureInput:
         records = []
         for number, cell in of_trials:
             ratio = [f"D/N {cell.n_tokens / cell.n_params:.3g}"] if has_several else []
-            setting = ", ".join([*cell.setting.values(), *ratio])
+            setting = ", ".join(filter(None, [named_setting(cell.setting), *ratio]))
             records.append((number, setting, cell.rung, cell.n_params, cell.n_tokens))
         columns = ["order", "setting", "rung", "n_params", "n_tokens"]
         places = pd.DataFrame(records, pd.Index(rows["trial_id"], name="trial_id"), columns)
@@ -152,6 +152,9 @@ def _with_names(data: FigureInput, names: Mapping[str, str], *, whole: bool = Fa
 
 
 def named_setting(setting: Mapping[str, str]) -> str:
-    """Return the values of a setting as the title of a panel, ``adamw, D/N 16``."""
-    shown = {"tokens_per_parameter": "D/N "}
-    return ", ".join(f"{shown.get(name, '')}{value}" for name, value in setting.items())
+    """Return a setting as the title of a panel, ``adamw, D/N 16, weight decay 0.1``.
+
+    Names stand where values do not speak for themselves.
+    """
+    shown = {"optimizer": "", "schedule": "", "tokens_per_parameter": "D/N "}
+    return ", ".join(f"{shown.get(name, f'{name} ')}{value}" for name, value in setting.items())

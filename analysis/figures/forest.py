@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.differences import RungDifference
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.figure_input import FigureInput
+from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, name_lines, paged
 from scalevec.analysis.figures.style import ArmStyle, draw_points, font_points, ink, title
 from scalevec.analysis.formatting import count, degrees, loss_name, percent, signed, unit_of
@@ -89,7 +89,7 @@ def _name(row: RungDifference, cells: Sequence[RungDifference]) -> str:
     """Return the name of a cell, on as many lines as it needs."""
     budgets = {other.n_tokens for other in cells if other.rung == row.rung}
     tokens = [f"{count(row.n_tokens)} tokens"] if len(budgets) > 1 else []
-    return title(", ".join([row.rung, *tokens, *map(str, row.setting.values())]), NAME_INCHES)
+    return title(", ".join(filter(None, [row.rung, *tokens, named_setting(row.setting)])), NAME_INCHES)
 
 
 def _lines(comparison: Comparison, names: dict[_Cell, str]) -> list[_Line]:
