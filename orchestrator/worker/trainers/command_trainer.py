@@ -180,6 +180,8 @@ class CommandTrainer:
                 self._clear()
             recorder.cut_back(0)
         make_folder(self.out)
+        if goes_on and (name := self.trial.trainer.readings.metrics):
+            MetricsFile(self.out, name).cut_torn_end()
         if name := self.trial.trainer.readings.result:
             with suppress(FileNotFoundError):  # of an earlier attempt, which had not trained all
                 (self.out / name).unlink()
@@ -313,7 +315,7 @@ class _Following:
                 self._looked = time.monotonic()
             self._pass_on_stop()
         self.running.output.finish()
-        self._take_rows(is_whole=True)
+        self._take_rows(is_whole=code == 0)  # what was killed may have been in the middle of a row
         if -code in ENDINGS and not self.was_asked:
             # SLURM signals every process of a step: ours may be on its way.
             time.sleep(POLL_S)
@@ -325,7 +327,7 @@ class _Following:
             return
         if self._file is not None:
             self.rows.take(self._file.new_rows(is_whole=is_whole))
-        self.rows.take(self.running.output.new_rows())
+        self.rows.take(self.running.output.new_rows(is_whole=is_whole))
 
     def _pass_on_stop(self) -> None:
         protocol = self.trainer.protocol

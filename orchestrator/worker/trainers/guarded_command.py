@@ -31,13 +31,15 @@ class CommandOutput:
     def __init__(self, stream: int, log: Path, pattern: LinePattern | None) -> None:
         self._stream, self._log, self._pattern = stream, log, pattern
         self._rows: deque[Mapping[str, Any]] = deque()
+        self._unended: deque[Mapping[str, Any]] = deque()
         self.last_line = ""
         self._thread = threading.Thread(target=self._read, daemon=True, name="output")
         self._thread.start()
 
-    def new_rows(self) -> list[Mapping[str, Any]]:
-        """The rows since the last call."""
-        return [self._rows.popleft() for _ in range(len(self._rows))]
+    def new_rows(self, *, is_whole: bool = False) -> list[Mapping[str, Any]]:
+        """The rows since the last call; a last line without its end counts only in output that is whole."""
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        return [*rows, *self._unended] if is_whole else rows
 
     def finish(self) -> None:
         """Wait for the last lines of a command that has ended."""
@@ -50,16 +52,16 @@ class CommandOutput:
             *lines, rest = re.split(rb"(?<=[\r\n])", rest + chunk)
             if len(rest) > _MOST_BYTES:
                 lines, rest = [*lines, rest], b""
-            self._take(lines)
-        self._take([rest])
+            self._take(lines, self._rows)
+        self._take([rest], self._unended)
 
-    def _take(self, lines: Sequence[bytes]) -> None:
+    def _take(self, lines: Sequence[bytes], rows: deque[Mapping[str, Any]]) -> None:
         texts = [masked(line.decode(errors="surrogateescape")) for line in lines]
         for text in texts:
             line = text.strip().encode(errors="replace").decode()
             self.last_line = line[:300] or self.last_line
             if self._pattern and (row := self._pattern.row(line)):
-                self._rows.append(row)
+                rows.append(row)
         # A full disk, or a link in its place, is noticed at the records; the command must not wait for us.
         with suppress(OSError, CorruptRecordError), open_log(self._log) as log:
             log.write("".join(texts).encode(errors="surrogateescape"))

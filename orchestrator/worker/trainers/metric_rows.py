@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -21,11 +22,14 @@ from scalevec.orchestrator.worker.trainers.readings import (
     row_names,
 )
 from scalevec.results.files import MOST_BYTES_OF_A_LINE, MOST_BYTES_OF_LINES, CorruptRecordError
-from scalevec.results.opening import open_to_read
+from scalevec.results.opening import open_file, open_to_read
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
 
 NOT_FINITE = 3
 """Rows of which a loss is not finite, one after the other, after which the training is not waited for."""
+
+MOST_BYTES_COMPARED = 4096
+"""Of what was read of a file of metrics, to see whether it was rewritten."""
 
 MOST_KEYS = 8
 """As many keys of rows are named where none is the one that is read."""
@@ -141,12 +145,15 @@ class MetricRows:
 class MetricsFile:
     """A file of JSON lines, or of comma-separated values if it is called so, that is read as it grows.
 
-    One that was rewritten (it is shorter, or begins with another line) is read from its beginning.
+    One that was rewritten (it begins otherwise, or what was read last is not there any more) is read from its
+    beginning.
     """
 
     def __init__(self, out: Path, name: str) -> None:
         self.out, self.name = out, name
         self._head, self._offset, self._lines = b"", 0, 0
+        self._read_last = b""
+        """The bytes before the offset."""
 
     def new_rows(self, *, is_whole: bool = False) -> list[Mapping[str, Any]]:
         """The rows since the last look; a last line without its end counts only in a file that is whole.
@@ -162,17 +169,29 @@ class MetricsFile:
             raise DefiniteError(str(problem)) from None
         end = len(content) if is_whole else content.rfind(b"\n") + 1
         self._offset += end
-        return [
-            row for line in content[:end].decode(errors="replace").splitlines() if (row := self._row(line))
-        ]
+        self._read_last = (self._read_last + content[:end])[-MOST_BYTES_COMPARED:]
+        # Of bytes: text within a row may hold further signs that end lines of text.
+        lines = content[:end].splitlines()
+        return [row for line in lines if (row := self._row(line.decode(errors="replace")))]
+
+    def cut_torn_end(self) -> None:
+        """Cut a last line that a killed command has left without its end: the next row would continue it."""
+        with suppress(FileNotFoundError, CorruptRecordError):
+            path = path_below(self.out, self.name)
+            with os.fdopen(open_file(path, os.O_RDWR), "r+b") as stream:
+                start = max(0, stream.seek(0, os.SEEK_END) - MOST_BYTES_OF_A_LINE)
+                stream.seek(start)
+                if (end := stream.read().rfind(b"\n") + 1) or not start:
+                    stream.truncate(start + end)
 
     def _read(self, path: Path) -> bytes:
         """What was not read yet."""
         with open_to_read(path) as stream:
             head = stream.readline(MOST_BYTES_OF_A_LINE)
             size = stream.seek(0, 2)
-            if not (size >= self._offset and head.startswith(self._head)):
-                self._offset = self._lines = 0
+            stream.seek(max(0, self._offset - len(self._read_last)))
+            if not (head.startswith(self._head) and stream.read(len(self._read_last)) == self._read_last):
+                self._offset, self._lines, self._read_last = 0, 0, b""
             if size - self._offset > MOST_BYTES_OF_LINES:
                 raise CorruptRecordError(path, f"has grown by {size - self._offset:,} bytes at once")
             self._head = head
@@ -193,7 +212,9 @@ class MetricsFile:
                 raise DefiniteError(
                     f"{self.name} has several columns {min(twins)!r}; one of each name is read"
                 )
-            return None if self._lines == 1 else dict(zip(names, cells, strict=False))
+            # A header may come again when a command goes on; more cells are a row that continues a torn one.
+            is_row = self._lines > 1 and cells != names and not any(cells[len(names) :])
+            return dict(zip(names, cells, strict=False)) if is_row else None
         try:
             row = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError):

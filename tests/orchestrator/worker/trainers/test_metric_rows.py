@@ -164,6 +164,33 @@ def test_a_file_that_was_rewritten_is_read_from_its_beginning(tmp_path):
     assert [row["step"] for row in file.new_rows()] == [5, 6, 7]
 
 
+def test_a_last_row_that_was_replaced_by_another_of_its_length_is_read_again(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(tmp_path, path.name)
+    for loss in (9.9, 2.2):
+        path.write_text(f'{{"step": 1, "loss": 4.0}}\n{{"step": 2, "loss": {loss}}}\n')
+        assert [row["loss"] for row in file.new_rows()] == [4.0, loss]
+
+
+def test_a_torn_last_line_is_cut_so_that_no_row_continues_it(tmp_path):
+    (path := tmp_path / "log.csv").write_text("step,loss\n99,2.5\n100,")
+    MetricsFile(tmp_path, path.name).cut_torn_end()
+    path.write_text(path.read_text() + "100,2.4\n")
+    rows = MetricsFile(tmp_path, path.name).new_rows()
+    assert rows == [{"step": "99", "loss": "2.5"}, {"step": "100", "loss": "2.4"}]
+
+
+def test_a_csv_row_with_more_cells_than_columns_and_a_second_header_are_no_rows(tmp_path):
+    (tmp_path / "log.csv").write_text("step,loss\n100,100,2.4\nstep,loss\n100,2.4,\n")
+    assert MetricsFile(tmp_path, "log.csv").new_rows() == [{"step": "100", "loss": "2.4"}]
+
+
+def test_text_in_a_row_may_hold_signs_that_end_lines_elsewhere(tmp_path):
+    row = {"step": 1, "sample": "one\u2028two\x0cthree\x85"}
+    (tmp_path / "log.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n")
+    assert MetricsFile(tmp_path, "log.jsonl").new_rows() == [row]
+
+
 def test_a_csv_file_may_have_another_separator_and_a_mark_and_no_column_twice(tmp_path):
     (tmp_path / "log.csv").write_text("\ufeffstep; val_loss\n1; 3.5\n")
     assert MetricsFile(tmp_path, "log.csv").new_rows() == [{"step": "1", "val_loss": "3.5"}]

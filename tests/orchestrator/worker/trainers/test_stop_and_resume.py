@@ -40,6 +40,36 @@ def test_a_script_that_keeps_a_checkpoint_goes_on_from_it(lab):
     assert trials.result()["loss"] == 3.0
 
 
+KILLED_IN_A_ROW = """
+if not (out / "ckpt-10").exists():
+    for step in range(1, 10): log(step, 4 - step / 10)
+    (out / "ckpt-10").touch()
+    TEAR
+    os.kill(os.getpid(), signal.SIGKILL)
+AGAIN
+"""
+"""Is killed in the middle of its last row, after its last checkpoint."""
+
+
+def test_a_row_that_a_kill_has_torn_is_written_again_by_the_next_attempt(lab):
+    tear = """with (out / "log.jsonl").open("a") as file: file.write('{"step": 10, "lo')"""
+    body = KILLED_IN_A_ROW.replace("TEAR", tear).replace("AGAIN", "log(10, 3.0, again=True)")
+    trials = lab(body, protocol=RESUMES)
+    assert trials.run() != WorkerExit.RESULT
+    assert trials.run() == WorkerExit.RESULT
+    assert (trials.steps(), trials.result()["loss"]) == (list(range(1, 11)), 3.0)
+
+
+def test_what_a_killed_script_was_printing_is_no_loss(lab):
+    pattern = r"step (?P<step>\d+): loss (?P<loss>[\d.]+)"
+    printed = "def log(step, loss): print(f'step {step}: loss {loss}', flush=True)\n"
+    tear = "print('step 10: loss 3', end='', flush=True)"
+    body = printed + KILLED_IN_A_ROW.replace("TEAR", tear).replace("AGAIN", "")
+    trials = lab(body, readings=Readings(pattern=pattern, loss="loss"), protocol=RESUMES)
+    trials.run()
+    assert trials.steps() == list(range(1, 10))
+
+
 def test_a_script_that_knows_of_no_checkpoint_is_ended_and_starts_over_in_an_empty_folder(lab):
     body = "print('left:', sorted(path.name for path in out.iterdir()))\n(out / 'left').touch()\n" + STOP
     trials = lab(body)
