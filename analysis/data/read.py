@@ -183,7 +183,7 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
             )
     import pandas as pd
 
-    return pd.DataFrame(_with_points(name, rows, separator), columns=columns, dtype=object)
+    return pd.DataFrame(_with_points(name, columns, rows, separator), columns=columns, dtype=object)
 
 
 def _reader(lines: Iterable[str], separator: str) -> Iterable[list[str]]:
@@ -199,11 +199,13 @@ def _separator(lines: Sequence[str], usual: str = ",") -> str:
     return max(widths, key=lambda separator: widths[separator])
 
 
-def _with_points(name: str, rows: Sequence[list[str]], separator: str) -> Sequence[list[str]]:
+def _with_points(
+    name: str, columns: Sequence[str], rows: Sequence[list[str]], separator: str
+) -> Sequence[list[str]]:
     """``rows`` with decimal points where the file has decimal commas; what may be either is refused.
 
-    Raises :class:`DataError` for ``3,512`` where nothing else says what a comma is, and for ``3.512`` beside
-    decimal commas of other columns.
+    Raises :class:`DataError` for ``3,512`` where nothing else says what a comma is, for ``3.512`` beside
+    decimal commas of other columns, and for a loss of ``3,512``: none has thousands of nats.
     """
     marked = {cell for row in rows for cell in row if "," in cell or "." in cell}
     commas = {cell for cell in marked if _COMMA.fullmatch(cell)}
@@ -212,8 +214,12 @@ def _with_points(name: str, rows: Sequence[list[str]], separator: str) -> Sequen
     # Between commas a point is a decimal one: whoever writes 3,51 separates columns by something else.
     is_english = points if separator == "," else points - grouped
     if not commas or is_english or any(cell.count(",") > 1 for cell in grouped):
-        return rows
-    unclear = commas if commas <= grouped else set()
+        losses = [number for number, column in enumerate(columns) if "loss" in column.lower()]
+        unclear = {row[number] for row in rows for number in losses} & grouped & commas
+        if not unclear:
+            return rows
+    else:
+        unclear = commas if commas <= grouped else set()
     for column in zip(*rows, strict=True) if not unclear else ():
         if not any(_COMMA.fullmatch(cell) or cell.count(".") > 1 for cell in column):
             unclear |= {*column} & points

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.values import CELL_COLUMNS
+from scalevec.analysis.data.values import CELL_COLUMNS, is_blank
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import joined, plural, shortened
 from scalevec.analysis.options import EACH_ROW
@@ -221,24 +221,55 @@ def joined_labels(columns: "Sequence[pd.Series[Any]]") -> npt.NDArray[np.intp]:
 def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The last of ``rows`` of every run, and the checkpoints before it.
 
-    Rows are checkpoints where ``cluster`` names runs (or was guessed to) and one of them has several numbers
-    of tokens at one seed and size, and where rows that are equal else differ in a column of steps. Budgets
-    that share a trunk are runs of their own: their column is called ``cluster``, or each has its trial.
+    Rows are checkpoints where a column names runs (``cluster`` if it is called so or was guessed, or ``run``)
+    and one of them has several numbers of tokens at one seed and size, and where rows that are equal else
+    differ in a column of steps. Budgets that share a trunk are runs of their own: their column is called
+    ``cluster``, or each has its trial.
+
+    Raises:
+        DataError: Curves of one size and number of tokens end at different steps.
     """
     if "trial_id" in rows:
         return rows, rows[:0]
-    keep = np.ones(len(rows), bool)
-    by_name = bool(_NAMES_A_RUN.search(cluster.lower()))
-    along = by_name | rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
+    keep, one_size = np.ones(len(rows), bool), ["arm", "n_params", "seed"]
+    run, along = cluster, rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
+    if _NAMES_A_RUN.search(cluster.lower()):
+        along = np.ones(len(rows), bool)
+    elif (
+        cluster != EACH_ROW
+        and "run" in rows
+        and _names_groups(rows["run"], rows.groupby(one_size, dropna=False).ngroup())
+    ):
+        run, along = "run", ~rows["run"].map(is_blank).to_numpy(bool)
     if along.any():
-        last = rows.groupby([cluster, "arm", "n_params", "seed"], dropna=False)["n_tokens"].transform("max")
+        last = rows.groupby([run, *one_size], dropna=False)["n_tokens"].transform("max")
         keep &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
     if step := next((name for name in STEPS if name in rows), None):
-        names = ("arm", "n_params", "seed", *CELL_COLUMNS, *RATES)
         numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
-        last = numbers.groupby([rows[name] for name in names if name in rows], dropna=False).transform("max")
+        of_run = [rows[name] for name in (*one_size, *CELL_COLUMNS) if name in rows]
+        of_run += [rows[run].where(along)] if along.any() else []
+        # One rate at each step is a schedule of the run's; several at one step are a grid.
+        rates = [rows[name] for name in RATES if name in rows]
+        of_run += rates if pd.concat([*of_run, numbers], axis=1).duplicated().any() else []
+        last = numbers.groupby(of_run, dropna=False).transform("max")
         keep &= (numbers >= last).to_numpy(bool)
+        if (numbers < last).any():
+            _refuse_unfinished(rows[keep], numbers[keep], step)
     return rows[keep].reset_index(drop=True), rows[~keep]
+
+
+def _refuse_unfinished(ends: pd.DataFrame, steps: "pd.Series[float]", step: str) -> None:
+    """Raise :class:`DataError` where runs of one cell in ``ends`` [runs] have other last ``steps`` [runs]."""
+    ends = ends[ends["status"] == "completed"].assign(_last=steps)
+    cell = [name for name in ("n_params", *CELL_COLUMNS) if name in ends]
+    longest = ends.groupby(cell, dropna=False)["_last"].transform("max")
+    for row in ends.assign(_longest=longest)[ends["_last"] < longest].to_dict("records")[:1]:
+        raise DataError(
+            f"runs of one N and number of tokens end at different values of {step}: arm {row['arm']}, seed "
+            f"{row['seed']} of {row['n_params']:g} parameters at {row['_last']:g}, others at "
+            f"{row['_longest']:g}; a run's loss counts at its planned end. Leave unfinished runs out by "
+            f"--where, or give the tokens that each row has seen: --map 'n_tokens={step} * TOKENS_PER_STEP'"
+        )
 
 
 def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> tuple[pd.DataFrame, str]:

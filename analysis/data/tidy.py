@@ -201,6 +201,11 @@ def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
             "--map status=\"'completed'\" takes every row for completed"
         )
     completed = table["status"] == "completed"
+    if "arm" in table and len(unnamed := table.index[completed & (table["arm"].str.strip() == "")]):
+        raise DataError(
+            f"column 'arm' is blank in {plural(len(unnamed), 'row')} ({shortened(unnamed.tolist())}): name "
+            "the arm, or leave these rows out (--where)"
+        )
     ran = completed | (table["status"] == "diverged")
     for name in required:
         check_column(table.loc[ran if name in ("n_params", "n_tokens", "flops") else completed, name])

@@ -189,7 +189,8 @@ def check_column(values: "pd.Series[float]") -> None:
     value = float(values[bad].iloc[0])
     rows = values.index[values.eq(value) | (bad & values.isna())].tolist()
     which = f"row {rows[0]}" if len(rows) == 1 else f"rows {shortened(rows)}"
-    what = f"column {column!r}, {which}: {value:g}; allowed: finite numbers above zero{within}"
+    shown = "blank or nan" if np.isnan(value) else f"{value:g}"
+    what = f"column {column!r}, {which}: {shown}; allowed: finite numbers above zero{within}"
     if not np.isfinite(value) or (0 < value < SMALLEST_NUMBER):
         raise DataError(what)
     # Trackers and scripts write such a number where they have none. A completed run whose loss is nan has

@@ -57,6 +57,7 @@ def say_columns(table: "ImportedTable") -> None:
 _SCRIPT = "for a sweep over a script of your own: scalevec init --from own-trainer makes a sweep file for it"
 _TABLE = "write its results as a table that can be read: .csv, .tsv, .jsonl or .parquet (pandas: to_parquet)"
 _LINES = "with one object on each line it can be read as a table: jq -c '.[]' FILE > FILE.jsonl for a list"
+_LOG = "its log can be read: jq -c '.log_history[]' FILE > FILE.jsonl; N and tokens by --map"
 _WANDB = "export the table of runs from W&B as CSV: scalevec import reads that"
 _SWEEP = "a sweep file has ladder and arms; scalevec init writes one, for a script with --from own-trainer"
 _OURS = {"ladder", "arms", "corpus", "tune", "simulate"}
@@ -113,6 +114,8 @@ def _other(path: Path) -> tuple[str, str] | None:
     if text.startswith("#!"):
         return "a script", _SCRIPT
     if re.match(r"\s*(\[|\{\s*[\"}])", text) and not re.search(r"\"(ladder|arms)\"\s*:", text):
+        if '"log_history"' in text:
+            return "the state of a Hugging Face Trainer", _LOG
         return ("a JSON file of W&B", _WANDB) if '"_runtime"' in text else ("a JSON file", _LINES)
     if packed:
         return "packed, and no table", "unpack it"

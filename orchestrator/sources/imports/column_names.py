@@ -78,7 +78,9 @@ def refuse_charts(rows: pd.DataFrame) -> None:
     """Raise :class:`DataError` where ``rows`` are a chart that W&B exported: steps, with columns per run."""
     charts = [chart for name in rows if (chart := _CHART.fullmatch(str(name)))]
     endings = {chart["key"] for chart in charts if not chart["key"].endswith(("__MIN", "__MAX"))}
-    is_chart = len(charts) == len(rows.columns) - 1 > 1 and len(endings) == 1
+    others = [plain_name(str(name)) for name in rows if not _CHART.fullmatch(str(name))]
+    is_chart = len(charts) > 1 and len(endings) == len(others) == 1
+    is_chart |= bool(charts) and len(others) == 1 and bool(PATTERNS["steps"].fullmatch(others[0]))
     if is_chart or any(f"{chart[0]}__MIN" in rows for chart in charts):
         runs = shortened(sorted({chart["run"] for chart in charts}))
         raise DataError(
@@ -137,6 +139,12 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
             else:
                 findings.problems.append(expression)
     return columns
+
+
+def has_loss_beside(rows: pd.DataFrame) -> bool:
+    """Whether a column ``loss`` has one of held-out text beside it, other than our ``loss_validation``."""
+    names = [str(name) for name in rows if str(name) != "loss_validation"]
+    return "loss" in rows and any(PATTERNS["loss"].fullmatch(plain_name(name)) for name in names)
 
 
 def quoted(column: str) -> str:

@@ -101,6 +101,8 @@ def named_by_file(tables: Sequence[GivenTable]) -> tuple[list[GivenTable], list[
     names = [path.name for path in paths]
     if len(set(names)) < len(names):
         names = [path.as_posix() for path in paths]
+    if len(set(names)) < len(names):  # a.csv and a.tsv
+        names = [table.name for table in tables]
     named = [
         GivenTable(table.name, table.rows.assign(**{SOURCE: table.rows.get(SOURCE, name)}))
         for table, name in zip(tables, names, strict=True)
@@ -112,7 +114,7 @@ def named_by_file(tables: Sequence[GivenTable]) -> tuple[list[GivenTable], list[
     if not any("arm" in map(plain_name, map(str, table.rows)) for table in tables) and not all(runs):
         notes.append(f"the column {SOURCE} names the file of each row; to compare files: --map arm={SOURCE}")
     return [
-        GivenTable(table.name, table.rows.assign(run=name, cluster=name)) if is_run else table
+        GivenTable(table.name, table.rows.assign(run=name)) if is_run else table
         for table, name, is_run in zip(named, names, runs, strict=True)
     ], notes
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.doubts import APART, LARGEST_LOSS
-from scalevec.analysis.data.runs import HAS_RESULT, plain_columns
+from scalevec.analysis.data.runs import HAS_RESULT, ONE_RUN, plain_columns, runs_of
 from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
 from scalevec.analysis.data.where import computed, select
@@ -20,6 +20,7 @@ from scalevec.orchestrator.sources.imports.column_names import (
     PATTERNS,
     Findings,
     guessed,
+    has_loss_beside,
     loss_notes,
     quoted,
     refuse_charts,
@@ -29,6 +30,7 @@ from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTabl
 BITS_PER_NAT = 1 / math.log(2)
 SMALLEST_COUNT = 1e4
 """Parameters; fewer beside many times more are in another unit, as millions beside plain counts."""
+_COUNTS = ("n_params", "n_tokens", "steps")
 _WHAT_RAN = ("run", "arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate")
 
 
@@ -105,7 +107,7 @@ def imported(
         rows, columns[table.name] = _with_our_columns(table, wanted, of_table)
         if not of_table.problems:
             try:
-                kept = select(rows, where)
+                kept = select(rows, where).drop(columns=_taken(columns[table.name], rows))
                 if n_left_out := len(rows) - len(kept):
                     of_table.notes.append(f"left out by --where: {plural(n_left_out, 'row')}")
                 part = _tidy(kept, columns[table.name]["loss"], wanted, unit, of_table)
@@ -116,7 +118,7 @@ def imported(
         findings.add(table.name, of_table)
     findings.refuse()
     common = [name for name in PATTERNS if all(name in part for part in parts)]
-    whole = _without_copies(pd.concat(parts), common, findings)
+    whole = _of_runs(_without_copies(pd.concat(parts), common, findings), findings)
     _check_units(whole, unit, findings)
     findings.refuse()
     return ImportedTable(whole.reset_index(drop=True), columns, findings.notes)
@@ -132,7 +134,11 @@ def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
     findings, wanted = Findings(), parsed_maps(given)
     of_arm = {text.strip("`") for text in wanted.get("arm", ())}
     ours = {name: [quoted(name)] for name in PATTERNS if name in table.rows and name not in of_arm}
+    if has_loss_beside(table.rows):
+        del ours["loss"]
     rows, columns = _with_our_columns(table, ours | wanted, findings, keep_all=True)
+    if "loss" not in columns and "loss" in rows:
+        findings.refuse()
     if any(name not in columns for name in REQUIRED):
         rows.attrs[UNREAD] = "; ".join(findings.problems)
         return ImportedTable(rows, {}, [])
@@ -162,10 +168,10 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
 def _with_our_columns(
     table: GivenTable, wanted: Mapping[str, Sequence[str]], findings: Findings, *, keep_all: bool = False
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The rows with our columns and the others, or no row where there are problems; the expressions of ours.
+    """The rows with our columns and all others, or none where there are problems; the expressions of ours.
 
-    A column that became one of ours stays only to ``keep_all``, and then but for the arms': what tells them
-    apart is no setting of theirs.
+    Rows of a run where its loss was not measured are left out. With problems rows stay to ``keep_all``. The
+    column of the arms becomes ours alone: what tells them apart is no setting of theirs.
     """
     refuse_charts(table.rows)
     rows = GivenRows(table.rows.reset_index(drop=True))
@@ -175,12 +181,52 @@ def _with_our_columns(
     if findings.problems and not keep_all:
         return pd.DataFrame(), columns
     taken = {name: rows.column(expression) for name, expression in columns.items()}
-    dropped = {column for name, column in taken.items() if column and (name == "arm" or not keep_all)}
-    others = rows.given[[column for column in rows.given if column not in dropped]]
+    others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
     ours = {name: rows.cells(expression) for name, expression in columns.items()}
     whole = typed(others.rename(columns=clashes).assign(**ours))
-    return whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]], columns
+    whole = whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]]
+    if "loss" in ours:
+        whole = _evaluated(whole, ours["loss"], findings)
+    return whole, columns
+
+
+def _taken(columns: Mapping[str, str], rows: pd.DataFrame) -> list[str]:
+    """The columns of ``rows`` that became one of ours by another name."""
+    names = {expression.strip("`") for expression in columns.values()}
+    return [name for name in rows if name in names and name not in columns]
+
+
+def _evaluated(rows: pd.DataFrame, losses: "pd.Series[Any]", findings: Findings) -> pd.DataFrame:
+    """``rows`` but for those of a run's log that tell no loss (``losses`` [rows], as given) where others do.
+
+    They were logged between evaluations, or after the last where no run of that size has a loss. A run that
+    ends without a loss where others have one diverged, as one that wrote nan or has no loss at all.
+    """
+    blank = losses.map(lambda cell: cell is None or (isinstance(cell, str) and is_blank(cell))).astype(bool)
+    key = [name for name in ("run", "arm", "n_params", "seed") if name in rows]
+    along = next((name for name in ("steps", "n_tokens") if name in rows), None)
+    if not blank.any() or along is None or not {"run", "seed"} & set(key):
+        return rows
+    counts = {name: pd.to_numeric(rows[name], errors="coerce") for name in _COUNTS if name in rows}
+    if "run" not in key and not runs_of(rows.assign(**counts)).str.endswith(ONE_RUN).any():
+        key += ["n_tokens"] if "n_tokens" in rows else []
+    at = counts[along]
+    last = at.where(~blank).groupby([rows[name] for name in key], dropna=False).transform("max")
+    point = [counts[name] for name in ("n_params", along) if name in counts]
+    between = blank & ((at < last) | (at > last) & blank.groupby(point, dropna=False).transform("all"))
+    if between.any():
+        where = f"rows {_listed(between, 1)} were logged between evaluations, without a loss: left out"
+        findings.notes.append(where)
+    return rows[~between]
+
+
+def _of_runs(rows: pd.DataFrame, findings: Findings) -> pd.DataFrame:
+    """``rows`` with their run as their cluster where they are checkpoints along runs."""
+    if "run" not in rows or "cluster" in rows or not (again := rows["run"].duplicated()).any():
+        return rows
+    findings.notes.append(f"checkpoints along {plural(int((~again).sum()), 'run')}: their last are compared")
+    return rows if rows["run"].map(is_blank).any() else rows.assign(cluster=rows["run"])
 
 
 def _tidy(
@@ -259,7 +305,7 @@ def _without_copies(rows: pd.DataFrame, common: Sequence[str], findings: Finding
     """``rows`` with each run once; adds a problem where rows of one run differ. The index names the rows.
 
     ``common`` are our columns that every source has: by them two sources tell that they have one run, if a
-    run or seed is among them. Where a column ``cluster`` names dependent rows, a run may have several.
+    run or seed is among them. Rows of a run that differ in steps or tokens are checkpoints along it.
     """
     what_ran = [name for name in common if name in _WHAT_RAN]
     copies = rows.duplicated([name for name in plain_columns(rows) if name != SOURCE])
@@ -271,14 +317,14 @@ def _without_copies(rows: pd.DataFrame, common: Sequence[str], findings: Finding
         findings.notes.append(f"{_named(copies)}: {again}")
     kept = rows[~copies]
     if "run" in kept:
-        of_row = ["run", "n_tokens"] if {"cluster", "n_tokens"} <= set(kept) else ["run"]
+        of_row = [name for name in ("run", "n_tokens", "steps") if name in kept]
         twice = kept["run"].notna() & kept["run"].ne("") & kept.duplicated(of_row, keep=False)
         if twice.any():
             names: Sequence[object] = kept.loc[twice, "run"].unique().tolist()
             findings.problems.append(
-                f"{_named(twice)} are of the same runs ({shortened(names)}) and differ: one row per run is "
-                "needed, its last; checkpoints of runs are taken where a column says so (--map cluster=...), "
-                "and --map run=COLUMN names the runs by another column"
+                f"{_named(twice)} are of the same runs ({shortened(names)}) and differ, though not in steps "
+                "or tokens as checkpoints do: name the runs by another column, --map run=COLUMN, or choose "
+                "rows by --where"
             )
     return kept
 
@@ -291,7 +337,7 @@ def _check_units(table: pd.DataFrame, unit: str | None, findings: Findings) -> N
     """
     completed = table[table["status"] == "completed"]
     logs: pd.Series[float] = np.log(completed["loss"])
-    point = [name for name in ("n_params", "n_tokens", "corpus") if name in completed]
+    point = [name for name in ("n_params", "n_tokens", "steps", "corpus") if name in completed]
     of_point = logs.groupby([completed[name] for name in point], dropna=False)
     above = logs - of_point.transform("min")
     split = of_point.transform("max") - of_point.transform("min") > math.log(APART)

@@ -26,9 +26,8 @@ def small() -> pd.DataFrame:
 def test_a_value_that_is_no_positive_number_is_named_with_its_row(column: str, value: float):
     table = small()
     table.loc[1, column] = value
-    with pytest.raises(
-        DataError, match=f"column '{column}', row 2: {value:g}; allowed: finite numbers above"
-    ):
+    shown = f"{value:g}".replace("nan", "blank or nan")
+    with pytest.raises(DataError, match=f"column '{column}', row 2: {shown}; allowed: finite numbers above"):
         checked(table)
 
 

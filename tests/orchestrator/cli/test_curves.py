@@ -1,0 +1,120 @@
+"""Tables with rows along runs: of each run its end is compared, read as they are or through import."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+HEADER = "run,arm,seed,n_params,n_tokens,step,lr,val_loss"
+ENDS = {"a": 3.5, "b": 3.52}
+"""Arm ``b`` is lower at every checkpoint but the last."""
+
+
+def line(arm: str, seed: int, step: int, *, run: bool, seen: bool, loss: object = None) -> str:
+    lead = 0 if step == 400 else 0.4 if arm == "b" else 0
+    end = ENDS[arm] + 0.0037 * seed + 1.1e-4 * seed**2 * (1 if arm == "a" else -1)
+    cells = [f"{arm}-{seed}" if run else "", arm, seed, 10**7, step * 500_000 if seen else 2 * 10**8, step]
+    told = f"{end + (400 - step) / 200 - lead:.6f}" if loss is None else loss
+    return ",".join(map(str, [*cells, (500 - step) / 1e5, told]))
+
+
+def curves(
+    *, run: bool = True, seen: bool = True, loss: Callable[[str, int, int], object] = lambda *_: None
+) -> str:
+    """Four runs of each of two arms; ``loss`` is given, or left to the curve, by arm, seed and step."""
+    rows = (
+        line(arm, seed, step, run=run, seen=seen, loss=loss(arm, seed, step))
+        for arm in ENDS
+        for seed in range(4)
+        for step in (100, 200, 300, 400)
+    )
+    lines = [HEADER, *(row for row in rows if not row.endswith("gone"))]
+    return "\n".join(lines if run else [row.partition(",")[2] for row in lines]) + "\n"
+
+
+def between(arm: str, seed: int, step: int) -> object:
+    """Evaluated at every second step, and not at the end."""
+    return {200: None, 300: None}.get(step, "")
+
+
+CURVES = {
+    "with runs and the tokens seen": curves(),
+    "with the tokens seen": curves(run=False),
+    "with the tokens planned": curves(run=False, seen=False),
+    "with runs and the tokens planned": curves(seen=False),
+    "evaluated now and then": curves(run=False, loss=lambda arm, seed, step: None if step > 300 else ""),
+}
+
+
+@pytest.fixture(params=["as it is", "imported"])
+def compared(request, command, tmp_path) -> Callable[[str], tuple[float, str]]:
+    """Compares the arms of a table: the difference and the verdict, or what was refused."""
+
+    def call(text: str) -> tuple[float, str]:
+        (tmp_path / "log.csv").write_text(text)
+        source = "log.csv"
+        if request.param == "imported":
+            taken = command("import", "log.csv", "-o", "tidy.csv")
+            assert taken.code == 0, taken.err
+            source = "tidy.csv"
+        done = command("compare", source, "--reference", "a", "--json")
+        if done.code:
+            return 0.0, done.err
+        (arm,) = json.loads(done.out)
+        return arm["loss_difference"]["mean"], arm["verdict"]
+
+    return call
+
+
+@pytest.mark.parametrize("text", CURVES.values(), ids=CURVES)
+def test_the_end_of_each_run_is_compared(compared, text):
+    difference, verdict = compared(text)
+    assert difference == pytest.approx(0.02 - 2.2e-4 * (0 + 1 + 4 + 9) / 4, abs=1e-6)
+    assert verdict == "worse"
+
+
+def test_steps_without_an_evaluation_are_no_ends_and_the_last_evaluation_is(compared):
+    difference, verdict = compared(curves(loss=between))
+    assert (round(difference, 2), verdict) == (-0.38, "better")
+
+
+@pytest.mark.parametrize("written", ["nan", ""])
+def test_a_run_that_ends_without_a_loss_where_others_have_one_diverged(compared, written):
+    at_end = {("b", 1, 400): written}
+    assert compared(curves(loss=lambda *row: at_end.get(row)))[1] == "worse"
+    end = {("b", 1, 400): written, **{("b", seed, step): "3.1" for seed in (0, 2, 3) for step in (300, 400)}}
+    assert compared(curves(loss=lambda *row: end.get(row)))[1] == "undecided"
+
+
+def test_curves_of_planned_tokens_that_end_at_different_steps_are_refused(compared):
+    cut = curves(
+        run=False, seen=False, loss=lambda arm, _, step: "gone" if (arm, step) == ("b", 400) else None
+    )
+    assert "arm b, seed 0 of 1e+07 parameters at 300, others at 400" in compared(cut)[1]
+
+
+def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path):
+    (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", "loss,val_loss"))
+    refused = command("compare", "two.csv", "--reference", "a")
+    assert (refused.code, "loss may be val_loss, loss" in refused.err) == (2, True)
+    assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").code == 0
+
+
+def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path):
+    (tmp_path / "log.csv").write_text(curves())
+    taken = command("import", "log.csv", "--where", "step == 400")
+    assert (taken.code, len(taken.out.splitlines())) == (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "said"),
+    [
+        ("a-0,a,", "a-0,,", "column 'arm' is blank in 4 rows (1, 2, 3, 4)"),
+        ("3.500000", '"3,512"', "'3,512' may be 3.512 or 3512"),
+        ("a-0,a,0,10000000", "a-0,a,0,", "column 'n_params', rows 1, 2, 3, 4: blank or nan"),
+    ],
+)
+def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, said):
+    (tmp_path / "log.csv").write_text(curves().replace(given, written))
+    refused = command("compare", "log.csv", "--reference", "a")
+    assert (refused.code, said in refused.err) == (2, True), refused.err
