@@ -134,7 +134,8 @@ def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Findin
     files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
     for word in words:
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
-            yield ("trainer", "command"), f"{shown(word)}: {where}"
+            beside = "name it as seen from the sweep file's folder" if FilePath(word).is_file() else where
+            yield ("trainer", "command"), f"{shown(word)}: {beside}"
     is_known = files_named or trainer.files or trainer.code_version is not None
     if not is_known and all("{" in word or not word.endswith(SCRIPTS) for word in words):
         yield ("trainer", "command"), f"no argument is a file beside the sweep file; {_CODE}"

@@ -85,12 +85,16 @@ def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
         require_sweep_file(source)
     path = source if is_file else _shipped(source, runs_dir)
     try:
-        name = sweeps.load(path, look_for_files=False).name
+        sweep = sweeps.load(path, look_for_files=False)
     except sweeps.SweepError:
-        name = _name_with_plugins(Path(path), runs_dir)
-        if not name:
-            raise
-    return SweepFolder.of(runs_dir, name)
+        if name := _name_with_plugins(Path(path), runs_dir):
+            return SweepFolder.of(runs_dir, name)
+        raise
+    folder = SweepFolder.of(runs_dir, sweep.name)
+    kept = read_or_warn(folder.sweep, None, "whether the file was changed is not known") if is_file else None
+    if kept is not None and kept != sweep.source.text.encode():
+        note(f"{source} has changed since sweep {sweep.name} was run: what follows is of {folder.sweep_path}")
+    return folder
 
 
 def _name_with_plugins(path: Path, runs_dir: Path) -> str:

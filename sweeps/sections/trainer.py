@@ -46,8 +46,8 @@ A field that is called like any other column has one of its own, as ``field_NAME
 
 def _below_out(value: str) -> str:
     path = Path(value)
-    if path.is_absolute() or ".." in path.parts:
-        raise problem(refused(value, "a path inside {out}"))
+    if path.is_absolute() or ".." in path.parts or "{out}" in path.parts:
+        raise problem(refused(value, "a path inside {out}, as seen from there"))
     return value
 
 

@@ -34,7 +34,7 @@ def number(row: Row, key: str, where: str) -> float | None:
     try:
         if not isinstance(value, bool):
             return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise DefiniteError(f"{where}: {key} is {value!r:.80}; a number is expected")
 
@@ -107,10 +107,16 @@ def losses_of_rows(
     whole = [row for row in rows if all(row.get(name) is not None for name in names)]
     if not whole:
         keys = " and ".join(map(repr, (readings.step, *names.values())))
-        there = ", ".join(f"{key:.40}" for key in seen) or "none"
+        there = ", ".join(f"{key:.40}" for key in seen) or "none, as it is empty or not there"
         raise DefiniteError(
             f"the trainer ended without a row of metrics that holds {keys}; keys in "
             f"{readings.metrics or 'its output'}: {there}"
+        )
+    end, last_step = max(row["step"] for row in rows), whole[-1]["step"]
+    if end - last_step > max(1.0, TOLERATED * end):
+        raise DefiniteError(
+            f"the last row with the losses is of step {last_step:,}, and rows go on to step {end:,}. "
+            "Evaluate after the last step"
         )
     row = min(whole, key=lambda row: float(row[list(names)[-1]])) if readings.best else whole[-1]
     tokens = (row["tokens"] for row in rows if row.get("tokens") and row["step"] <= whole[-1]["step"])

@@ -107,14 +107,14 @@ def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("given", "written", "said"),
+    ("given", "written", "remedy"),
     [
         ("a-0,a,", "a-0,,", "column 'arm' is blank in 4 rows (1, 2, 3, 4)"),
         ("3.500000", '"3,512"', "'3,512' may be 3.512 or 3512"),
         ("a-0,a,0,10000000", "a-0,a,0,", "column 'n_params', rows 1, 2, 3, 4: blank or nan"),
     ],
 )
-def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, said):
+def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, remedy):
     (tmp_path / "log.csv").write_text(curves().replace(given, written))
     refused = command("compare", "log.csv", "--reference", "a")
-    assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert (refused.code, remedy in refused.err) == (2, True), refused.err

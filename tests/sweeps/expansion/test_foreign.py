@@ -1,5 +1,6 @@
 """A sweep whose trials another's code trains: what is refused, and what a trial is."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,8 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"command": ["torchrun", "-m", "mine", *COMMAND[2:]]}}, "name the code under files"),
         ({"trainer": {"metrics": None}}, "nothing says where the command writes its loss"),
         ({"trainer": {"metrics": "../log.jsonl"}}, "a path inside {out}"),
+        ({"trainer": {"metrics": "{out}/log.jsonl"}}, "a path inside {out}, as seen from there"),
+        ({"trainer": {"command": [sys.executable, __file__, *COMMAND[2:]]}}, "name it as seen from"),
         ({"trainer": {"unit": "bits-per-byte"}}, "needs bytes_per_token"),
         ({"trainer": {"stop_signal": "SIGKILL"}}, "a signal that can be caught"),
         ({"trainer": {"function": "mine.train:main"}}, "function: unknown key"),

@@ -132,6 +132,17 @@ def test_a_result_without_a_step_is_refused_where_the_log_breaks_off_before_the_
     assert trials.run() == WorkerExit.RESULT  # the next row would have come after the end
 
 
+def test_a_last_evaluation_long_before_the_last_row_is_an_error(lab):
+    body = "for step in range(1, 101): log(step, 3.0 if step in (50, {last}) else None, train=3.0)"
+    readings = replace(METRICS, tokens="", training_loss="train")
+    fails_for_good(lab(body.format(last=70), readings), "is of step 70, and rows go on to step 100")
+    assert lab(body.format(last=99), readings).run() == WorkerExit.RESULT
+
+
+def test_a_loss_of_400_digits_is_an_error(lab):
+    fails_for_good(lab(f"log(10, {10**400})"), "a number is expected")
+
+
 def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
     fails_for_good(
         lab("log(10, '')"), "ended without a row of metrics that holds 'step' and 'loss'; keys in "
