@@ -22,6 +22,8 @@ from scalevec.analysis.data.tidy import FloatArray
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
+MANY_CLUSTERS = 16
+"""So many times as many clusters as columns are drawn by a factor of their covariance."""
 NO_NOISE = 1e-12
 """A spread below this share of the values is a rounding error: the repeats are copies of each other."""
 
@@ -280,6 +282,8 @@ class RungNoise:
             sources = [rung] if rung.df else self._lenders
             residuals = np.concatenate([source.residuals for source in sources])
             residuals = residuals / np.sqrt(sum(source.df for source in sources))
+            if len(residuals) > MANY_CLUSTERS * residuals.shape[1]:  # as few rows of the same covariance
+                residuals = np.asarray(np.linalg.qr(residuals, mode="r"), float)
             mixed = rng.standard_normal((n_draws, len(rung.blocks.block), len(residuals))) @ residuals
             by_side = mixed.reshape(*mixed.shape[:2], self.shape[0], -1)
             noise[:, :, rung.points] = np.moveaxis(
