@@ -61,12 +61,13 @@ _LOG = "its log can be read: jq -c '.log_history[]' FILE > FILE.jsonl; N and tok
 _WANDB = "export the table of runs from W&B as CSV: scalevec import reads that"
 _SWEEP = "a sweep file has ladder and arms; scalevec init writes one, for a script with --from own-trainer"
 _OURS = {"ladder", "arms", "corpus", "tune", "simulate"}
+_ZIP = "a ZIP archive"
 _MARKS = {
     r"PK\x03\x04.*(xl/|\[Content_Types\])|\xd0\xcf\x11\xe0": "an Excel file",
     r"\x80[\x02-\x05]|PK\x03\x04.*data\.pkl": "a pickle",
     r"\x89PNG|\xff\xd8\xff|GIF8": "an image",
     r"%PDF": "a PDF file",
-    r"PK\x03\x04": "a ZIP archive",
+    r"PK\x03\x04": _ZIP,
 }
 _SUFFIXES = {
     **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), ("an Excel file", _TABLE)),
@@ -101,10 +102,13 @@ def _other(path: Path) -> tuple[str, str] | None:
     """What ``path`` is and what to do; None for what may be a sweep file."""
     head, packed = head_of(path)
     raw, text = head.decode("latin-1"), text_of(head)
-    if marked := next((what for mark, what in _MARKS.items() if re.match(mark, raw, re.DOTALL)), ""):
-        return marked, "unpack it" if marked == "a ZIP archive" else _TABLE
+    marked = next((what for mark, what in _MARKS.items() if re.match(mark, raw, re.DOTALL)), "")
+    if marked not in ("", _ZIP):
+        return marked, _TABLE
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
+    if marked:
+        return marked, "unpack it"
     if text is None:
         return "no text", _TABLE
     if '"nbformat"' in text:

@@ -37,6 +37,7 @@ OTHERS = {
     "one.json": (json.dumps({"loss": 3.5}, indent=2), "a JSON file", "one object on each line"),
     "wandb-summary.json": (json.dumps({"_runtime": 3}), "a JSON file of W&B", "as CSV"),
     "sheet.xlsx": ("PKnot really", "an Excel file", ".csv"),
+    "plain.xlsx": ("PK\x03\x04\x14\0docProps/app.xml", "an Excel file", ".csv"),
     "sheet": ("PK\x03\x04\x14\0[Content_Types].xml", "an Excel file", ".csv"),
     "rows.csv.zip": ("PK\x03\x04\x14\0rows.csv", "a ZIP archive", "unpack it"),
     "frame.csv": (b"\x80\x04\x95\0\0", "a pickle", ".parquet"),
