@@ -91,7 +91,7 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     curve; one that names runs by its own name may have one of both against it. Or ``flops`` has a few budgets
     with several sizes each: training curves do not meet on such lines.
     """
-    if budgets_of(table) is not None:
+    if budgets_of(table) is not None or _plans_tokens(table):
         return True
     known = [(name, _plain(str(name))) for name in plain_columns(table)]
     names = [name for name, plain in known if _MAY_NAME.search(plain) and not _MEASURED.search(plain)]
@@ -104,6 +104,15 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     # Runs may be numbered as rows are, and planned in even steps; hardly both.
     return any(
         even + _counts_rows(table[name]) <= bool(_NAMES_A_RUN.search(_plain(str(name)))) for name in each
+    )
+
+
+def _plans_tokens(table: pd.DataFrame) -> bool:
+    """Whether steps go on at one number of tokens: that of the plan, and other numbers are of other runs."""
+    at = [name for name in ("arm", "n_params", "seed", "n_tokens") if name in table.columns]
+    steps = [name for name in STEPS if name in table.columns]
+    return bool(
+        steps and "seed" in at and (table.groupby(at, dropna=False)[steps].nunique() > 1).any(axis=None)
     )
 
 

@@ -214,7 +214,7 @@ def _evaluated(rows: pd.DataFrame, losses: "pd.Series[Any]", findings: Findings)
     at = counts[along]
     last = at.where(~blank).groupby([rows[name] for name in key], dropna=False).transform("max")
     point = [counts[name] for name in ("n_params", along) if name in counts]
-    between = blank & ((at < last) | (at > last) & blank.groupby(point, dropna=False).transform("all"))
+    between = blank & ((at <= last) | (at > last) & blank.groupby(point, dropna=False).transform("all"))
     if between.any():
         where = f"rows {_listed(between, 1)} were logged between evaluations, without a loss: left out"
         findings.notes.append(where)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -47,10 +48,10 @@ CURVES = {
 
 
 @pytest.fixture(params=["as it is", "imported"])
-def compared(request, command, tmp_path) -> Callable[[str], tuple[float, str]]:
-    """Compares the arms of a table: the difference and the verdict, or what was refused."""
+def compared(request, command, tmp_path) -> Callable[..., Any]:
+    """Compares the arms of a table: the difference and the verdict, or a fact; or what was refused."""
 
-    def call(text: str) -> tuple[float, str]:
+    def call(text: str, fact: str = "") -> Any:
         (tmp_path / "log.csv").write_text(text)
         source = "log.csv"
         if request.param == "imported":
@@ -61,6 +62,8 @@ def compared(request, command, tmp_path) -> Callable[[str], tuple[float, str]]:
         if done.code:
             return 0.0, done.err
         (arm,) = json.loads(done.out)
+        if fact:
+            return arm[fact]
         return arm["loss_difference"]["mean"], arm["verdict"]
 
     return call
@@ -91,6 +94,20 @@ def test_curves_of_planned_tokens_that_end_at_different_steps_are_refused(compar
         run=False, seen=False, loss=lambda arm, _, step: "gone" if (arm, step) == ("b", 400) else None
     )
     assert "arm b, seed 0 of 1e+07 parameters at 300, others at 400" in compared(cut)[1]
+
+
+def test_curves_of_several_planned_budgets_are_runs_of_each(compared):
+    budgets = [curves(run=False, seen=False).replace(str(2 * 10**8), str(n * 10**8)) for n in (2, 4, 8)]
+    rows = [line for text in budgets for line in text.splitlines()[1:]]
+    text = "\n".join([budgets[0].splitlines()[0], *rows]) + "\n"
+    assert compared(text)[0] == pytest.approx(compared(budgets[0])[0])
+    assert compared(text, "pairs") == 12
+
+
+def test_a_row_of_training_beside_that_of_an_evaluation_is_no_end(compared):
+    lines = curves().splitlines()
+    both = [row for line in lines[1:] for row in (line, f"{line.rpartition(',')[0]},")]
+    assert compared("\n".join([lines[0], *both]) + "\n") == compared(curves())
 
 
 def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path):
