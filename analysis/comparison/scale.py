@@ -114,7 +114,7 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
         is_seen = p_holm is not None and p_holm < evidence.alpha
         beside = f"; but it changes: {change.shown}" if change and is_seen else ""
         return ScaleLine("none", f"says nothing: no difference resolved at any size{beside}")
-    if len(every) < 2:
+    if len(every or paired.sizes) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")
     if lower and higher:
         ends = [f"lower at {lower[0].name}", f"higher at {higher[-1].name}"]

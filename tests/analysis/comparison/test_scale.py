@@ -180,3 +180,15 @@ def test_it_is_counted_how_often_a_difference_keeps_its_sign_at_the_next_size():
     four = [replace(part, mean=mean) for mean in (0.02, 0.01, -0.01, -0.02)]
     expected = [KeptSigns(kept, steps, 3, 4) for kept, steps in ((2, 3), (1, 1), (0, 0))]
     assert kept_signs([four, four[:2], []]) == expected
+
+
+def test_many_sizes_of_one_run_each_are_not_called_one_size():
+    sizes = np.geomspace(1e7, 1e9, 8).round()
+    rng, rows = np.random.default_rng(0), []
+    for arm, slope in (("base", 0.0), ("new", -0.01)):
+        for number, size in enumerate(sizes):
+            loss = 1.8 + 400 * (120 * size**2) ** -0.13 + slope * (number + 1) + rng.normal(0, 0.003)
+            rows.append({"arm": arm, "n_params": size, "n_tokens": 20 * size, "loss": loss})
+    comparison = comparisons.compare(pd.DataFrame(rows), "base", bootstrap=0).only
+    assert comparison.at_sizes.text == "lower on average over 8 sizes"
+    assert (comparison.with_scale.code, comparison.with_scale.measure) == ("grows", "nats")
