@@ -71,9 +71,8 @@ def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
     if name not in table.columns:
         needed = f" (needed for {why})" if why else ""
         remedy = nearest(name, table.columns)
-        if name in REQUIRED and UNREAD in table.attrs:
-            near = [remedy] if remedy.startswith("nearest") else []
-            remedy = "; ".join([*near, table.attrs[UNREAD]])
+        if name in REQUIRED and not remedy.startswith("nearest"):
+            remedy = table.attrs.get(UNREAD, remedy)
         raise DataError(f"the table has no column {name!r}{needed}; {remedy}")
 
 
