@@ -78,32 +78,30 @@ def _text(path: Path, content: bytes) -> str:
 
 def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
     """Return the folder in ``runs_dir`` of the sweep that ``source`` names. Raises as :func:`load_sweep`."""
+    from scalevec.sweeps.reading import read
+    from scalevec.sweeps.yaml_source import read_file
+
     is_file = _is_file(source)
     if not is_file and source in sweep_names(runs_dir):
         return SweepFolder.of(runs_dir, source)
     if is_file:
         require_sweep_file(source)
-    path = source if is_file else _shipped(source, runs_dir)
+    text = read_file(Path(source) if is_file else _shipped(source, runs_dir))
+    data = text.data if isinstance(text.data, dict) else {}
+    known = SweepFolder.of(runs_dir, data["name"]) if data.get("name") in sweep_names(runs_dir) else None
+    kept = read_or_warn(known.sweep, None, "whether the file was changed is not known") if known else None
+    if known and kept == text.text.encode():  # checked when it was run
+        return known
     try:
-        sweep = sweeps.load(path, look_for_files=False)
+        sweep = read(text, look_for_files=False)
     except sweeps.SweepError:
-        if name := _name_with_plugins(Path(path), runs_dir):
-            return SweepFolder.of(runs_dir, name)
+        if known and data.get("plugins"):  # they may be gone: its results are there
+            return known
         raise
     folder = SweepFolder.of(runs_dir, sweep.name)
-    kept = read_or_warn(folder.sweep, None, "whether the file was changed is not known") if is_file else None
-    if kept is not None and kept != sweep.source.text.encode():
+    if is_file and kept is not None:
         note(f"{source} has changed since sweep {sweep.name} was run: what follows is of {folder.sweep_path}")
     return folder
-
-
-def _name_with_plugins(path: Path, runs_dir: Path) -> str:
-    """The name of a sweep that has been run, whose results are there though its plugins are not."""
-    from scalevec.sweeps.yaml_source import read_file
-
-    data = read_file(path).data
-    name = data.get("name") if isinstance(data, dict) and data.get("plugins") else None
-    return str(name) if name in sweep_names(runs_dir) else ""
 
 
 def _is_file(source: str) -> bool:
