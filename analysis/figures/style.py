@@ -118,8 +118,8 @@ def arm_styles(
     """Return the style of each arm: the reference ink, round and solid, the others by their names.
 
     So an arm looks the same in all figures, whatever stands beside it; only where two names of a figure
-    give one colour, the later arm has the next that is free. Those in ``palette`` have that colour, and
-    no other arm has it while there are others.
+    give one colour or marker, the later arm has the next that is free. Those in ``palette`` have that
+    colour, and no other arm has it while there are others.
     """
     palette = palette or {}
     chosen = {colour.upper() for colour in palette.values()}
@@ -132,6 +132,10 @@ def arm_styles(
         used = chosen | {colour for colour, _ in taken}
         others = (look for avoided in (used, chosen) for look in free if look.colour not in avoided)
         look = next(others, (free or looks)[0])
+        markers = {style.marker for style in styles.values()}
+        if look.marker in markers:
+            alike = (each for each in free if each.colour == look.colour and each.marker not in markers)
+            look = next(alike, look)
         styles[arm] = replace(look, colour=palette.get(arm) or look.colour, gid=f"arm-{number}")
     return styles
 

@@ -84,10 +84,11 @@ def test_an_arm_looks_the_same_whatever_stands_beside_it_in_whatever_order_and_u
     assert len({(look.colour, look.marker, look.dash) for look in looks}) == 1
 
 
-def test_six_arms_of_one_figure_share_no_colour_whatever_their_names():
+def test_six_arms_of_one_figure_share_no_colour_and_no_marker_whatever_their_names():
     for number in range(20):
         styles = arm_styles(["baseline", *(f"arm {number}.{other}" for other in range(6))], "baseline")
         assert len({style.colour for style in styles.values()}) == 7
+        assert len({style.marker for style in styles.values()}) == 7
 
 
 def test_arms_of_one_figure_share_no_colour_and_marker_while_there_are_any():
