@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks
 from scalevec.analysis.data.pairs import Pairs, paired_by, placed
-from scalevec.analysis.data.runs import best_rate_of_each_cell, last_of_each_run
+from scalevec.analysis.data.runs import at_planned_end, best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.tidy import (
     checked,
     columns_of_cells,
@@ -20,6 +21,7 @@ from scalevec.analysis.data.tidy import (
     variable_of,
     varying,
 )
+from scalevec.analysis.data.values import number
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.fits.arm_data import with_default_law
@@ -183,14 +185,16 @@ class ComparedTrials:
         return self._family[arm]
 
     def _all_pairs(self, arm: str) -> PairedArm:
-        """All pairs of an arm; runs of equal cells without a seed in common are paired in their order.
+        """All pairs of an arm; runs of equal cells without a seed in common are paired at random.
 
-        Such runs are independent, so that any order gives a t interval that holds (one less in degrees of
-        freedom than Welch's would have).
+        Such runs are independent, so that any order which does not follow from the losses gives a t interval
+        that holds (one less in degrees of freedom than Welch's would have). Labels may have been given by
+        the losses, so the order is that of their hashes.
         """
         pairs = paired_by(self.rows, self.reference, arm, self.options)
         if not pairs.n_planned:
             rows = self.rows[self.rows["arm"].isin([self.reference, arm])]
+            rows = rows.iloc[np.argsort([crc32(str(seed).encode()) for seed in rows["seed"]], kind="stable")]
             number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
             in_order = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
             pairs = replace(in_order, in_order=True) if in_order.n_planned else pairs
@@ -311,10 +315,11 @@ def compared_trials(
     others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
     earlier = table[:0]
     if others:
-        table, earlier = last_of_each_run(table, options.cluster)
-        if len(earlier):
-            left_out = f"({plural(len(earlier), 'row')} before it left out)"
+        of_runs, earlier = last_of_each_run(table, options.cluster)
+        if before := len(table) - len(of_runs):
+            left_out = f"({plural(before, 'row')} before it left out)"
             told.append(f"the last of each run's checkpoints is compared {left_out}")
+        table = at_planned_end(of_runs)
         table, by_rate = best_rate_of_each_cell(table, options.settings or ())
         told += [by_rate] if by_rate else []
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
@@ -322,6 +327,7 @@ def compared_trials(
     rows, n_left_out = ordered.assign(loss=ordered[options.y]), 0
     if options.where and "arm" in results:
         compared = results[results["stage"] != "tuning"] if "stage" in results else results
+        compared = compared[compared["n_params"].map(number).notna()]  # a footer is no arm
         n_left_out = max(compared["arm"].nunique() - len(ranks), 0)
     options = with_default_law(options, rows)
     return ComparedTrials(

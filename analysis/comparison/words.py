@@ -28,6 +28,8 @@ from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
+ALIKE = 1.05
+"""By such a factor parameters of one rung may differ: vectors, or heads, that a change adds."""
 VISIBLE = 0.1
 """The share of the variance between seeds from which on rounding is said."""
 _ABSENT = {
@@ -43,6 +45,7 @@ _BETWEEN = {
     "seeds of clusters": "from whole clusters",
     "whole seeds": "from whole seeds",
 }
+IN_ORDER = "no seed in common: runs of a cell are paired at random"
 _ROUNDING, _MACHINES = "rounding differs", "the difference holds that of the machines too"
 
 
@@ -181,7 +184,7 @@ def _mean(evidence: Evidence) -> str:
         plural(difference.n_pairs, "pair"),
         " ".join(filter(None, [degrees(estimate.df), _BETWEEN.get(estimate.between, "")])),
         f"Holm p {p_value(difference.p_holm)}",
-        "no seed in common: runs of a cell are paired in their order" if pairs.in_order else "",
+        IN_ORDER if pairs.in_order else "",
         f"rungs repeat seeds, {of_seeds}" if rungs_share_seeds(pairs) else "",
         "the test split's own error is left out" if estimate.split_error is None else "",
     ]
@@ -261,6 +264,9 @@ def of_pairs(paired: PairedArm) -> list[str]:
         for kind, names in pairs.absences.items()
         if names and kind in _ABSENT
     ]
+    if pairs.in_order:
+        warnings.append(IN_ORDER)
+    warnings += _of_sizes_apart(paired)
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)
         warnings.append(f"not compared, since one of the arms was not run there: {where}")
@@ -275,6 +281,20 @@ def of_pairs(paired: PairedArm) -> list[str]:
         *_run_unlike(pairs),
         *told,
         *filter(None, [_of_rounding(paired), equal_losses(reference, arm, pairs)]),
+    ]
+
+
+def _of_sizes_apart(paired: PairedArm) -> list[str]:
+    """That models of one rung are of sizes that no change of a model explains."""
+    sizes = {side: paired.pairs.complete[f"size_{side}"] for side in SIDES}
+    ratio = sizes["arm"] / sizes["reference"]
+    apart = np.abs(np.log(ratio)) > np.log(ALIKE)
+    if not apart.any():
+        return []
+    rungs = list(dict.fromkeys(paired.pairs.complete.loc[apart, "rung"].astype(str)))
+    return [
+        f"it has {ratio[apart].min():.3g} to {ratio[apart].max():.3g} times the parameters of "
+        f"{paired.reference} at {joined(rungs)}: the difference holds that of the sizes"
     ]
 
 

@@ -162,6 +162,8 @@ def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
 
 
 def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
+    while text.startswith("#") and not re.search(r"[,;\t|]", text.partition("\n")[0]):
+        text = text.partition("\n")[2]  # a remark above the header
     if told := _TOLD.match(text):
         text, usual = text[told.end() :], told[1]
     try:

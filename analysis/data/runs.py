@@ -40,8 +40,15 @@ _MEASURED = re.compile(
 )
 RATES = ("learning_rate", "lr", "peak_lr", "max_lr", "base_lr", "peak_learning_rate", "max_learning_rate")
 """What the column of learning rates is called."""
-STEPS = ("step", "steps", "global_step", "_step", "iteration", "iter")
+STEPS = (
+    *("steps", "step", "global_step", "_step", "iteration", "iter", "iter_num", "epoch"),
+    *("trainer/global_step", "train/global_step"),
+)
 """What a column of steps is called."""
+_OF_A_STEP = re.compile(r"(^|_)(batch|bs|accum|accumulation|devices|gpus|world)($|_)")
+"""How columns are called that say how many tokens a step takes."""
+UNFINISHED = 0.98
+"""A run that made a smaller share of the steps of others is not at their end; logging counts a few more."""
 VALIDATION = "loss_validation"
 FEWEST_IN_A_GRID = 3
 """Of two rates each is at an edge, and no optimum shows."""
@@ -228,7 +235,7 @@ def joined_labels(columns: "Sequence[pd.Series[Any]]") -> npt.NDArray[np.intp]:
 
 
 def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The last of ``rows`` of every run, and the checkpoints before it.
+    """The last of ``rows`` of every run, and the checkpoints at fewer tokens before it.
 
     Rows are checkpoints where a column names runs (``cluster`` if it is called so or was guessed, or ``run``)
     and one of them has several numbers of tokens at one seed and size, and where rows that are equal else
@@ -236,11 +243,12 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
     ``cluster``, or each has its trial.
 
     Raises:
-        DataError: Curves of one size and number of tokens end at different steps.
+        DataError: Curves of one size and number of tokens, or runs of one arm there, end at different steps.
     """
     if "trial_id" in rows:
         return rows, rows[:0]
-    keep, one_size = np.ones(len(rows), bool), ["arm", "n_params", "seed"]
+    at_end, of_tokens = np.ones((2, len(rows)), bool)
+    one_size = ["arm", "n_params", "seed"]
     run, along = cluster, rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
     if _NAMES_A_RUN.search(cluster.lower()):
         along = np.ones(len(rows), bool)
@@ -252,7 +260,7 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
         run, along = "run", ~rows["run"].map(is_blank).to_numpy(bool)
     if along.any():
         last = rows.groupby([run, *one_size], dropna=False)["n_tokens"].transform("max")
-        keep &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
+        at_end &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
     if step := next((name for name in STEPS if name in rows), None):
         numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
         of_run = [rows[name] for name in (*one_size, *CELL_COLUMNS) if name in rows]
@@ -261,24 +269,44 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
         rates = [rows[name] for name in RATES if name in rows]
         of_run += rates if pd.concat([*of_run, numbers], axis=1).duplicated().any() else []
         last = numbers.groupby(of_run, dropna=False).transform("max")
-        keep &= (numbers >= last).to_numpy(bool)
-        if (numbers < last).any():
-            _refuse_unfinished(rows[keep], numbers[keep], step)
-    return rows[keep].reset_index(drop=True), rows[~keep]
+        of_tokens = (numbers >= last).to_numpy(bool)
+        keep = at_end & of_tokens
+        _refuse_unfinished(rows[keep], numbers[keep], step, are_curves=bool((numbers < last).any()))
+    return rows[at_end & of_tokens].reset_index(drop=True), rows[~at_end & of_tokens]
 
 
-def _refuse_unfinished(ends: pd.DataFrame, steps: "pd.Series[float]", step: str) -> None:
-    """Raise :class:`DataError` where runs of one cell in ``ends`` [runs] have other last ``steps`` [runs]."""
+def _refuse_unfinished(ends: pd.DataFrame, steps: "pd.Series[float]", step: str, *, are_curves: bool) -> None:
+    """Raise :class:`DataError` where runs of one cell in ``ends`` [runs] have other last ``steps`` [runs].
+
+    Logging may count a few more where no row is of a curve; arms of another batch size end elsewhere.
+    """
     ends = ends[ends["status"] == "completed"].assign(_last=steps)
-    cell = [name for name in ("n_params", *CELL_COLUMNS) if name in ends]
+    batch = [name for name in plain_columns(ends) if _OF_A_STEP.search(_plain(str(name)))]
+    cell = [name for name in ("n_params", *CELL_COLUMNS, *batch) if name in ends]
     longest = ends.groupby(cell, dropna=False)["_last"].transform("max")
-    for row in ends.assign(_longest=longest)[ends["_last"] < longest].to_dict("records")[:1]:
+    is_short = ends["_last"] < longest
+    if not are_curves:
+        is_short &= (ends["_last"] > 0) & (ends["_last"] < UNFINISHED * longest)
+    for row in ends.assign(_longest=longest)[is_short].to_dict("records")[:1]:
         raise DataError(
             f"runs of one N and number of tokens end at different values of {step}: arm {row['arm']}, seed "
             f"{row['seed']} of {row['n_params']:g} parameters at {row['_last']:g}, others at "
             f"{row['_longest']:g}; a run's loss counts at its planned end. Leave unfinished runs out by "
-            f"--where, or give the tokens that each row has seen: --map 'n_tokens={step} * TOKENS_PER_STEP'"
+            f"--where, or give the tokens that each row has seen: --map 'n_tokens={step} * TOKENS_PER_STEP'; "
+            "of steps of other sizes: --map steps=n_tokens"
         )
+
+
+def at_planned_end(ends: pd.DataFrame) -> pd.DataFrame:
+    """``ends`` [runs] with the planned tokens of runs that diverged before they had seen them.
+
+    Those are the tokens of the runs of its size that completed, where all of these have one number.
+    """
+    completed = ends.loc[ends["status"] == "completed"].groupby(["n_params", "rung"])["n_tokens"]
+    planned = completed.first().where(completed.nunique() == 1).rename("_planned")
+    of_size = ends[["n_params", "rung"]].join(planned, ["n_params", "rung"])["_planned"]
+    is_early = (ends["status"] == "diverged") & (ends["n_tokens"] < of_size)
+    return ends.assign(n_tokens=ends["n_tokens"].mask(is_early, of_size))
 
 
 def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> tuple[pd.DataFrame, str]:
@@ -290,6 +318,9 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
     Raises:
         DataError: Rates vary within an arm's cell, and there is no validation loss to choose by.
     """
+    for name in RATES:  # 0.001 in 32 bits is 0.0010000000474974513
+        if name in rows and pd.api.types.is_float_dtype(rows[name]):
+            rows = rows.assign(**{name: rows[name].map("{:.6g}".format).astype(float)})
     column = next((name for name in RATES if name in rows and rows[name].nunique() > 1), None)
     if column is None:
         return rows, ""
@@ -306,7 +337,8 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
         raise DataError(
             f"{column} varies inside {arms} at one size: a mean over rates compares grids, not arms, and the "
             f"lowest test loss of several is too low. Add a column {VALIDATION}, by which the best rate is "
-            f"chosen, or choose one rate for each arm and size by --where"
+            f"chosen, choose one rate for each arm and size by --where, or say by --map learning_rate=COLUMN "
+            "what the rate is"
         )
     parts = [_of_best_rate(of_cell, column) for _, of_cell in known[swept].groupby(cell, dropna=False)]
     chosen = pd.concat([known[~swept], *parts]).sort_index().reset_index(drop=True)

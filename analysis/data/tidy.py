@@ -25,7 +25,7 @@ from scalevec.analysis.data.values import (
     typed,
 )
 from scalevec.analysis.errors import DataError, nearest
-from scalevec.analysis.formatting import plural, shortened
+from scalevec.analysis.formatting import joined, plural, shortened
 from scalevec.analysis.options import EACH_ROW, AnalysisOptions
 
 NUMBERS = (
@@ -43,6 +43,19 @@ TELLS_APART = ("arm", "rung", "cluster", "trial_id", "stage", "status")
 """Columns that say of which run a row is, and of what part of the table; a seed is a number."""
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
 STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
+_TRAINING = ("train", "training")
+_HELD_OUT = (
+    "eval",
+    "evaluation",
+    "val",
+    "valid",
+    "validation",
+    "dev",
+    "test",
+    "heldout",
+    "held-out",
+    "held_out",
+)
 COPIES = "copies"
 """What a checked table says in ``attrs``: by arm, how many rows equalled another and were left out."""
 
@@ -206,9 +219,22 @@ def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
             f"column 'arm' is blank in {plural(len(unnamed), 'row')} ({shortened(unnamed.tolist())}): name "
             "the arm, or leave these rows out (--where)"
         )
+    _refuse_training_rows(table[completed])
     ran = completed | (table["status"] == "diverged")
     for name in required:
         check_column(table.loc[ran if name in ("n_params", "n_tokens", "flops") else completed, name])
+
+
+def _refuse_training_rows(table: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where a word beside some losses says that they are of the training text."""
+    for name in table.columns:
+        if len(table) and str(table[name].iloc[0]).strip().lower() in (*_TRAINING, *_HELD_OUT):
+            words = table[name].map(str)
+            plain = words.str.strip().str.lower()
+            if set(plain) <= {*_TRAINING, *_HELD_OUT} and 0 < plain.isin(_TRAINING).sum() < len(plain):
+                kinds, meant = joined(words.unique().tolist()), words[plain.isin(_HELD_OUT)].iloc[0]
+                which = f"one kind is compared; --where \"`{name}` == '{meant}'\""
+                raise DataError(f"column {name!r} has losses of {kinds}: {which}")
 
 
 def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:

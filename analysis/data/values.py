@@ -34,6 +34,21 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmbgt]?)", r
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|1\.#\w+|inf(?:inity)?)", re.IGNORECASE)
 """As Python, C and Windows write them: 1.#IND, nan(ind)."""
 
+_OF_SEVERAL = (
+    "mean",
+    "avg",
+    "average",
+    "median",
+    "std",
+    "sd",
+    "stderr",
+    "min",
+    "max",
+    "sum",
+    "total",
+    "all",
+    "count",
+)
 LARGEST_SEED = 2.0**63
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-100, 1e100
 """Between what counts, losses and FLOPs lie: sums of squares of others overflow."""
@@ -166,6 +181,12 @@ def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
         position = int(allowed.to_numpy(bool).argmin())
         row, value = given.index[position], str(given.iloc[position])[:40]
         raise DataError(f"column 'seed', row {row}: {value}; allowed: whole numbers below 2^63, or names")
+    sums = given[given.map(lambda seed: str(seed).strip().lower() in _OF_SEVERAL).astype(bool)]
+    if len(sums) and read.notna().any():
+        raise DataError(
+            f"column 'seed', row {sums.index[0]}: {sums.iloc[0]!r} is no run's; leave such rows out: --where "
+            f"\"seed != '{sums.iloc[0]}'\""
+        )
     if not are_numbers:
         return column.map(str).where(~blank, None).astype(object)
     exact = [seed if isinstance(seed, int) else int(number(seed) or 0) for seed in given]
@@ -197,6 +218,8 @@ def check_column(values: "pd.Series[float]") -> None:
     # diverged, which counts against its arm.
     where, known = ("a run diverged", "write nan") if is_loss else ("nothing is known", "give the number")
     rest = f"'{column} > 0'" if value <= 0 else f"'{column} < {value:g}'"
+    if is_loss and (values < 0).all():
+        raise DataError(f"{what}; all are below zero. Log likelihoods? --map '{column}=-{column}'")
     raise DataError(
         f"{what}. Is it written where {where}? Then {known}; or leave such rows out: --where {rest}"
     )

@@ -11,8 +11,15 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.runs import budgets_of, checkpoints, not_repetitions
-from scalevec.analysis.data.tidy import BoolArray, FloatArray, checked, completed_rows, variable_of
+from scalevec.analysis.data.runs import budgets_of, checkpoints, last_of_each_run, not_repetitions
+from scalevec.analysis.data.tidy import (
+    BoolArray,
+    FloatArray,
+    checked,
+    comparison_rows,
+    completed_rows,
+    variable_of,
+)
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.isoflop import Optimum, optima
@@ -99,6 +106,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     options = dataclasses.replace(options, law=with_columns(options.law, list(selected.columns)))
     options = with_given_compute(options, selected)
     table = checked(selected, needed_columns(options), options.cluster)
+    table, on_their_way = _without_rows_on_the_way(table, options.cluster)
     arms = table.loc[table["stage"] != "tuning", "arm"].unique()
     options = with_default_law(options, completed_rows(table)[0])
     if not len(arms):
@@ -113,10 +121,26 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
         rows, excluded = completed_rows(table[table["arm"] == arm])
         if options.where and (left_out := rows_left_out(results, options.where, [arm])):
             excluded = {"where": left_out, **excluded}
+        if before := on_their_way.get(arm, 0):
+            excluded["before the end of its run"] = before
         if rows.empty:
             raise DataError(f"arm {arm!r} has no completed trial")
         data.append(dataclasses.replace(build(arm, rows, options), excluded=excluded))
     return data
+
+
+def _without_rows_on_the_way(table: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, dict[str, int]]:
+    """``table`` but for losses along runs that stand beside the planned tokens; how many, by arm."""
+    rows = comparison_rows(table)
+    if not {"n_params", "n_tokens"} <= set(rows):
+        return table, {}
+    kept = pd.concat(last_of_each_run(rows, cluster))
+    counts = {
+        str(arm): int((rows["arm"] == arm).sum() - (kept["arm"] == arm).sum()) for arm in set(rows["arm"])
+    }
+    if not any(counts.values()):
+        return table, {}
+    return pd.concat([kept, table[table["stage"] == "tuning"]], ignore_index=True), counts
 
 
 def data_of_rows(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmData:

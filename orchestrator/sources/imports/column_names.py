@@ -18,11 +18,13 @@ _PARAMETERS = (
 )
 _TOKENS = r"(n|num|total|train|training)?_?(tokens|token_count)(_(seen|trained|total|consumed|processed))?"
 _HELD_OUT = r"(val|valid|validation|eval|test|heldout|held_out)"
+_BESIDE = r"(z|aux|auxiliary|std|stderr|router|balance|balancing|kl|mtp)_"
+"""What else is called a loss, beside that of predicting the next token."""
 PATTERNS: Mapping[str, re.Pattern[str]] = {
     target: re.compile(pattern)
     for target, pattern in {
-        "steps": r"_?(global_|train_|max_)?steps?|(max_)?iter(ation)?s?",
-        "loss": rf"{_HELD_OUT}(_.*)?_loss(_final)?|(final_)?loss_{_HELD_OUT}",
+        "steps": r"_?(train(er)?_)?(global_|max_)?steps?|(max_)?iter(ation)?s?(_num)?",
+        "loss": rf"{_HELD_OUT}(?!(_.*)?_{_BESIDE})(_.*)?_loss(_final)?|(final_)?loss_{_HELD_OUT}",
         "n_params": rf"{_PARAMETERS}|n",
         "n_tokens": rf"{_TOKENS}|d",
         "arm": r"arm|variant",
@@ -126,6 +128,8 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
         candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
         if target == "loss" and candidates and "loss" in names:
             candidates.append("loss")
+        if target == "steps":  # those that were made, not those that were asked for
+            candidates = [name for name in candidates if "max_" not in names[name]] or candidates
         chosen = _the_one(candidates, rows, target)
         if chosen is not None:
             columns[target] = quoted(chosen)
@@ -171,11 +175,13 @@ def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, 
         return known or f"no column of parameters: --map n_params=COLUMN, or --map 'n_params={formula}'"
     if target == "n_tokens":
         return _tokens_of(names, columns)
-    if "loss" in names:
-        return "=loss"
-    training = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
-    if training:
-        return f"no loss of held-out text: --map loss=COLUMN; of training text may be {', '.join(training)}"
+    losses = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
+    if "loss" in map(names.get, losses):
+        return f"={quoted(next(column for column in losses if names[column] == 'loss'))}"
+    if held_out := [column for column in losses if re.search(rf"(^|_){_HELD_OUT}_", names[column])]:
+        return f"loss may be {', '.join(held_out)}, of held-out text: --map loss=COLUMN"
+    if losses:
+        return f"no loss of held-out text: --map loss=COLUMN; of training text may be {', '.join(losses)}"
     return "no column of losses: --map loss=COLUMN"
 
 

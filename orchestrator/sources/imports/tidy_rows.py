@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.doubts import APART, LARGEST_LOSS
-from scalevec.analysis.data.runs import HAS_RESULT, ONE_RUN, plain_columns, runs_of
+from scalevec.analysis.data.runs import HAS_RESULT, ONE_RUN, RATES, plain_columns, runs_of
 from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
 from scalevec.analysis.data.where import computed, select
@@ -51,8 +51,10 @@ class GivenRows:
 
     @cached_property
     def typed(self) -> pd.DataFrame:
-        """The same with numbers as such, read once."""
-        return typed(self.given)
+        """The same with numbers as such, read once; by our names too, where one column is meant."""
+        read, guesses = typed(self.given), guessed(self.given, {}, Findings())
+        ours = {name: self.column(text) for name, text in guesses.items() if name not in read}
+        return read.assign(**{name: read[column] for name, column in ours.items() if column is not None})
 
     def column(self, expression: str) -> str | None:
         """The column that ``expression`` is the name of, with or without backticks."""
@@ -183,6 +185,8 @@ def _with_our_columns(
     taken = {name: rows.column(expression) for name, expression in columns.items()}
     others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
+    if "learning_rate" in wanted:
+        clashes |= {name: f"given.{name}" for name in RATES if name in others}
     ours = {name: rows.cells(expression) for name, expression in columns.items()}
     whole = typed(others.rename(columns=clashes).assign(**ours))
     whole = whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]]
@@ -319,6 +323,8 @@ def _without_copies(rows: pd.DataFrame, common: Sequence[str], findings: Finding
     if "run" in kept:
         of_row = [name for name in ("run", "n_tokens", "steps") if name in kept]
         twice = kept["run"].notna() & kept["run"].ne("") & kept.duplicated(of_row, keep=False)
+        for name in of_row[1:]:  # what a resumed run made again on its way is no end
+            twice &= kept[name] >= kept.groupby("run", dropna=False)[name].transform("max")
         if twice.any():
             names: Sequence[object] = kept.loc[twice, "run"].unique().tolist()
             findings.problems.append(

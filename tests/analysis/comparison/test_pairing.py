@@ -138,12 +138,24 @@ def test_arms_that_are_two_optimizers_are_paired_where_they_share_streams_or_non
         assert of_arms.loss_difference.mean == plain.loss_difference.mean
 
 
-def test_runs_of_equal_cells_without_a_seed_in_common_are_paired_in_their_order(sweep):
+def test_runs_of_equal_cells_without_a_seed_in_common_are_paired_at_random_which_is_said(sweep):
     table = sweep(seeds=(0, 1, 2))
     apart = table.assign(seed=table["seed"] + 10 * (table["arm"] == "unified"))
     comparison = only(apart)
     assert (comparison.verdict, comparison.pairs) == ("better", 12)
-    assert "no seed in common: runs of a cell are paired in their order" in comparison.sentence
+    assert "unified: no seed in common: runs of a cell are paired at random" in comparison.warnings
+
+
+def test_seeds_that_were_numbered_by_the_losses_do_not_shorten_an_interval(sweep):
+    table = sweep(seeds=range(8))
+    table["loss"] += np.random.default_rng(0).normal(0, 0.05, len(table))
+    is_arm = table["arm"] == "unified"
+    by_loss = table.groupby(["arm", "rung"])["loss"].rank().astype(int) + 100 * is_arm
+    widths = [
+        np.ptp(only(table.assign(seed=seed)).loss_difference.interval)
+        for seed in (by_loss, table["seed"] + 100 * is_arm)
+    ]
+    assert widths[0] > 0.7 * widths[1]
 
 
 def test_a_run_without_a_seed_pairs_with_none_unless_no_run_has_one(sweep):

@@ -56,7 +56,8 @@ def compared(request, command, tmp_path) -> Callable[..., Any]:
         source = "log.csv"
         if request.param == "imported":
             taken = command("import", "log.csv", "-o", "tidy.csv")
-            assert taken.code == 0, taken.err
+            if taken.code:
+                return 0.0, taken.err
             source = "tidy.csv"
         done = command("compare", source, "--reference", "a", "--json")
         if done.code:
@@ -135,3 +136,66 @@ def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, r
     (tmp_path / "log.csv").write_text(curves().replace(given, written))
     refused = command("compare", "log.csv", "--reference", "a")
     assert (refused.code, remedy in refused.err) == (2, True), refused.err
+
+
+ENDED = "arm,seed,n_params,n_tokens,{},val_loss"
+
+
+def ended(column: str, *, at: dict[str, int], tokens: int = 2 * 10**8, more: str = "") -> str:
+    """Four runs of each arm, a row each, that made so many steps."""
+    losses = {(arm, seed): ENDS[arm] + 0.0037 * seed for arm in ENDS for seed in range(4)}
+    rows = [f"{arm},{seed},{10**7},{tokens},{at[arm]},{loss:.5f}" for (arm, seed), loss in losses.items()]
+    return "\n".join([ENDED.format(column), *rows, more]) + "\n"
+
+
+@pytest.mark.parametrize("column", ["_step", "epoch", "trainer/global_step", "iter_num"])
+def test_runs_that_stopped_before_others_of_their_size_are_no_ends_in_a_table_of_ends_either(
+    compared, column
+):
+    _, refused = compared(ended(column, at={"a": 800, "b": 1000}))
+    assert "arm a, seed 0 of 1e+07 parameters at 800, others at 1000" in refused
+    assert "--map steps=n_tokens" in refused
+    assert compared(ended(column, at={"a": 1003, "b": 1000}))[1] == "worse"
+
+
+def test_arms_of_two_batch_sizes_make_other_numbers_of_steps(compared):
+    text = ended("step", at={"a": 800, "b": 400}).replace(",val_loss", ",val_loss,batch_size")
+    text = "".join(f"{row},{512 if ',400,' in row else 256}\n" for row in text.splitlines()[1:] if row)
+    assert compared(ENDED.format("step") + ",batch_size\n" + text)[1] == "worse"
+
+
+def test_a_run_that_wrote_nan_and_stopped_diverged_at_its_size(compared):
+    stopped = curves(loss=lambda arm, _, step: {300: "nan", 400: "gone"}.get(step) if arm == "b" else None)
+    _, verdict = compared(stopped)
+    assert verdict == "undecided"
+    assert [line["code"] for line in [compared(stopped, "at_sizes")]] == ["none"]
+
+
+def test_losses_of_the_training_text_among_others_are_asked_about_by_the_column_that_says_so(compared):
+    lines = curves().splitlines()
+    mixed = [lines[0] + ",split", *(f"{row},{'train' if ',400,' in row else 'val'}" for row in lines[1:])]
+    _, refused = compared("\n".join(mixed) + "\n")
+    assert "column 'split' has losses of val and train: one kind is compared" in refused
+    assert "--where \"`split` == 'val'\"" in refused
+
+
+def test_steps_that_a_resumed_run_made_again_on_its_way_are_no_other_ends(compared):
+    again = line("a", 1, 200, run=True, seen=True, loss=4.44)
+    assert compared(curves() + again + "\n") == compared(curves())
+
+
+def test_a_row_of_means_is_no_seed(compared):
+    mean = f"a,mean,{10**7},{2 * 10**8},1000,3.5056"
+    _, refused = compared(ended("step", at={"a": 1000, "b": 1000}, more=mean))
+    assert (
+        "column 'seed', row 9: 'mean' is no run's; leave such rows out: --where \"seed != 'mean'\"" in refused
+    )
+
+
+def test_a_law_is_fitted_to_the_ends_of_runs_whose_tokens_are_those_planned(command, tmp_path):
+    first, others = curves(run=False, seen=False), ((20_000_000, ",3."), (40_000_000, ",2."))
+    more = [first.partition("\n")[2].replace(str(10**7), str(size)).replace(",3.", at) for size, at in others]
+    (tmp_path / "log.csv").write_text(first + "".join(more))
+    fit = command("fit", "log.csv", "--law", "power", "--x", "N")
+    assert fit.out.count("12 points, 12 independent runs") == 2
+    assert fit.out.count("left out: 36 before the end of its run") == 2
