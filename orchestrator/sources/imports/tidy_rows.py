@@ -11,7 +11,7 @@ import pandas as pd
 
 from scalevec.analysis.data.doubts import APART, LARGEST_LOSS
 from scalevec.analysis.data.runs import HAS_RESULT, ONE_RUN, RATES, plain_columns, runs_of
-from scalevec.analysis.data.tidy import STATUSES, UNREAD, check_values, parsed
+from scalevec.analysis.data.tidy import NUMBERS, STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
 from scalevec.analysis.data.where import computed, select
 from scalevec.analysis.errors import DataError
@@ -182,9 +182,11 @@ def _with_our_columns(
     )
     if findings.problems and not keep_all:
         return pd.DataFrame(), columns
+    aside = _set_aside(rows, columns, wanted, findings)
     taken = {name: rows.column(expression) for name, expression in columns.items()}
     others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
+    clashes |= {name: f"given.{name}" for name in aside if name in others}
     if "learning_rate" in wanted:
         clashes |= {name: f"given.{name}" for name in RATES if name in others}
     ours = {name: rows.cells(expression) for name, expression in columns.items()}
@@ -193,6 +195,28 @@ def _with_our_columns(
     if "loss" in ours:
         whole = _evaluated(whole, ours["loss"], findings)
     return whole, columns
+
+
+def _set_aside(
+    rows: GivenRows, columns: dict[str, str], wanted: Mapping[str, Sequence[str]], findings: Findings
+) -> list[str]:
+    """The columns of numbers that no answer needs and that hold words, as ``1.2h``: they are not read.
+
+    They are taken out of ``columns``. One that a person names is wanted, and a rate says what was run.
+    """
+    aside = []
+    for name in NUMBERS:
+        column = rows.column(columns.get(name, name))
+        if name in REQUIRED or column in (None, "learning_rate") or (name in wanted and column != name):
+            continue
+        cells = rows.given[column].tolist()
+        if None in (read := numbers(cells)):
+            findings.notes.append(
+                f"column {column!r} is not read: {cells[read.index(None)]!r:.60} is no number"
+            )
+            columns.pop(name, None)
+            aside.append(name)
+    return aside
 
 
 def _taken(columns: Mapping[str, str], rows: pd.DataFrame) -> list[str]:

@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, r
 ENDED = "arm,seed,n_params,n_tokens,{},val_loss"
 
 
-def ended(column: str, *, at: dict[str, int], tokens: int = 2 * 10**8, more: str = "") -> str:
+def ended(column: str, *, at: dict[str, Any], tokens: int = 2 * 10**8, more: str = "") -> str:
     """Four runs of each arm, a row each, that made so many steps."""
     losses = {(arm, seed): ENDS[arm] + 0.0037 * seed for arm in ENDS for seed in range(4)}
     rows = [f"{arm},{seed},{10**7},{tokens},{at[arm]},{loss:.5f}" for (arm, seed), loss in losses.items()]
@@ -199,3 +199,29 @@ def test_a_law_is_fitted_to_the_ends_of_runs_whose_tokens_are_those_planned(comm
     fit = command("fit", "log.csv", "--law", "power", "--x", "N")
     assert fit.out.count("12 points, 12 independent runs") == 2
     assert fit.out.count("left out: 36 before the end of its run") == 2
+
+
+def test_words_in_a_column_of_numbers_that_no_answer_needs_leave_it_unread(compared):
+    text = ended("Duration", at={"a": "1.2h", "b": "58min"})
+    assert compared(text)[1] == "worse"
+
+
+def test_a_rate_in_two_precisions_is_one_and_a_given_one_decides(compared, command):
+    assert compared(ended("lr", at={"a": 0.001, "b": 0.0010000000474974513}))[1] == "worse"
+    last = ended("lr", at={"a": 1e-5, "b": 1e-5}).replace(
+        "b,3,10000000,200000000,1e-05", "b,3,10000000,200000000,2e-05"
+    )
+    assert "by --map learning_rate=COLUMN what the rate is" in compared(last)[1]
+    given = command("compare", "log.csv", "--reference", "a", "--map", "learning_rate=0.001")
+    assert given.code == 0, given.err
+
+
+@pytest.mark.parametrize("name", ["val_z_loss", "eval_aux_loss", "best_val_loss"])
+def test_what_may_be_no_loss_of_the_next_token_is_asked_about(command, tmp_path, name):
+    text = ended("step", at={"a": 1000, "b": 1000}).replace("val_loss", name)
+    (tmp_path / "log.csv").write_text(text)
+    assert (
+        f"loss may be {name}, of held-out text: --map loss=COLUMN"
+        in command("compare", "log.csv", "--reference", "a").err
+    )
+    assert command("compare", "log.csv", "--reference", "a", "--map", f"loss={name}").code == 0
