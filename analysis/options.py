@@ -130,6 +130,7 @@ class AnalysisOptions:
         for name, good, allowed in (
             ("delta", 0 < self.delta < math.inf, "a number above zero"),
             ("level", 0 < self.level < 1, "a number between 0 and 1"),
+            ("seed", self.seed >= 0, "a whole number from 0"),
             ("bootstrap", enough, f"0 (none) or {FEWEST_REPLICATES} to 1000000"),
             ("margin", margin, "a number of nats/token above zero, or none"),
             ("looks", looks, "increasing numbers of seeds, as [3, 5, 8]"),

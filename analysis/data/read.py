@@ -12,7 +12,9 @@ import lzma
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +174,7 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     except (csv.Error, ValueError) as error:
         why = error if isinstance(error, csv.Error) else "it is empty"
         raise DataError(f"{name} cannot be read as CSV: {why}") from error
+    _require_room(len(rows), len(header))
     columns = [cell.strip() or f"Unnamed: {number}" for number, cell in enumerate(header)]
     if len(columns) == 1 and re.search(r"[\s;|:,]", columns[0]):
         raise DataError(
@@ -245,16 +248,19 @@ def table_of(records: Iterable[Mapping[str, Any]]) -> "pd.DataFrame":
     """A table of records with the fields of their records as ``outer.inner``; a missing one is None."""
     flat = [_flat(record) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))
-    if len(names) > MOST_COLUMNS or len(names) * len(flat) > MOST_CELLS:
-        raise DataError(
-            f"{len(flat)} rows of {len(names)} columns; allowed: up to {MOST_COLUMNS} columns and "
-            f"{MOST_CELLS} cells"
-        )
+    _require_room(len(flat), len(names))
     import pandas as pd
 
     return pd.DataFrame(
         {name: pd.Series([record.get(name) for record in flat], dtype=object) for name in names}
     )
+
+
+def _require_room(rows: int, columns: int) -> None:
+    if columns > MOST_COLUMNS or rows * columns > MOST_CELLS:
+        raise DataError(
+            f"{rows} rows of {columns} columns; allowed: up to {MOST_COLUMNS} columns and {MOST_CELLS} cells"
+        )
 
 
 def _record(name: str, number: int, line: str) -> Mapping[str, Any]:
@@ -272,8 +278,8 @@ def _record(name: str, number: int, line: str) -> Mapping[str, Any]:
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands there twice")
+        [(twin, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{twin!r} stands there twice")
     return fields
 
 
@@ -309,13 +315,13 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
     try:
         stream = pyarrow.BufferReader(content)
         facts = pyarrow.parquet.read_metadata(stream)
-        cells = facts.num_rows * facts.num_columns
-        if cells > MOST_CELLS:  # a small file may describe any number of rows
-            raise DataError(f"{path} has {cells} cells; allowed: up to {MOST_CELLS} (one row per trial)")
-        names = [name for name in facts.schema.to_arrow_schema().names if not _INDEX.fullmatch(name)]
-        if twins := sorted({name for name in names if names.count(name) > 1}):
-            raise DataError(f"{path} has several columns {twins[0]!r}; allowed: one of each name")
-        table = pyarrow.parquet.read_table(stream, columns=names).replace_schema_metadata()
+        _require_room(facts.num_rows, facts.num_columns)  # a small file may describe any number of rows
+        schema = facts.schema.to_arrow_schema()
+        names = [name for name in schema.names if not _INDEX.fullmatch(name)]
+        if twins := [name for name, times in Counter(names).items() if times > 1]:
+            raise DataError(f"{path} has several columns {min(twins)!r}; allowed: one of each name")
+        table = _with_short_texts(pyarrow.parquet.read_table(stream, columns=names, read_dictionary=names))
+        table = table.cast(pyarrow.schema([schema.field(name) for name in names])).replace_schema_metadata()
         plain = [name for name in names if _is_plain(table[name].type)]
         others = [name for name in names if name not in set(plain)]
         # Without what pandas kept beside them: it may be of another version, or anybody's. An integer column
@@ -329,6 +335,21 @@ def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
     except (ValueError, OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as parquet: {error}") from error
     return frame
+
+
+def _with_short_texts(table: Any) -> Any:
+    """``table``, whose texts are dictionaries. Raises :class:`DataError` for long ones."""
+    import pyarrow
+    import pyarrow.compute
+
+    size = 0
+    for column in table.columns:
+        for chunk in column.chunks if pyarrow.types.is_dictionary(column.type) else ():
+            with suppress(pyarrow.ArrowNotImplementedError):  # of no text
+                lengths = pyarrow.compute.binary_length(chunk.dictionary)
+                size += pyarrow.compute.sum(lengths.take(chunk.indices)).as_py() or 0
+    _require_size("its text", size)
+    return table
 
 
 def _is_plain(kind: Any) -> bool:

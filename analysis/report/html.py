@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.data.tidy import checked
 from scalevec.analysis.data.where import select
-from scalevec.analysis.errors import DataError
+from scalevec.analysis.errors import DataError, printable
 from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
@@ -134,6 +134,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

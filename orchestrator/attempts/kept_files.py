@@ -10,18 +10,22 @@ from typing import Any
 
 from scalevec.model.train import prune_finished
 from scalevec.orchestrator.private import OTHERS_WRITE, name_of_user
+from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.source_files import names_files_below
 
 
 def prune_trained(directory: RunDirectory, result: Mapping[str, Any]) -> None:
     """Remove the checkpoints that are not to be kept, as the attempt with this ``result`` was to do itself.
 
     Of a foreign trainer's, which the result's ``checkpoint`` names, ``weights`` keeps the newest. Raises
-    ``CorruptRecordError`` where their folder is a link.
+    ``CorruptRecordError`` where their folder is a link, or nobody's trainer names them so.
     """
     directory.require_no_links()
     prune_finished(directory.checkpoints_path, result)
     pattern, keep = result.get("checkpoint"), result.get("keep")
+    if pattern and not names_files_below(pattern):  # by whoever may write in the runs folder
+        raise CorruptRecordError(directory.result_path, f"has the checkpoint {pattern!r:.80}")
     if pattern and keep != "all":
         newest_first = sorted(checkpoints_in(directory.out_path, pattern), key=_written_at, reverse=True)
         for path in newest_first[0 if keep == "none" else 1 :]:

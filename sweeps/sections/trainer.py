@@ -22,7 +22,7 @@ from scalevec.sweeps.sections.entries import (
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, Protocol, Readings, Trainer
 from scalevec.sweeps.trainers.command import OF_A_BUDGET
-from scalevec.sweeps.trainers.source_files import matching
+from scalevec.sweeps.trainers.source_files import matching, names_files_below
 
 KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 FIELD_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
@@ -48,6 +48,12 @@ def _below_out(value: str) -> str:
     path = Path(value)
     if path.is_absolute() or ".." in path.parts or "{out}" in path.parts:
         raise problem(refused(value, "a path inside {out}, as seen from there"))
+    return value
+
+
+def _pattern(value: str) -> str:
+    if not names_files_below(value):
+        raise problem(refused(value, "a pattern of files inside {out}, such as checkpoints/*.pt or **/*.pt"))
     return value
 
 
@@ -118,7 +124,7 @@ class TrainerSection(Given):
     """What asks the command to stop."""
     stop_exit: Annotated[int, Field(ge=1, le=255)] = 75
     """The exit code by which it says that it will go on."""
-    checkpoint: BelowOut | None = None
+    checkpoint: Annotated[BelowOut, AfterValidator(_pattern)] | None = None
     """Pattern of files inside {out} that an attempt goes on from."""
     resume: Words | None = None
     """Arguments that are added where there is such a file."""

@@ -279,3 +279,12 @@ def _unseen(node: ast.AST) -> tuple[int, str, frozenset[str]]:
 
 def _last(function: ast.expr) -> str:
     return str(getattr(function, "attr", getattr(function, "id", "")))
+
+
+def names_files_below(pattern: object) -> bool:
+    """Whether ``pattern`` is a glob of files below a folder, which looks at each of them once."""
+    if not isinstance(pattern, str) or "\0" in pattern or pattern.startswith("~"):
+        return False
+    path = Path(pattern)
+    deep = [part for part in path.parts if "**" in part]
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and deep in ([], ["**"])

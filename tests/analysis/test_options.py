@@ -26,6 +26,7 @@ def test_every_option_has_a_help_text():
         ("delta", 0.0),
         ("level", 1.0),
         ("bootstrap", 19),
+        ("seed", -1),
         ("hold_out", False),
         *(("looks", looks) for looks in ((3, 2), (0, 2), (), (2, 2))),
     ],

@@ -19,10 +19,11 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep
 from scalevec.orchestrator.cli.output import json_line
 from scalevec.orchestrator.commands.look.screen import counts_text, failure_text
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
-from scalevec.orchestrator.errors import Exit, InvalidInputError, explain
+from scalevec.orchestrator.errors import Exit, InvalidInputError, explain, read_or_warn
 from scalevec.orchestrator.observers.trial_logs import MetricsTail
 from scalevec.orchestrator.progress import duration, note, notes_kept
 from scalevec.results.claims import ClaimObserver
+from scalevec.results.files import read_bytes_if_any
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 
@@ -31,6 +32,8 @@ LOOK_S = 2.0
 """Between two readings of the runs directory, however many pages ask."""
 MOST_CURVES, POINTS = 12, 200
 POLICY = "default-src 'none'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
+POLICY_OF_REPORT = "sandbox allow-scripts allow-downloads; connect-src 'none'; form-action 'none'"
+"""Whoever may write in the runs folder may have written it: it has no part in what the dashboard knows."""
 PAGE = Path(__file__).with_name("dashboard.html")
 Record = dict[str, Any]
 
@@ -81,10 +84,10 @@ class WatchedSweep:
                 self._read = (time.monotonic(), state)
             return self._read[1]
 
-    def report(self) -> Path | None:
+    def report(self) -> bytes | None:
         """Return the sweep's finished report, where it has been written."""
-        path = SweepFolder.of(self.runs_dir, self.state()["sweep"]).path / "report.html"
-        return path if path.is_file() and not path.is_symlink() else None
+        folder = SweepFolder.of(self.runs_dir, self.state()["sweep"])
+        return read_or_warn(lambda: read_bytes_if_any(folder.report_path), None, "it is not shown")
 
     def _shown(self, status: Record) -> Record:
         left, running = status["seconds_left"], status["running"]
@@ -164,20 +167,19 @@ class _Answer(BaseHTTPRequestHandler):
         elif rest == ["state", ""]:
             self._send(200, "application/json", _state(server.watched).encode())
         elif rest == ["report", ""] and (report := server.watched.report()):
-            self._send(200, "text/html", report.read_bytes(), None)
+            self._send(200, "text/html", report, policy=POLICY_OF_REPORT)
         else:
             self._send(404, "text/plain", b"nothing is here\n")
 
-    def _send(self, code: int, kind: str, content: bytes, sources: str | None = "") -> None:
-        """Send ``content``; ``sources`` extends what the page may load, None leaves that to itself."""
+    def _send(self, code: int, kind: str, content: bytes, sources: str = "", policy: str = POLICY) -> None:
+        """Send ``content``; ``sources`` extends the ``policy`` of what the page may load."""
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
-        if sources is not None:
-            self.send_header("Content-Security-Policy", "; ".join(filter(None, (POLICY, sources))))
+        self.send_header("Content-Security-Policy", "; ".join(filter(None, (policy, sources))))
         self.end_headers()
         self.wfile.write(content)
 

@@ -1,6 +1,7 @@
 """Runs that other trackers kept: MLflow's folders and databases, read without it, and TensorBoard's files."""
 
 import os
+import re
 import sqlite3
 import stat
 import time
@@ -20,6 +21,7 @@ Run = dict[str, Any]
 STATES: Mapping[Any, str] = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
 """The numbers that a file store writes for what a database calls by name."""
 LARGEST_SMALL_BYTES = 65_536
+_MERGES = re.compile(r"""<<["']?\s*:""")
 """Of what describes a run, of a parameter, and of a cell or a row of a database."""
 MOST_ROWS = 2_000_000
 PATIENCE_S = 30.0
@@ -83,6 +85,8 @@ def _points(path: Path) -> list[tuple[int, int, float]]:
 
 def _yaml(path: Path) -> Mapping[str, Any]:
     text = text_of(path, LARGEST_SMALL_BYTES)
+    if _MERGES.search(text):  # of merges a few lines take hours
+        raise DataError(f"{path} merges keys (<<:), which is not read")
     try:
         content = YAML(typ="safe", pure=True).load(text)
     except (ValueError, TypeError, LookupError, RecursionError, AssertionError, YAMLError) as error:

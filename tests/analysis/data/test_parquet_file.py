@@ -90,3 +90,11 @@ def test_a_number_of_four_hundred_digits_is_asked_about(tmp_path, name):
     if name != "further":
         with pytest.raises(DataError, match=rf"column '{name}', row 2: 1.7976"):
             checked(table)
+
+
+def test_a_small_file_of_texts_that_are_long_when_written_out_is_refused(kept):
+    rows = {name: pa.array([column[0].as_py()] * 1000) for name, column in COLUMNS.items()}
+    path = kept(**rows, note=pa.array(["x" * 1_000_000] * 1000))
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(DataError, match="its text has 1000001000 bytes; allowed: up to 100000000"):
+        read_table(path)

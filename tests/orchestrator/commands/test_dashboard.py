@@ -130,3 +130,16 @@ def test_in_a_browser_it_shows_what_runs_and_goes_on(server, runs_dir, monkeypat
         page.wait_for_selector("text=2 of 3 trials done")
         assert not page.is_visible("#running")
     assert messages == []
+
+
+def test_a_report_that_somebody_else_wrote_has_no_part_in_what_the_dashboard_knows(server, runs_dir):
+    report = runs_dir / "sweeps" / "small" / "report.html"
+    report.write_text("<script>fetch('state')</script>")
+    with urllib.request.urlopen(server.url + "report", timeout=60) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("sandbox allow-scripts")
+    assert "connect-src 'none'" in policy
+    report.unlink()
+    report.symlink_to("/etc/hostname")
+    with pytest.raises(HTTPError, match="404"):
+        get(server.url + "report")

@@ -81,6 +81,8 @@ def test_a_file_of_gigabytes_is_refused_by_its_size(folder, name):
         f"run_id: aa\nstart_time: 1\nend_time: {'9' * 400}\n",
         "run_id:\nrun_name: x\n",
         "run_id: aa\nstatus: [1]\n",
+        "a0: &a0 {x: 1}\n"
+        + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 25)),
         "- run_id",
         "[" * 1_000,
         "\x00",

@@ -177,6 +177,10 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"metrics": None}}, "nothing says where the command writes its loss"),
         ({"trainer": {"metrics": "../log.jsonl"}}, "a path inside {out}"),
         ({"trainer": {"metrics": "{out}/log.jsonl"}}, "a path inside {out}, as seen from there"),
+        *(
+            ({"trainer": {"checkpoint": pattern}}, "a pattern of files inside {out}")
+            for pattern in ("ckpt**.json", ".", "", "~/x", "**/a/**")
+        ),
         ({"trainer": {"command": [sys.executable, __file__, *COMMAND[2:]]}}, "name it as seen from"),
         ({"trainer": {"unit": "bits-per-byte"}}, "needs bytes_per_token"),
         ({"trainer": {"stop_signal": "SIGKILL"}}, "a signal that can be caught"),

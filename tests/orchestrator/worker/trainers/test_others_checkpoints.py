@@ -9,7 +9,8 @@ import pytest
 
 from foreign_trials import GOES_ON, RESUMES
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.attempts.kept_files import others_in
+from scalevec.orchestrator.attempts.kept_files import others_in, prune_trained
+from scalevec.results.files import CorruptRecordError
 
 AFRESH = "the trial starts afresh"
 
@@ -88,3 +89,10 @@ def test_what_a_trainer_keeps_the_group_may_not_write_whatever_the_umask(lab):
     assert (trials.out / "ckpt-4").stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0
     assert trials.directory.events_path.stat().st_mode & stat.S_IWGRP
     assert trials.run() == WorkerExit.RESULT
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*", "../../*", "**/*/**/x", "a**b", 5])
+def test_a_result_that_names_checkpoints_elsewhere_is_damaged(lab, pattern):
+    trials = lab(GOES_ON, protocol=RESUMES)
+    with pytest.raises(CorruptRecordError, match="has the checkpoint"):
+        prune_trained(trials.directory, {"checkpoint": pattern, "keep": "none"})
