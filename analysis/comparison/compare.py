@@ -19,7 +19,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, evidence_of_all
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.result import ByArm
-from scalevec.analysis.formatting import shortened
+from scalevec.analysis.formatting import count, shortened
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 
 FLAT = (
@@ -211,7 +211,12 @@ def require_common_cells(trials: ComparedTrials) -> None:
         return
     rows, is_other = trials.rows, trials.rows["arm"] != trials.reference
     key = ", ".join([*all_pairs[0].cell_columns, "seed"])
-    rungs, of_others = (shortened(rows.loc[side, "rung"].unique().tolist()) for side in (~is_other, is_other))
+    rungs, of_others = (
+        shortened([f"{rung} ({count(tokens)} tokens)" for rung, tokens in places.itertuples(index=False)])
+        for places in (
+            rows.loc[side, ["rung", "n_tokens"]].drop_duplicates() for side in (~is_other, is_other)
+        )
+    )
     raise DataError(
         f"no arm has a trial in common with {trials.reference!r}: a pair agrees in {key}; rungs of "
         f"{trials.reference!r}: {rungs}; of the others: {of_others}"

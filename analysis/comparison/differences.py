@@ -15,7 +15,7 @@ import numpy as np
 from scalevec.analysis.comparison.fairness import SIDES, bounds_of
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, varying
-from scalevec.analysis.formatting import count, is_loss
+from scalevec.analysis.formatting import count, is_loss, joined
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import Look
@@ -95,8 +95,8 @@ class RungDifference:
 class Part:
     """The mean difference at one size, or in one setting over all sizes; nats/token, arm minus reference.
 
-    ``p_holm`` is corrected over the sizes (settings). ``one_run``: no seed repeats here, so that there is no
-    noise figure; ``bound`` are the sides whose learning rate leaves only a bound.
+    ``p_holm`` is corrected over the sizes (settings) and for the number of arms. ``one_run``: no seed repeats
+    here, so that there is no noise figure; ``bound`` are the sides whose learning rate leaves only a bound.
     """
 
     name: str
@@ -122,6 +122,8 @@ class PairedArm:
     arm: str
     pairs: Pairs
     options: AnalysisOptions
+    n_arms: int = 1
+    """How many arms the source has beside the reference."""
     look: Look | None = None
     """The look at which ``pairs`` stand, where looks were declared and one has been reached."""
     beyond: Pairs | None = None
@@ -277,7 +279,7 @@ class PairedArm:
                 mean=estimate.value,
                 interval=None if interim else estimate.interval(self.level),
                 p_value=p,
-                p_holm=None if p is None else next(corrected),
+                p_holm=None if p is None else min(1.0, self.n_arms * (next(corrected) or 0.0)),
                 equivalence_p=None
                 if interim or margin is None
                 else inference.equivalence_p(estimate, margin),
@@ -299,6 +301,19 @@ class PairedArm:
             for p in [part.p_value if alone else part.p_holm]
             if p is not None and p < 1 - self.level and part.mean * sign > 0 and flattering not in part.bound
         ]
+
+    @cached_property
+    def crossing(self) -> str:
+        """How settings contradict each other, or a size, as text; empty where they do not."""
+        told: list[str] = []
+        if not any(self.differing(self.settings, sign) for sign in (-1, 1)):
+            return ""
+        for sign, word in ((-1, "lower"), (1, "higher")):
+            at, within = (self.differing(parts, sign) for parts in (self.sizes, self.settings))
+            if parts := within or at:
+                place = "with" if within else "at"
+                told.append(f"{word} {place} {joined([part.name for part in parts])}")
+        return "; ".join(told) if len(told) == len(SIDES) else ""
 
     @property
     def equivalence_p(self) -> float | None:

@@ -73,7 +73,8 @@ def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:
     if factor and factor["log_error"] and n_sizes >= FEWEST_RUNGS:
         log = Estimate(float(np.log(factor["estimate"])), factor["log_error"], factor["df"])
         low, high = np.exp(log.interval(options.level) or (0.0, 0.0))
-        shown = f"x{factor['estimate']:.3f} {per_decade} {limits((float(low), float(high)), '.3f')}"
+        form = ".3f" if max(abs(np.log((low, high)))) > 1e-3 else ".7f"
+        shown = f"x{factor['estimate']:{form}} {per_decade} {limits((float(low), float(high)), form)}"
         # A gain that grows has a rising multiplier; a loss that grows has a falling one.
         sign = 1.0 if mean < 0 else -1.0
         share = sorted(np.exp(sign * end) - 1 for end in log.interval(EQUIVALENCE_LEVEL) or (0.0, 0.0))
@@ -113,7 +114,8 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
         # A change is a difference too, but says of no size on which side of zero it is.
         is_seen = p_holm is not None and p_holm < evidence.alpha
         beside = f"; but it changes: {change.shown}" if change and is_seen else ""
-        return ScaleLine("none", f"says nothing: no difference resolved at any size{beside}")
+        why = paired.crossing or "no difference resolved at any size"
+        return ScaleLine("none", f"says nothing: {why}{beside}")
     if len(every or paired.sizes) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")
     if lower and higher:

@@ -198,7 +198,8 @@ class ComparedTrials:
             number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
             in_order = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
             pairs = replace(in_order, in_order=True) if in_order.n_planned else pairs
-        return PairedArm(self.reference, arm, pairs, self.options)
+        n_arms = len(self.others) + self.n_arms_left_out
+        return PairedArm(self.reference, arm, pairs, self.options, n_arms)
 
     def interim(self) -> list[str]:
         """The arms with planned pairs that have no result, each with how many have one, as text."""

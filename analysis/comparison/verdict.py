@@ -206,6 +206,8 @@ def _lack(evidence: Evidence) -> Line:
     if not estimate.has_noise:
         what = "too few independent clusters" if estimate.between == "clusters" else "one seed at each size"
         return Line("one_seed", f"{what}: no noise figure")
+    if paired.crossing:
+        return Line("crosses", paired.crossing)
     if inference.limited_by_split(estimate, paired.options.level):
         error = f"{estimate.split_error:.4f}"
         text = f"the test split's own error ({error}) limits, which more seeds do not reduce"

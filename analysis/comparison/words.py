@@ -12,6 +12,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict
 from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
 from scalevec.analysis.data.pairs import PairKind, Pairs, differs
+from scalevec.analysis.data.runs import ONE_RUN
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import (
     degrees,
@@ -24,6 +25,7 @@ from scalevec.analysis.formatting import (
     span,
     unit_of,
 )
+from scalevec.analysis.options import EACH_ROW
 from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds
 
@@ -87,6 +89,8 @@ def _of_sizes(evidence: Evidence) -> Line:
         if against or settings:
             exception = f"at {_named(against, every)}" if against else f"with {_named(settings)}"
             return Line("crosses", f"{word} on average; {other} {exception}")
+    if paired.crossing:
+        return Line("crosses", paired.crossing)
     if lower and higher:
         return Line("crosses", f"lower at {_named(lower, every)}; higher at {_named(higher, every)}")
     some = lower or higher
@@ -237,6 +241,10 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     if trials.n_unplaced:
         text = "no record says of which size and token budget; `scalevec run` writes it into members.json"
         warnings.append(f"{plural(trials.n_unplaced, 'trial')} without a result left out: {text}")
+    guessed = trials.checkpoints[trials.options.cluster].astype(str).str.endswith(ONE_RUN)
+    if number := int(guessed.sum()):
+        what = f"{plural(number, 'row')} at fewer tokens are taken for checkpoints of runs, whose last counts"
+        warnings.append(f"{what}; where each row is a run: --cluster {EACH_ROW}")
     letters = [arm.casefold() for arm in trials.arms]
     if alike := [arm for arm in trials.arms if letters.count(arm.casefold()) > 1]:
         warnings.append(f"arms {joined(alike)} differ in capital letters alone: one arm? Give it one name")

@@ -283,8 +283,9 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
         columns = [name for name in differing(of_arm, cells) if name not in key]
         unlike = f" (they differ in {shortened(columns)})" if columns else ""
         raise DataError(
-            f"arm {arm!r} has two rows with {shown}; a pair needs one{unlike}: choose one with --where, or "
-            "say which column tells repeated runs apart: --map seed=COLUMN"
+            f"arm {arm!r} has two rows with {shown}; a pair needs one{unlike}: choose one with --where, say "
+            "which column tells repeated runs apart: --map seed=COLUMN, or which are settings of both arms: "
+            f"--settings {columns[0] if len(columns) == 1 else 'COLUMN'}"
         )
     return of_arm
 

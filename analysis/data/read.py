@@ -174,7 +174,6 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     except (csv.Error, ValueError) as error:
         why = error if isinstance(error, csv.Error) else "it is empty"
         raise DataError(f"{name} cannot be read as CSV: {why}") from error
-    _require_room(len(rows), len(header))
     columns = [cell.strip() or f"Unnamed: {number}" for number, cell in enumerate(header)]
     if len(columns) == 1 and re.search(r"[\s;|:,]", columns[0]):
         raise DataError(

@@ -96,7 +96,7 @@ def _log(path: Path, start: Any, end: Any) -> Record:
 
     def read() -> Record:
         with open_to_read(path, MOST_BYTES_OF_LINES) as stream:
-            head = stream.read(end)
+            head = stream.read(min(end, MOST_BYTES_OF_LINES))
         written = head[max(start, end - LOG_BYTES) :].decode(errors="replace").splitlines()
         lines = [line for line in written if line.strip()][-LOG_LINES:]
         return record | {"line": head.count(b"\n"), "lines": lines}

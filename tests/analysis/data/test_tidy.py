@@ -190,7 +190,7 @@ def test_a_column_that_was_the_index_of_a_table_is_a_column(tmp_path: Path):
 def test_a_small_file_of_too_many_rows_is_not_read(tmp_path: Path, monkeypatch):
     small().to_parquet(tmp_path / "points.parquet")
     monkeypatch.setattr(read, "MOST_CELLS", 5)
-    with pytest.raises(DataError, match="2 rows of 3 columns; allowed: .* and 5 cells"):
+    with pytest.raises(DataError, match=r"2 rows of 3 columns; allowed: .* and 5 cells"):
         read_table(tmp_path / "points.parquet")
 
 
