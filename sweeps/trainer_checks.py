@@ -1,9 +1,12 @@
 """What can be said of a sweep's ``trainer`` by looking at its other sections and at the files beside it."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path as FilePath
+from string import Formatter
+from typing import Any
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import Path, refused, shown, unknown
@@ -19,6 +22,8 @@ _OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
 _TEXTS = ("optimizer", "schedule", "architecture", "corpus", "precision")
 TYPES_OF_COLUMNS = PLAIN_TYPES | dict.fromkeys(_TEXTS, str)
 _CODE = "name the code under files, or give a code_version: trials of changed code would count as done"
+CHOSEN = 1.0234
+"""Times a value that is tried, a rate that tuning may choose."""
 SHORTEST = 6
 """Characters of a secret, as ``results.masking`` has it."""
 _SECRET = re.compile(r"SECRET|PASSW|CREDENTIAL|(^|[_.])((API|ACCESS|AUTH|PRIVATE)?KEY|(AUTH)?TOKEN|PASS)$")
@@ -99,6 +104,7 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
             "has no {seed}, so that all seeds would be one run; add {seed}",
         )
     yield from _unused(sweep, used)
+    yield from _formats(sweep, trainer)
 
 
 def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
@@ -113,6 +119,37 @@ def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
         for name in names:
             if name not in used and not (name == "batch_tokens" and "steps" in used):
                 yield (*path, name), f"the command has no {{{name}}}, so that this would change nothing"
+    told = used | (set(formula.names_in(sweep.n_params)) if sweep.n_params and "n_params" in used else set())
+    sizes = [{**rung.given(), "rung": rung.given().get("name")} for rung in sweep.ladder]
+    if len(sizes) > 1 and not told & {"n_params", *(name for size in sizes for name in size)}:
+        yield ("ladder",), "the command gets no field of the rungs, so that all of them would be one size"
+
+
+def _formats(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
+    """A format that writes values of a field alike would record what was not trained."""
+    given: defaultdict[str, list[Any]] = defaultdict(list)
+    for fields in (*sweep.arms.values(), *sweep.ladder):
+        for name, value in fields.given().items():
+            given[name].append(value)
+    tuned = sweep.tune.lists() if sweep.tune else {}
+    for name, values in (*sweep.grid.given().items(), *sweep.zip.given().items(), *tuned.items()):
+        chosen = [CHOSEN * value for value in values if name in tuned and isinstance(value, float)]
+        given[name] += [*values, *chosen]
+    for position, word in enumerate(trainer.command):
+        for _, field, form, _ in Formatter().parse(word):
+            values = (
+                {value for value in given[field or ""] if isinstance(value, int | float)} if form else set()
+            )
+            if field and form and len({_written(value, form) for value in values}) < len(values):
+                what = f"{shown(word)} writes several values alike, and what is recorded would not be trained"
+                yield ("trainer", "command", position), f"{what}; {{{field}}} gives all digits"
+
+
+def _written(value: float, form: str) -> str:
+    try:
+        return format(value, form)
+    except ValueError:  # said elsewhere
+        return str(value)
 
 
 def missing_code(sweep: Sweep) -> Iterator[_Finding]:

@@ -27,7 +27,7 @@ from scalevec.results.run_directory import RESULT_STATES
 from scalevec.sweeps.expansion.expand import code_files
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
-from scalevec.sweeps.trainers.source_files import not_covered
+from scalevec.sweeps.trainers.source_files import SCRIPTS, not_covered
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
@@ -278,7 +278,10 @@ def foreign_lines(run: SweepRun) -> Iterator[str]:
     named = listed([file.path for file in trainer.files])
     by = f"code_version {trainer.code_version}" if trainer.code_version else f"the content of {named}"
     yield f"trainer: {' '.join(trainer.command)}; a trial rests on {by}"
-    unseen = not_covered(run.sweep.source.folder, code_files(run.cells))
+    names = code_files(run.cells)
+    unseen = not_covered(run.sweep.source.folder, names)
+    if not any(name.endswith(SCRIPTS) or "." not in name.rpartition("/")[2] for name in names):
+        unseen = [f"what {trainer.command[0]} runs", *unseen]
     if unseen and not trainer.code_version:
         yield f"not covered by identity: {listed(unseen)}; name what it brings in under files"
     if section.tokens is None and not (template.steps and (section.metrics or section.pattern)):

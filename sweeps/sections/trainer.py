@@ -46,7 +46,7 @@ A field that is called like any other column has one of its own, as ``field_NAME
 
 def _below_out(value: str) -> str:
     path = Path(value)
-    if path.is_absolute() or ".." in path.parts or "{out}" in path.parts:
+    if path.is_absolute() or ".." in path.parts or "{" in value:
         raise problem(refused(value, "a path inside {out}, as seen from there"))
     return value
 
@@ -102,7 +102,7 @@ class TrainerSection(Given):
     """JSON file of the terminal numbers, inside {out}; without it the last row of the metrics."""
     best: bool = False
     """Whether the smallest loss of the rows counts, in place of the last."""
-    step: str = "step"
+    step: Annotated[str, Field(min_length=1)] = "step"
     """Key of the step in a row."""
     loss: Annotated[str, Field(min_length=1)] = "loss"
     """Key of the loss on the test text."""

@@ -25,9 +25,10 @@ SCRIPTS = (".py", ".sh")
 
 
 def files_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
-    """Yield the arguments that are files below ``folder``, alone or as the value of an option."""
+    """Yield the arguments that are files below ``folder``, alone or in a word: ``@args``, ``-ca.yaml``."""
     for word in words:
-        for name in dict.fromkeys((word, word.partition("=")[2])):
+        glued = word[2:] if re.match(r"-\w[^=]", word) else ""
+        for name in dict.fromkeys((word, word.partition("=")[2], glued, *re.split("[=,@]", word))):
             if name and not Path(name).is_absolute() and _is_file(folder / name):
                 yield name
 

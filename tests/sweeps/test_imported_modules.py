@@ -4,7 +4,7 @@ import pytest
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.trainers import source_files
-from scalevec.sweeps.trainers.source_files import not_covered, with_imports
+from scalevec.sweeps.trainers.source_files import files_of_words, not_covered, with_imports
 
 
 @pytest.fixture
@@ -131,3 +131,11 @@ def test_what_is_found_only_at_run_time_is_named_with_its_line_unless_its_file_i
 def test_nothing_that_can_be_seen_is_said_to_be_unseen(folder):
     folder("import a\nmodel.exec()\nlist.append(1)\npath.insert(0, 1)\nimport_module('a')\n", "a.py")
     assert not_covered(folder.path, ["train.py", "a.py"]) == []
+
+
+@pytest.mark.parametrize(
+    "word", ["a.yaml", "--config=a.yaml", "@a.yaml", "-ca.yaml", "--c=x,a.yaml", "--o=d=a.yaml"]
+)
+def test_a_file_is_found_wherever_a_word_of_the_command_has_it(tmp_path, word):
+    (tmp_path / "a.yaml").touch()
+    assert list(files_of_words(tmp_path, ["python", word, "-c", "b.yaml"])) == ["a.yaml"]

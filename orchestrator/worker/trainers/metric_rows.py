@@ -202,8 +202,8 @@ class MetricsFile:
         self._lines += 1
         if not line.strip():
             return None
-        if self.name.endswith(".csv"):
-            head = self._head.decode("utf-8-sig", errors="replace")
+        head = self._head.decode("utf-8-sig", errors="replace")
+        if self.name.endswith(".csv") or (not head.lstrip().startswith("{") and re.search("[,;\t]", head)):
             separator = max(",;\t", key=head.count)
             names, cells = (
                 next(csv.reader([text], delimiter=separator, skipinitialspace=True)) for text in (head, line)
@@ -234,7 +234,8 @@ _REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*")
 _COMMAS = re.compile(r"(?:,\d+)+(?:\.\d+)?")
 _COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
 """In a pattern: commas stand between values, and in none."""
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""And whatever else commands a terminal: to clear a line, to move on it."""
 
 
 class LinePattern:

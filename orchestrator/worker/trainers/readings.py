@@ -88,7 +88,11 @@ def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, fl
     NaN stands for one that is not finite. Raises ``DefiniteError`` where a declared one is absent.
     """
     keys = {"loss": readings.loss, "loss_validation": readings.loss_validation}
-    losses = {name: _required(record, key, where) for name, key in keys.items() if key}
+    losses = {
+        name: math.nan if record.get(key, "") is None else _required(record, key, where)
+        for name, key in keys.items()
+        if key
+    }
     for name, loss in losses.items():
         losses[name] = in_nats(loss, readings) if math.isfinite(loss) else math.nan
         if losses[name] <= 0:
@@ -107,7 +111,10 @@ def losses_of_rows(
     whole = [row for row in rows if all(row.get(name) is not None for name in names)]
     if not whole:
         keys = " and ".join(map(repr, (readings.step, *names.values())))
-        there = ", ".join(f"{key:.40}" for key in seen) or "none, as it is empty or not there"
+        none = (
+            "none, as it is empty or not there" if readings.metrics else "none, as no line fits the pattern"
+        )
+        there = ", ".join(f"{key:.40}" for key in seen) or none
         raise DefiniteError(
             f"the trainer ended without a row of metrics that holds {keys}; keys in "
             f"{readings.metrics or 'its output'}: {there}"

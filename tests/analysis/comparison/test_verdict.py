@@ -197,7 +197,7 @@ def with_optimizers(sweep, muon: float) -> pd.DataFrame:
     effects = {"adamw": -0.02, "muon": muon}
     parts = [
         streamed(
-            sweep({"baseline": 0.0, "unified": effect}, seeds=(0, 1, 2), noise=0.002, random_seed=number)
+            sweep({"baseline": 0.0, "unified": effect}, seeds=(0, 1, 2), noise=0.002, random_seed=2 + number)
         )
         for number, effect in enumerate(effects.values())
     ]

@@ -172,6 +172,17 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"resume": ["--resume"]}}, "name its files under checkpoint"),
         ({"trainer": {"metrics": None, "pattern": r"(?P<step>\d+)"}}, "a group (?P<loss>...)"),
         ({"trainer": {"command": COMMAND[:-2]}}, "has no {seed}"),
+        (
+            {"trainer": {"command": ["python", "train.py", "--seed={seed}", "--drop={dropout}"]}},
+            "ladder: the command gets no field of the rungs",
+        ),
+        (
+            {"arms": {"a": {"dropout": 0.101}, "b": {"dropout": 0.104}}}
+            | {"trainer": {"command": [w.replace("{dropout}", "{dropout:.2f}") for w in COMMAND]}},
+            "writes several values alike",
+        ),
+        ({"trainer": {"metrics": "{seed}.jsonl"}}, "a path inside {out}, as seen from there"),
+        ({"trainer": {"step": ""}}, "text that is not empty"),
         ({"trainer": {"command": ["python", "trian.py", *COMMAND[2:]]}}, "'trian.py': no such file"),
         ({"trainer": {"command": ["torchrun", "-m", "mine", *COMMAND[2:]]}}, "name the code under files"),
         ({"trainer": {"metrics": None}}, "nothing says where the command writes its loss"),

@@ -177,6 +177,12 @@ def test_a_result_that_is_not_whole_or_not_of_the_plan_is_an_error(lab, content,
     fails_for_good(lab(f"(out / 'result.json').write_text({content!r})", RESULT), "result.json: ", message)
 
 
+def test_a_null_for_the_loss_of_a_result_has_diverged(lab):
+    trials = lab("(out / 'result.json').write_text('{\"loss\": null, \"tokens\": 1000}')", RESULT)
+    trials.run()
+    assert trials.result()["status"] == "diverged"
+
+
 def test_a_result_that_cannot_be_read_now_is_no_mistake_of_a_person(tmp_path):
     (tmp_path / "result.json").write_text("{}")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -63,6 +63,7 @@ def test_a_comma_between_columns_is_part_of_no_number():
 def test_colours_are_passed_over():
     line = "\x1b[1mstep \x1b[36m10\x1b[0m: train loss \x1b[1m3.5\x1b[0m, val loss 4"
     assert row(line) == {"step": "10", "training_loss": "3.5", "loss": "4"}
+    assert row("\r\x1b[2K\x1b[0Gstep 7", r"\bstep (?P<step>\d+)") == {"step": "7"}
     assert row("\x1b[1m7\x1b[0m", "\x1b\\[1m(?P<step>\\d+)") == {"step": "7"}
 
 

@@ -199,6 +199,11 @@ def test_a_csv_file_may_have_another_separator_and_a_mark_and_no_column_twice(tm
         MetricsFile(tmp_path, "log.csv").new_rows()
 
 
+def test_rows_of_csv_are_seen_by_their_header_whatever_the_file_is_called(tmp_path):
+    (tmp_path / "log.txt").write_text("step,loss\n10,4.5\n")
+    assert MetricsFile(tmp_path, "log.txt").new_rows() == [{"step": "10", "loss": "4.5"}]
+
+
 def test_a_csv_file_may_get_columns_later(tmp_path):
     path = tmp_path / "metrics.csv"
     file = MetricsFile(tmp_path, path.name)
