@@ -33,13 +33,7 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.fields import from_dict, to_dict
-from scalevec.model.identity import (
-    digest,
-    semantic_fields,
-    stream_of,
-    trial_from_fields,
-    trial_id,
-)
+from scalevec.model.identity import digest, semantic_fields, stream_of, trial_from_fields, trial_id
 from scalevec.model.optimization import OPTIONS as REGISTERED_OPTIONS
 from scalevec.model.strategies import ATTENTION_INPUT_MAPS, PRESETS, ScaleVectorStrategy
 

@@ -213,11 +213,7 @@ def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"fields": ["dropout"]},
-        {"fields": None, "trainer": {"fields": {"dropout": "float"}}},
-    ],
+    "changes", [{"fields": ["dropout"]}, {"fields": None, "trainer": {"fields": {"dropout": "float"}}}]
 )
 def test_fields_that_are_declared_wrongly_are_told_once(folder: Path, changes: dict[str, Any]) -> None:
     assert "\n" not in refusal(folder, **changes, arms={"a": {"dropout": 0.1}})
