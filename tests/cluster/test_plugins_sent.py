@@ -52,9 +52,8 @@ def test_a_node_that_cannot_import_a_plugin_is_named_and_trials_train_with_one_f
     write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
     lacking = run(folder)
     assert lacking.returncode == 3, lacking.stderr
-    assert "plugin: mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere" in (
-        lacking.stderr
-    )
+    message = "plugin: mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere"
+    assert message in lacking.stderr
     assert not list(folder.glob("runs/trials/*/*/claims/*"))
     shutil.rmtree(folder / "mylab")
     install(folder)

@@ -391,10 +391,8 @@ def test_an_own_trainers_trial_of_another_starts_afresh(lab, undisturbed):
     code, messages = end_of(goes_on)
     release(second.folder)
     assert code == 0, messages
-    assert (
-        f"the trial starts afresh: {second.name} may have written its checkpoints"
-        in trial.log_path.read_text()
-    )
+    words = f"the trial starts afresh: {second.name} may have written its checkpoints"
+    assert words in trial.log_path.read_text()
     assert set(users(trial)) == {first.name, second.name}
     assert trial.result()["resumes"] == 0
     assert losses(runs) == {trial.trial_id: losses(undisturbed)[trial.trial_id]}

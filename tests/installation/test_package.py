@@ -52,9 +52,8 @@ def project_files() -> set[str]:
 def test_the_wheel_holds_every_file_of_the_packages_and_its_only_name_is_scalevec(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == project_files() | {
-        f"scalevec/{name}" for name in ("__init__.py", "plugins.py", "py.typed")
-    }
+    expected = project_files() | {f"scalevec/{name}" for name in ("__init__.py", "plugins.py", "py.typed")}
+    assert names == expected
     assert {"scalevec/sweeps/paper/main.yaml", "scalevec/sweeps/small/main.yaml"} <= names
 
 

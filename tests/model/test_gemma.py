@@ -35,17 +35,14 @@ def vectors(model: Transformer) -> set[str]:
 def test_norms_behind_maps_have_their_vectors(build, branches, placement):
     actual = vectors(build(ScaleVectorStrategy(branches=branches, placement=placement), **GEMMA))
     norms = {name for name in actual if name.endswith("norm_vector")}
-    assert norms == {
-        f"{'feed_forward' if name == 'down' else 'attention'}.{name}.norm_vector" for name in NORMS
-    }
+    expected = {f"{'feed_forward' if name == 'down' else 'attention'}.{name}.norm_vector" for name in NORMS}
+    assert norms == expected
 
 
 def test_dual_normalized_placement_replaces_the_norms_own_vectors(build):
     model = build(PRESETS["unified"], **GEMMA)
-    assert {name for name in vectors(model) if name.endswith("norm_vector")} == {
-        "attention.output.norm_vector",
-        "feed_forward.down.norm_vector",
-    }
+    expected = {"attention.output.norm_vector", "feed_forward.down.norm_vector"}
+    assert {name for name in vectors(model) if name.endswith("norm_vector")} == expected
     query = model.blocks[0].attention.query
     assert (query.norm_width, query.output_vector.alpha.shape) == (4, (16,))
 

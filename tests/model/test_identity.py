@@ -217,9 +217,7 @@ def test_the_kept_fields_give_back_the_identity(trial: Trial) -> None:
 
 
 @given(trials(), trials())
-def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(
-    trial: Trial, other: Trial
-) -> None:
+def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(trial, other):
     same = semantic_fields(trial) == semantic_fields(other)
     assert (trial_id(trial) == trial_id(other)) == same
 

@@ -27,9 +27,7 @@ def test_the_demo_is_the_one_that_was_measured(sweep: Any, corpus: CorpusFacts) 
     assert {tuple(cell.tune_grid["learning_rate"]) for cell in cells} == {(0.008, 0.02, 0.05)}
 
 
-def test_the_demo_keeps_the_models_of_its_largest_size_and_trains_the_same_trials(
-    sweep: Any, corpus: CorpusFacts, changed: Callable[[str, str], str]
-) -> None:
+def test_the_demo_keeps_the_models_of_its_largest_size_and_trains_the_same_trials(sweep, corpus, changed):
     assert [sweep.keep_for(rung.name) for rung in sweep.ladder] == ["none", "none", "none", "weights"]
     without = sweeps.loads(changed("tiny-150k: {keep: weights}", "tiny-150k: {cpus: 1}"))
     assert without.keep_for("tiny-150k") == "none"
@@ -55,9 +53,7 @@ def test_every_field_of_simulate_has_a_default(sweep: Any) -> None:
     assert set(planted["faults"].values()) == {0.0}
 
 
-def test_the_planted_best_rate_is_the_middle_of_the_tuned_grid_unless_it_is_given(
-    sweep: Any, changed: Callable[[str, str], str]
-) -> None:
+def test_the_planted_best_rate_is_the_middle_of_the_tuned_grid_unless_it_is_given(sweep, changed):
     given = "name: quickstart\nsimulate: {learning_rate: {optimum: 0.01}}"
     assert sweep.simulation()["learning_rate"]["optimum"] == 0.02
     assert sweeps.loads(changed("name: quickstart", given)).simulation()["learning_rate"]["optimum"] == 0.01
@@ -87,9 +83,7 @@ def test_the_schema_knows_the_optimizers_and_the_options_of_each() -> None:
             assert fields[name].get("enum", []) == list(option.choices)
 
 
-def test_the_resolved_sweep_loads_as_the_same_sweep(
-    changed: Callable[[str, str], str], corpus: CorpusFacts
-) -> None:
+def test_the_resolved_sweep_loads_as_the_same_sweep(changed, corpus):
     text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 0.5}")
     text = text.replace("seeds: [3, 4, 5]", "seeds: [3, 4, 5]\nsimulate: {arms: {unified: {gain: 1.05}}}")
     text = text.replace("{bpe: 1024}", "bytes").replace("scale_vectors: none", "scale_vectors: {preset: or}")

@@ -95,9 +95,8 @@ def test_the_standard_error_of_independent_runs_is_that_of_least_squares():
 
     rows = table(runs("base"), runs("other"))
     difference = compared(rows, law="power")[0].loss_difference
-    assert difference.standard_error == pytest.approx(
-        0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2
-    )
+    expected = pytest.approx(0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2)
+    assert difference.standard_error == expected
 
 
 def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
@@ -108,10 +107,8 @@ def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
     rows.attrs["predictions"] = [{"at": "2026-01-02T03:04:05", "predictions": predicted, "known": [{}, {}]}]
     both = analysis.compare_arms(rows, reference="base", options=OPTIONS)
     shown = [(c.arm, c.basis, [p.words for p in c.predictions]) for kind in both for c in kind]
-    assert shown == [
-        ("paired", "pairs", ["paired lower than base"]),
-        ("apart", "laws", ["apart lower than base"]),
-    ]
+    expected = [("paired", "pairs", ["paired lower than base"]), ("apart", "laws", ["apart lower than base"])]
+    assert shown == expected
     assert both[1][0].predictions[0].reason == "no pair is complete"
 
 
@@ -137,9 +134,7 @@ def test_a_few_runs_or_checkpoints_without_a_run_give_no_interval_and_say_why():
         (table(arm("base"), arm("o")), {"law": "isoflop"}, "two budgets|no line"),
     ],
 )
-def test_what_no_laws_compare_is_refused_with_the_reason(
-    rows: pd.DataFrame, changes: dict[str, str], why: str
-):
+def test_what_no_laws_compare_is_refused_with_the_reason(rows, changes, why):
     with pytest.raises(DataError, match=why):
         compared(rows, **changes)
 

@@ -17,10 +17,8 @@ def test_what_is_no_arm_is_answered_by_the_arms(three):
 
 
 def test_an_arm_has_its_comparison_by_name_and_one_alone_is_the_only_one(sweep, three):
-    assert [(name, comparison.arm) for name, comparison in three.items()] == [
-        ("none", "none"),
-        ("unified", "unified"),
-    ]
+    expected = [("none", "none"), ("unified", "unified")]
+    assert [(name, comparison.arm) for name, comparison in three.items()] == expected
     assert comparisons.only(sweep()).arm == "unified"
     with pytest.raises(ValueError, match="too many values"):
         three.only  # noqa: B018

@@ -49,10 +49,8 @@ def test_an_arm_that_is_a_bound_is_never_worse_and_may_be_better(sweep, status):
 def test_a_bound_at_one_size_leaves_the_others_and_is_said(sweep):
     comparison = only(with_rate(sweep(), "baseline", "censored", "55k"))
     assert comparison.verdict == "better"
-    assert (
-        comparison.fair.text
-        == "baseline only bounded at 55k: a claim for unified is judged on the 3 other sizes"
-    )
+    expected = "baseline only bounded at 55k: a claim for unified is judged on the 3 other sizes"
+    assert comparison.fair.text == expected
     assert comparison.withheld == "a loss of baseline is only a bound"
 
 

@@ -30,10 +30,8 @@ def equal_fixture(sweep) -> pd.DataFrame:
 def test_a_clear_gain_is_better_and_a_clear_loss_is_worse(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, seeds=(0, 1, 2))
     verdicts = {c.arm: (c.verdict, c.at_sizes.text) for c in compared(table).values()}
-    assert verdicts == {
-        "none": ("worse", "higher at all 4 sizes"),
-        "unified": ("better", "lower at all 4 sizes"),
-    }
+    expected = {"none": ("worse", "higher at all 4 sizes"), "unified": ("better", "lower at all 4 sizes")}
+    assert verdicts == expected
 
 
 def test_the_difference_is_the_mean_of_pairs_with_the_noise_of_each_rung(sweep):

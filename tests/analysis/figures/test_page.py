@@ -112,9 +112,8 @@ def test_diverged_and_censored_tuning_is_drawn(sweep, choice):
 
 
 def test_without_a_tuned_rung_there_is_no_tuning_figure(sweep, choice):
-    assert (
-        figures(sweep(), "tuning", choices=[choice("baseline", grid=[], losses=[], status="carried")]) == {}
-    )
+    actual = figures(sweep(), "tuning", choices=[choice("baseline", grid=[], losses=[], status="carried")])
+    assert actual == {}
 
 
 def test_fields_that_are_tuned_together_have_panels_and_axes_of_their_own(sweep, choice):

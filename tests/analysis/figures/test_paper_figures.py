@@ -63,9 +63,8 @@ def drawing_of(name: str, all_drawn) -> Path:
 
 def test_every_figure_that_needs_no_law_in_n_and_d_can_be_drawn(all_drawn):
     assert all_drawn.left_out.keys() == {"isoflop", "optimal", "surface"}
-    assert [path.stem for path in all_drawn.paths] == [
-        name for name in FIGURES if name not in all_drawn.left_out
-    ]
+    expected = [name for name in FIGURES if name not in all_drawn.left_out]
+    assert [path.stem for path in all_drawn.paths] == expected
 
 
 SCRIPT = """
@@ -134,9 +133,8 @@ def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_ar
 
 
 def test_a_figure_that_was_asked_for_and_cannot_be_drawn_is_refused_and_nothing_written(sweep, tmp_path):
-    with pytest.raises(
-        DataError, match="cannot be drawn from this source: 'curves': training curves are kept"
-    ):
+    message = "cannot be drawn from this source: 'curves': training curves are kept"
+    with pytest.raises(DataError, match=message):
         draw(sweep(ARMS), tmp_path / "new", only=["loss", "curves"])
     assert not (tmp_path / "new").exists()
 

@@ -59,9 +59,8 @@ def test_below_the_losses_stand_residuals_to_the_law_of_the_reference_and_what_i
 def test_a_panel_of_few_arms_holds_their_laws_in_their_colours(sweep):
     (figure,) = drawn(draw_loss, sweep(noise=1e-5))
     texts = figure.axes[0].texts
-    assert [bool(re.fullmatch(r"\$[\d.]+\\,C\^\{-0\.\d+\}\$", text.get_text())) for text in texts] == [
-        True
-    ] * 2
+    expected = [True] * 2
+    assert [bool(re.fullmatch(r"\$[\d.]+\\,C\^\{-0\.\d+\}\$", text.get_text())) for text in texts] == expected
     assert len({text.get_color() for text in texts}) == 2
     many = sweep({"baseline": 0.0} | {f"arm-{number}": -0.01 for number in range(MOST_EQUATIONS)})
     assert len(drawn(draw_loss, many)[0].axes[0].texts) == 0
@@ -82,10 +81,8 @@ def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():
     offsets = [
         points.get_offsets()[:, 1] for points in residuals.collections if len(points.get_offsets()) > 1
     ]
-    assert [np.asarray(of_arm) for of_arm in offsets] == [
-        pytest.approx(0, abs=1e-3),
-        pytest.approx(-1, abs=1e-3),
-    ]
+    expected = [pytest.approx(0, abs=1e-3), pytest.approx(-1, abs=1e-3)]
+    assert [np.asarray(of_arm) for of_arm in offsets] == expected
 
 
 @pytest.mark.parametrize(("width", "inches"), [("page", 6.75), ("text", 5.5), ("column", 3.25)])

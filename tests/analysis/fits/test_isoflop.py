@@ -30,16 +30,14 @@ def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
         table.assign(loss=2.5 + 0.05 * np.log(sizes / best) ** 2), law="isoflop", bootstrap=0
     ).values()
     assert fitted.parameters["a"] == pytest.approx(truth, rel=1e-9)
-    assert [optimum.budget for optimum in fitted.optima] == pytest.approx(
-        [1e18, 3e18, 1e19, 3e19, 1e20, 3e20]
-    )
+    expected = pytest.approx([1e18, 3e18, 1e19, 3e19, 1e20, 3e20])
+    assert [optimum.budget for optimum in fitted.optima] == expected
     assert fitted.options.c_convention == "given"
     first = fitted.optima[0]
     assert first.d_star == pytest.approx(1e18 / 6 / first.n_star / (1 + 6e6 / first.n_star), rel=0.02)
     assert first.tokens_per_parameter == pytest.approx(first.d_star / first.n_star)
-    assert (
-        f"D* {first.d_star:.4g} ({first.tokens_per_parameter:.3g} tokens per parameter)" in fitted.summary()
-    )
+    words = f"D* {first.d_star:.4g} ({first.tokens_per_parameter:.3g} tokens per parameter)"
+    assert words in fitted.summary()
 
 
 def test_six_nd_holds_where_flops_are_of_single_rows():

@@ -47,10 +47,8 @@ def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
 
 
 def test_the_multiplier_of_a_plan_states_its_convention():
-    assert (
-        "multiplier: 0.35 nats/token per e-fold of compute assumed; C: 6 x N x tokens"
-        in detectable(ladder(), NOISE).text
-    )
+    words = "multiplier: 0.35 nats/token per e-fold of compute assumed; C: 6 x N x tokens"
+    assert words in detectable(ladder(), NOISE).text
 
 
 def test_settings_have_noise_of_their_own_and_budgets_have_not():
@@ -118,9 +116,8 @@ def test_a_pilot_with_one_seed_has_no_noise_figure(sweep):
 
 
 def test_a_pilot_without_the_reference_is_answered_with_the_nearest_arm(sweep):
-    with pytest.raises(
-        DataError, match="the pilot: reference is 'basline', which is no arm; nearest: 'baseline'"
-    ):
+    message = "the pilot: reference is 'basline', which is no arm; nearest: 'baseline'"
+    with pytest.raises(DataError, match=message):
         pilot_noise(sweep(), "basline")
 
 

@@ -87,10 +87,8 @@ def test_a_report_opens_offline(tmp_path, sweep, choice):
     assert all(link.startswith("#") for link in report.loads)
     assert report.tags.isdisjoint({"link", "iframe", "img", "object", "embed"})
     assert not re.search(r"@import|url\((?!#)", text)
-    assert set(re.findall(r"https?://[^\s\"'<)]+", text)) <= {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-    }
+    allowed = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\s\"'<)]+", text)) <= allowed
     assert report.open == []
 
 
@@ -182,9 +180,8 @@ def test_the_top_of_a_page_says_what_was_changed_on_what_and_the_answer(tmp_path
     rows["vector_reparameterization"] = rows["arm"].map({"baseline": "none", "unified": "or"})
     told = page(tmp_path / "r.html", rows, facts={"text": "my books"}).text
     assert "unified against baseline: unified has reparameterization or." in told
-    assert (
-        "16 runs of 25.1k to 151k parameters and 401k to 2.41M tokens of my books, 4 h of training in" in told
-    )
+    words = "16 runs of 25.1k to 151k parameters and 401k to 2.41M tokens of my books, 4 h of training in"
+    assert words in told
     assert told.index("unified is better.") < told.index("95 % interval")
 
 

@@ -126,10 +126,8 @@ def test_a_filter_leaves_the_rows_with_all_of_its_words_and_they_are_copied_with
         page.locator("#trials + details .tools button").first.click()
         page.get_by_text("Copied").wait_for()
         rows = list(csv.DictReader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
-        assert [(row["arm"], row["rung"], row["seed"]) for row in rows] == [
-            ("baseline", "55k", "0"),
-            ("baseline", "55k", "1"),
-        ]
+        expected = [("baseline", "55k", "0"), ("baseline", "55k", "1")]
+        assert [(row["arm"], row["rung"], row["seed"]) for row in rows] == expected
         assert all(len(row["loss"]) > 12 and len(row["trial_id"]) == 64 for row in rows)
 
 

@@ -39,9 +39,8 @@ def test_a_preset_is_marked_with_the_parts_that_it_has(preset, marked):
     of = PRESETS[preset]
     values = (of.branches, of.placement, of.reparameterization, of.weight_decay)
     marks = strategies.marks(dict(zip(strategies.FIELDS, values, strict=True)))
-    assert {
-        name: text for name, text in zip((*strategies.CHOICES, "decay"), marks, strict=True) if text
-    } == marked
+    actual = {name: text for name, text in zip((*strategies.CHOICES, "decay"), marks, strict=True) if text}
+    assert actual == marked
 
 
 def test_ablation_of_a_plain_table_has_no_check_marks(sweep):

@@ -121,9 +121,7 @@ def test_a_corpus_too_small_to_split_leaves_nothing_behind(tmp_path: Path, corpo
 
 
 @pytest.mark.parametrize("call", [1, 3, 4, 5])  # of a shard, of corpus.json, of the folders
-def test_a_full_disk_leaves_nothing_half_written(
-    text_file: Path, corpora: Path, monkeypatch: pytest.MonkeyPatch, call: int
-) -> None:
+def test_a_full_disk_leaves_nothing_half_written(text_file, corpora, monkeypatch, call):
     calls = iter(range(1, 100))
     real_fsync = os.fsync
 

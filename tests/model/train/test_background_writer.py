@@ -14,9 +14,7 @@ def checkpoint(step: int, tensor: torch.Tensor) -> Checkpoint:
     return Checkpoint(step, {"model.weight": tensor}, {})
 
 
-def test_the_training_goes_on_while_it_writes_the_state_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_training_goes_on_while_it_writes_the_state_as_it_was(tmp_path, monkeypatch):
     changed, save = threading.Event(), checkpoints.save_checkpoint
 
     def wait_and_save(folder: Path, kept: Checkpoint) -> Path:
@@ -38,10 +36,8 @@ def test_a_second_one_waits_for_the_first(tmp_path: Path) -> None:
     with BackgroundWriter(tmp_path) as writer:
         for step in (1, 2, 3):
             writer.write(checkpoint(step, torch.zeros(3)))
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        "step-000000002.safetensors",
-        "step-000000003.safetensors",
-    ]
+    expected = ["step-000000002.safetensors", "step-000000003.safetensors"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == expected
 
 
 def test_an_error_is_raised_where_the_run_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +57,7 @@ def test_an_error_is_raised_where_the_run_waits(tmp_path: Path, monkeypatch: pyt
     ("held_up_s", "write_cpu_s", "interval_s"),
     [(0.5, 0, 180), (0.5, 0.2, 180), (3.0, 0, 180), (12.0, 0, 600), (2.0, 5.0, 600)],
 )
-def test_the_interval_keeps_their_cost_within_2_percent(
-    held_up_s: float, write_cpu_s: float, interval_s: float, tmp_path: Path
-) -> None:
+def test_the_interval_keeps_their_cost_within_2_percent(held_up_s, write_cpu_s, interval_s, tmp_path):
     writer = BackgroundWriter(tmp_path)
     writer.last_s, writer.write_cpu_s = held_up_s, write_cpu_s
     assert writer.interval(180) == pytest.approx(interval_s)

@@ -55,10 +55,8 @@ def test_files_of_other_programs_beside_checkpoints_are_left_alone(tmp_path):
 def test_the_newest_two_stay(tmp_path):
     for step in (1, 9, 10, 1000):
         save_checkpoint(tmp_path, checkpoint(step))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "step-000000010.safetensors",
-        "step-000001000.safetensors",
-    ]
+    expected = ["step-000000010.safetensors", "step-000001000.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == expected
     assert newest_step(tmp_path) == 1000
 
 

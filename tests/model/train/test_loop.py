@@ -60,10 +60,8 @@ def test_a_trial_is_evaluated_on_the_beginning_of_each_split(trial, corpus, tmp_
     whole, _ = run(all_of_it, corpus, tmp_path / "all")
     assert first["block_tokens"] == [SEQUENCE] * 20
     assert sum(whole["block_tokens"]) == corpus.tokens["test"] - 1
-    assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == (
-        True,
-        True,
-    )
+    expected = (True, True)
+    assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == expected
 
 
 def test_the_log_has_the_first_and_the_last_step_and_at_most_one_every_few_seconds(

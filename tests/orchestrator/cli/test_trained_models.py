@@ -98,9 +98,8 @@ def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
     answer = command("evaluate", trials[0][:8], tmp_path / "text.txt", "--json")
     assert answer.code == 0, answer.err
     record = json.loads(answer.out)
-    assert record["bits_per_byte"] == pytest.approx(
-        record["loss"] * record["tokens"] / record["bytes"] / math.log(2)
-    )
+    expected = pytest.approx(record["loss"] * record["tokens"] / record["bytes"] / math.log(2))
+    assert record["bits_per_byte"] == expected
 
 
 def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, command, tmp_path):

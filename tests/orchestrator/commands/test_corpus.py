@@ -49,9 +49,8 @@ def test_what_a_sweep_leaves_out_has_its_default(folder):
     config = config_of("{source: jsonl, files: [a.jsonl]}", folder)
     assert config == CorpusConfig("jsonl", "bpe", 1024, (path,), field="text", sample_bytes=256_000_000)
     assert config_of("{}", folder) == CorpusConfig("python-stdlib", "bpe", 1024)
-    assert config_of("{source: text, files: [a.jsonl], tokenizer: bytes}", folder) == CorpusConfig(
-        "text", "bytes", 256, (path,)
-    )
+    expected = CorpusConfig("text", "bytes", 256, (path,))
+    assert config_of("{source: text, files: [a.jsonl], tokenizer: bytes}", folder) == expected
 
 
 def test_every_part_of_the_section_reaches_the_configuration(folder):
@@ -73,9 +72,8 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
     ) == CorpusConfig(
         "text", "file", 50_304, (a,), tokenizer_name=str(folder / "tokenizer.json"), separator="</s>"
     )
-    assert config_of("{source: text, files: [a.jsonl], tokenizer: {hub: gpt2}}", folder) == CorpusConfig(
-        "text", "hub", 0, (a,), tokenizer_name="gpt2"
-    )
+    expected = CorpusConfig("text", "hub", 0, (a,), tokenizer_name="gpt2")
+    assert config_of("{source: text, files: [a.jsonl], tokenizer: {hub: gpt2}}", folder) == expected
 
 
 def test_the_fingerprint_is_known_without_preparing(folder):
@@ -146,10 +144,8 @@ def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
     (tmp_path / "my.yaml").write_text(corpus + REST)
     done = scalevec_process("corpus", "fingerprint", "my.yaml")
     assert done.returncode == 3, done.stderr
-    assert (
-        "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
-        in done.stderr
-    )
+    message = "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
+    assert message in done.stderr
     assert "give its file instead, as in {file: token" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -94,9 +94,8 @@ def test_comments_stay_where_they_are_and_the_name_is_that_of_the_file(scalevec,
     assert scalevec("init", "-o", "my own.yaml").returncode == Exit.DONE
     template = (TEMPLATES / "quickstart.yaml").read_text()
     written = (tmp_path / "my own.yaml").read_text()
-    assert [line.rfind(" #") for line in written.splitlines()] == [
-        line.rfind(" #") for line in template.splitlines()
-    ]
+    expected = [line.rfind(" #") for line in template.splitlines()]
+    assert [line.rfind(" #") for line in written.splitlines()] == expected
     assert yaml.safe_load(written)["name"] == "my-own"
 
 

@@ -105,9 +105,8 @@ def test_rungs_stand_by_arms_with_counts_and_mean_losses():
             cell("tiny-55k", "none", diverged=1, failed=1),
         )
     )
-    assert " ".join(lines[:2]) == (
-        "small: comparison, 4 of 8 trials done (1 diverged), 1 running, 2 waiting, 1 failed"
-    )
+    expected = "small: comparison, 4 of 8 trials done (1 diverged), 1 running, 2 waiting, 1 failed"
+    assert " ".join(lines[:2]) == expected
     assert [line.split() for line in lines[-4:]] == [
         ["baseline", "none"],
         ["tiny-25k", "2/2", "4.4469", "1/2", "r1", "4.4826"],

@@ -45,12 +45,8 @@ def test_status_looks_at_running_trials_themselves(runs_dir):
     status(runs_dir)
     directory.append_metrics({"step": 4})
     (running,) = status(runs_dir)[0]["running"]
-    assert (running["arm"], running["step"], running["steps"], running["worker_alive"]) == (
-        "none",
-        4,
-        10,
-        True,
-    )
+    expected = ("none", 4, 10, True)
+    assert (running["arm"], running["step"], running["steps"], running["worker_alive"]) == expected
     claim.release()
     assert not status(runs_dir)[0]["running"][0]["worker_alive"]
 

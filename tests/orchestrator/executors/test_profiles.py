@@ -114,9 +114,8 @@ def test_a_profile_of_the_users_own_is_not_asked_about(folder, monkeypatch):
 
 def test_every_key_of_a_profile_is_inert_or_asked_about():
     assert set(Profile.model_fields) >= INERT
-    assert set(Profile.model_fields) - INERT == {
-        *("python", "launcher", "setup", "flags", "address", "log", "private_dir", "rungs")
-    }
+    expected = {*("python", "launcher", "setup", "flags", "address", "log", "private_dir", "rungs")}
+    assert set(Profile.model_fields) - INERT == expected
 
 
 def test_the_environment_names_another_file(folder, monkeypatch):
@@ -148,15 +147,13 @@ def test_a_rung_may_take_back_to_the_default_what_the_profile_says(folder):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(folder):
-    assert refusal(folder, "cluster: {}", "clutser") == (
-        "profile 'clutser': unknown; did you mean cluster? (allowed: cluster)"
-    )
+    expected = "profile 'clutser': unknown; did you mean cluster? (allowed: cluster)"
+    assert refusal(folder, "cluster: {}", "clutser") == expected
 
 
 def test_where_there_are_no_profiles_the_message_says_where_they_were_looked_for(folder):
-    with pytest.raises(
-        InvalidInputError, match=r"there are no profiles; looked for .*profiles.yaml and .*profiles.yaml"
-    ):
+    message = r"there are no profiles; looked for .*profiles.yaml and .*profiles.yaml"
+    with pytest.raises(InvalidInputError, match=message):
         load_profile("site", folder)
 
 

@@ -71,9 +71,8 @@ def test_the_command_gives_a_row_for_each_arm(runs):
 
 def test_a_sweep_without_measurements_says_how_to_get_them(runs, tmp_path):
     record_sweep(runs, "other", [member_of("baseline", 0)])
-    with pytest.raises(
-        InvalidInputError, match=r"no completed trial with measurements; give it a section such as measure"
-    ):
+    message = r"no completed trial with measurements; give it a section such as measure"
+    with pytest.raises(InvalidInputError, match=message):
         measured(open_source("other", runs), runs)
 
 

@@ -35,10 +35,8 @@ def test_a_file_comes_before_a_sweep_of_the_same_name(runs, tmp_path):
 def test_a_sweep_in_the_runs_directory_comes_before_a_shipped_one(runs, tmp_path, capsys):
     keep(runs, tmp_path, name="quickstart", seeds=[7])
     assert load_sweep("quickstart", runs).seeds == (7,)
-    assert (
-        capsys.readouterr().err
-        == f"sweep quickstart: {runs}/sweeps/quickstart/sweep.yaml, as last run or submitted\n"
-    )
+    expected = f"sweep quickstart: {runs}/sweeps/quickstart/sweep.yaml, as last run or submitted\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("name", ["quickstart", "paper/main", "small/main"])

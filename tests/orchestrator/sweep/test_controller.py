@@ -94,10 +94,8 @@ class Queue:
 
 def sent_to(tmp_path, profile: Profile):
     queue = Queue()
-    assert (
-        controller.submit(queue, Site(tmp_path, "small", 1, profile), "small", "site", executor="slurm")
-        == "17"
-    )
+    actual = controller.submit(queue, Site(tmp_path, "small", 1, profile), "small", "site", executor="slurm")
+    assert actual == "17"
     return queue.job
 
 

@@ -34,10 +34,8 @@ def test_trials_that_share_a_job_are_one_job(run_with):
     small = RungProfile(trials_per_job=3)
     queue = queue_of(run_with(Profile(max_parallel=2, rungs={"small": small})))
     trials = {rung.rung: len(rung.rows) for rung in queue}
-    assert {rung.rung: rung.jobs for rung in queue} == {
-        "small": -(-trials["small"] // 3),
-        "large": trials["large"],
-    }
+    expected = {"small": -(-trials["small"] // 3), "large": trials["large"]}
+    assert {rung.rung: rung.jobs for rung in queue} == expected
     assert {rung.at_a_time for rung in queue} == {2}
     assert most_at_a_time(queue) == 4  # each rung is an array of its own
 

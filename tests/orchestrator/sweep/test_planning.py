@@ -85,9 +85,8 @@ def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refuse
     assert "trials of rung 1b would not fit: needs " in shown
     assert "more than the 80 GB of one H100" in shown
     run.profile = Profile(gpus="a100:1")
-    with pytest.raises(
-        InvalidInputError, match=r"rung 1b, arm .*micro_batch: \d+ with recompute: block fits"
-    ):
+    message = r"rung 1b, arm .*micro_batch: \d+ with recompute: block fits"
+    with pytest.raises(InvalidInputError, match=message):
         require_room(planned(run))
 
 
@@ -153,9 +152,8 @@ def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(run_of)
     }
     rows = planned(run_of(tune=tune))
     tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
-    assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == [
-        ("baseline", seed, None) for seed in (7, 8) * 3
-    ]
+    expected = [("baseline", seed, None) for seed in (7, 8) * 3]
+    assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == expected
 
 
 def test_the_grid_of_a_larger_rung_is_planned_before_it_is_predicted(run_of):

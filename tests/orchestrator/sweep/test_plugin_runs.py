@@ -75,7 +75,6 @@ def test_a_plugin_that_raises_at_import_is_refused_before_anything_runs(folder, 
     write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
     done = call("run", "s.yaml", "--trust")
     assert done.returncode == 2
-    assert "mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_had'" in (
-        done.stderr
-    )
+    message = "mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_had'"
+    assert message in done.stderr
     assert not (folder / "runs" / "trials").exists()

@@ -195,10 +195,8 @@ def test_a_number_of_the_scale_vectors_is_tuned_and_left_alone_in_an_arm_without
     tuner = Tuner(cells, [], extend=1)
     tuner.run(lambda _: loss)
     by_arm = {cell.arm: tuner.of(cell)[field] for cell in cells if cell.tune_seeds}
-    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in by_arm.items()} == {
-        ("baseline", "tuned", 1.0, 0),
-        ("none", "tuned", 0.5, 0),
-    }
+    expected = {("baseline", "tuned", 1.0, 0), ("none", "tuned", 0.5, 0)}
+    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in by_arm.items()} == expected
     carried = next(cell for cell in cells if (cell.arm, cell.rung) == ("baseline", "b"))
     assert carried.trial(0, **{field: 4.0}).model.scale_vectors.learning_rate_factor == 4.0
     assert tuner.of(carried)[field].status == "carried"
@@ -283,10 +281,8 @@ def test_budgets_that_could_share_a_trunk_have_one_choice(sweep_text):
 
 def test_budgets_without_a_common_trunk_have_a_choice_each(sweep_text):
     choices = Tuner(budgets_of(sweep_text, "warmup_fraction: 0.25"), [], extend=0).run(OfBudgets().train)
-    assert {(choice.setting["tokens_per_parameter"], choice.chosen) for choice in choices} == {
-        (4.0, 0.04),
-        (8.0, 0.01),
-    }
+    expected = {(4.0, 0.04), (8.0, 0.01)}
+    assert {(choice.setting["tokens_per_parameter"], choice.chosen) for choice in choices} == expected
 
 
 def test_a_new_budget_is_tuned_beside_frozen_ones(sweep_text):

@@ -326,9 +326,8 @@ def test_a_forked_worker_trains_and_records_what_a_fresh_one_does(finished_sweep
     subprocess.run(command, env=worker_environment(), check=True, capture_output=True)
     again, (other, *_) = trial.result(), trial.environments()
     timed = {"wall_s", "tokens_per_s", "timing", "peak_memory_bytes"}
-    assert {k: v for k, v in again.items() if k not in timed} == {
-        k: v for k, v in result.items() if k not in timed
-    }
+    expected = {k: v for k, v in result.items() if k not in timed}
+    assert {k: v for k, v in again.items() if k not in timed} == expected
     differ = {name for name in environment if environment[name] != other[name]}
     assert differ <= {"time", "command", "job"}
     assert environment["command"][0] == other["command"][0]

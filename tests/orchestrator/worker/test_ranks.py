@@ -285,9 +285,8 @@ def test_machines_that_do_not_meet_are_a_node_failure_that_names_them(node, monk
     if node:
         first.listener.close()
         first = replace(first, node=1, listener=None)
-    with pytest.raises(
-        AttemptFailedError, match=r"the 2 machines of this trial, sent to n\[1-2\],"
-    ) as failure:
+    message = r"the 2 machines of this trial, sent to n\[1-2\],"
+    with pytest.raises(AttemptFailedError, match=message) as failure:
         first.run(lambda _: {})
     assert failure.value.cause == "node_failure"
     assert f"machine {node}, {os.uname().nodename}, says" in str(failure.value)

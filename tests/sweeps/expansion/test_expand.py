@@ -112,11 +112,8 @@ def test_only_tuned_rungs_have_tuning_seeds(cells_of: Cells) -> None:
 def test_a_trial_of_a_cell_has_its_seed_and_its_tuned_fields(cells_of: Cells) -> None:
     cell = cells_of()[0]
     trial = cell.trial(5, learning_rate=0.25, warmup_fraction=1)
-    assert (trial.seed, trial.optimizer.learning_rate, trial.schedule.warmup_tokens) == (
-        5,
-        0.25,
-        trial.tokens,
-    )
+    expected = (5, 0.25, trial.tokens)
+    assert (trial.seed, trial.optimizer.learning_rate, trial.schedule.warmup_tokens) == expected
     assert trial.model == cell.template.model
 
 
@@ -142,9 +139,7 @@ def test_batches_that_no_budget_can_be_whole_ones_of_are_refused(cells_of: Cells
         ({"optimizer": "adamw", "schedule": "cosine", "seed": 0}, 8),
     ],
 )
-def test_exclude_drops_what_matches_all_its_fields(
-    rule: dict[str, Any], n_left: int, cells_of: Cells
-) -> None:
+def test_exclude_drops_what_matches_all_its_fields(rule, n_left, cells_of):
     sections: dict[str, Any] = {
         "ladder": ["tiny-25k", "tiny-55k"],
         "arms": {"a": {}, "b": {"tied_embeddings": True}},

@@ -157,9 +157,8 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
     sweep = sweeps.loads(sweep_text(), "mine.yaml", folder)
     again = sweeps.loads(yaml.safe_dump(sweep.resolved(), sort_keys=False), "resolved.yaml", folder)
     facts = CorpusFacts("", 2, 2**60)
-    assert [cell.template for cell in expand(again, facts)] == [
-        cell.template for cell in expand(sweep, facts)
-    ]
+    expected = [cell.template for cell in expand(sweep, facts)]
+    assert [cell.template for cell in expand(again, facts)] == expected
 
 
 @pytest.mark.parametrize(
@@ -198,9 +197,7 @@ def test_what_is_wrong_is_refused_with_its_place(folder: Path, changes: dict[str
 
 
 @pytest.mark.parametrize("name", ["N", "seed", "vector_decay"])
-def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one_message(
-    folder: Path, name: str
-) -> None:
+def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one_message(folder, name):
     changes = {
         "fields": {"dropout": "float", name: "float"},
         "arms": {"a": {name: 1.0}},

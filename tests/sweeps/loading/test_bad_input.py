@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -221,9 +220,7 @@ def test_yaml_that_is_not_a_mapping_is_refused(text: str, refusal: Callable[[str
     assert "allowed: a mapping of fields (name, ladder, arms)" in refusal(text)
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_lines(
-    quickstart: str, refusal: Callable[[str], str]
-) -> None:
+def test_all_problems_are_told_at_once_in_the_order_of_the_lines(quickstart, refusal):
     text = quickstart.replace("margin: 0.005", "margin: -1").replace("name: quickstart", "name: a b")
     assert [line.split(": ")[1] for line in refusal(text).splitlines()] == ["name", "compare.margin"]
 
@@ -249,15 +246,12 @@ def test_a_hostile_value_is_printed_escaped_and_short(refusal: Callable[[str], s
 
 def test_a_corpus_too_small_for_one_batch_is_refused(quickstart: str) -> None:
     sweep = sweeps.loads(quickstart, "my.yaml")
-    with pytest.raises(
-        sweeps.SweepError, match=r"corpus: 1024 training tokens are too few .* batch_tokens, 1024"
-    ):
+    message = r"corpus: 1024 training tokens are too few .* batch_tokens, 1024"
+    with pytest.raises(sweeps.SweepError, match=message):
         expand(sweep, CorpusFacts("c0" * 32, 1024, 1024))
 
 
-def test_corpus_files_are_looked_up_beside_the_sweep_file(
-    tmp_path: Path, changed: Callable[..., str]
-) -> None:
+def test_corpus_files_are_looked_up_beside_the_sweep_file(tmp_path, changed):
     (tmp_path / "texts").mkdir()
     for name in ("b.txt", "a.txt"):
         (tmp_path / "texts" / name).write_text("text")

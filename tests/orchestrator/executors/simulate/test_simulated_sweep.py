@@ -224,9 +224,8 @@ def test_a_carried_rate_that_is_checked_has_its_trials_and_its_place_in_the_reco
     assert not sweep.outcome.failed
     members = sweep.run.folder.members()
     checked = [member for member in members if member["lr_status"] == "check"]
-    assert {(m["arm"], m["rung"], m["stage"], m["seed"]) for m in checked} == {
-        ("baseline", "large", "tuning", 100)
-    }
+    expected = {("baseline", "large", "tuning", 100)}
+    assert {(m["arm"], m["rung"], m["stage"], m["seed"]) for m in checked} == expected
     choices = sweep.run.folder.tuning()["choices"]
     (actual,) = [choice for choice in choices if choice["check"]]
     assert (actual["arm"], actual["rung"], actual["status"]) == ("baseline", "large", "carried")

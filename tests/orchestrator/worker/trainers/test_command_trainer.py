@@ -328,9 +328,8 @@ def test_other_machines_are_called_once_the_first_has_emptied_the_folder(lab, tm
 
     monkeypatch.setattr(ranks.Ranks, "call_others", calling)
     here = TrialMachine(0, 2, meeting)
-    assert (
-        trials.run(replace(trials.attempt, here=here, options=RunOptions(processes=2))) == WorkerExit.RESULT
-    )
+    expected = WorkerExit.RESULT
+    assert trials.run(replace(trials.attempt, here=here, options=RunOptions(processes=2))) == expected
     assert seen == [[]]
     assert json.loads(meeting.read_text())["port"]
 

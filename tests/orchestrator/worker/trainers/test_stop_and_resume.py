@@ -26,11 +26,8 @@ while True: time.sleep(0.01)
 def test_a_script_that_keeps_a_checkpoint_goes_on_from_it(lab):
     trials = lab(GOES_ON, protocol=RESUMES)
     assert trials.run() == WorkerExit.STOPPED
-    assert (trials.last()["state"], trials.last()["cause"], trials.last()["step"]) == (
-        "pending",
-        "preempted",
-        5,
-    )
+    expected = ("pending", "preempted", 5)
+    assert (trials.last()["state"], trials.last()["cause"], trials.last()["step"]) == expected
     before = trials.directory.metrics()[-1]["wall_s"]
     assert trials.run() == WorkerExit.RESULT
     assert trials.result()["wall_s"] > before  # that of all attempts
