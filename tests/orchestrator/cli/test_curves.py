@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from support import assert_refused, succeeded
+
 HEADER = "run,arm,seed,n_params,n_tokens,step,lr,val_loss"
 ENDS = {"a": 3.5, "b": 3.52}
 """Arm ``b`` is lower at every checkpoint but the last."""
@@ -55,13 +57,12 @@ def compared(request, command, tmp_path) -> Callable[..., Any]:
         (tmp_path / "log.csv").write_text(text)
         source = "log.csv"
         if request.param == "imported":
-            taken = command("import", "log.csv", "-o", "tidy.csv")
-            assert taken.code == 0, taken.err
+            succeeded(command("import", "log.csv", "-o", "tidy.csv"))
             source = "tidy.csv"
         done = command("compare", source, "--reference", "a", "--json")
-        if done.code:
-            return 0.0, done.err
-        (arm,) = json.loads(done.out)
+        if done.returncode:
+            return 0.0, done.stderr
+        (arm,) = json.loads(done.stdout)
         if fact:
             return arm[fact]
         return arm["loss_difference"]["mean"], arm["verdict"]
@@ -112,15 +113,14 @@ def test_a_row_of_training_beside_that_of_an_evaluation_is_no_end(compared):
 
 def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path):
     (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", "loss,val_loss"))
-    refused = command("compare", "two.csv", "--reference", "a")
-    assert (refused.code, "loss may be val_loss, loss" in refused.err) == (2, True)
-    assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").code == 0
+    assert_refused(command("compare", "two.csv", "--reference", "a"), 2, "loss may be val_loss, loss")
+    assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").returncode == 0
 
 
 def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path):
     (tmp_path / "log.csv").write_text(curves())
     taken = command("import", "log.csv", "--where", "step == 400")
-    assert (taken.code, len(taken.out.splitlines())) == (0, 9)
+    assert (taken.returncode, len(taken.stdout.splitlines())) == (0, 9)
 
 
 @pytest.mark.parametrize(
@@ -133,5 +133,4 @@ def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path
 )
 def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, remedy):
     (tmp_path / "log.csv").write_text(curves().replace(given, written))
-    refused = command("compare", "log.csv", "--reference", "a")
-    assert (refused.code, remedy in refused.err) == (2, True), refused.err
+    assert_refused(command("compare", "log.csv", "--reference", "a"), 2, remedy)

@@ -17,7 +17,7 @@ from scalevec.orchestrator.snapshots import snapshot as module
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 from scalevec.orchestrator.snapshots.start import MACHINE_LACKS, NOT_AS_SENT, PARTS
 from scalevec.orchestrator.worker.provenance import INSTALLED, code_state
-from support import CHECKOUT, two_arms
+from support import CHECKOUT, succeeded, two_arms
 
 DAY_S = 24 * 3600.0
 VERSION = ("-m", "scalevec.orchestrator.cli.main", "--version")
@@ -67,8 +67,7 @@ def within(snapshot: Snapshot, code: str, *words: object) -> str:
     """What ``code`` prints in a process whose packages of ours are those of the snapshot."""
     script = f"import sys; sys.path.insert(0, {str(snapshot.root)!r})\n{code}"
     command = [sys.executable, "-P", "-c", script, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(subprocess.run(command, capture_output=True, text=True))
     return done.stdout
 
 
@@ -240,8 +239,7 @@ def test_the_events_of_a_trial_name_the_snapshot_that_it_was_trained_from(
     tmp_path, text_files, scalevec_process
 ):
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 1, width=16, layers=1))
-    done = scalevec_process("run", "small.yaml")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec_process("run", "small.yaml"))
     kept = {path.name for path in Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*")}
     events = [
         json.loads(line) for path in tmp_path.glob("runs/trials/*/*/events.jsonl") for line in path.open()

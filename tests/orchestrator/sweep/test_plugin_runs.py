@@ -9,6 +9,7 @@ import pytest
 
 from plugin_package import ARMS, SWEEP, install, write_plugin
 from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import assert_refused, succeeded
 
 
 @pytest.fixture
@@ -29,19 +30,17 @@ def call(folder, scalevec_process):
 def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call, scalevec):
     write_plugin(folder)
     refused = scalevec("run", "s.yaml")
-    assert (refused.returncode, "mylab/signs.py" in refused.stderr) == (2, True)
+    assert_refused(refused, 2, "mylab/signs.py")
     assert "--trust" in refused.stderr
     assert not (folder / "runs").exists()
-    done = call("run", "s.yaml", "--trust", "-j", "1")
-    assert done.returncode == 0, done.stderr
+    succeeded(call("run", "s.yaml", "--trust", "-j", "1"))
     shutil.rmtree(folder / "mylab")
     [signs] = [
         path.parent.name for path in folder.glob("runs/trials/*/*/trial.json") if "signs" in path.read_text()
     ]
     assert "plugin mylab.arms, source " in scalevec("explain", signs).stdout
     for words in (("status", "s.yaml"), ("results", "plugged"), ("table", "plugged", "overhead")):
-        read = scalevec(*words)
-        assert read.returncode == 0, read.stderr
+        succeeded(scalevec(*words))
     [plugin] = [
         trial["optimizer"]["plugin"]
         for name in trial_ids(folder / "runs")
@@ -58,8 +57,7 @@ def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(f
         "    return SignMomentum(", "    print('key', os.environ['LAB_API_KEY'])\n    return SignMomentum("
     )
     install(folder, noisy)
-    done = call("run", "s.yaml", "--trust", "-j", "1")
-    assert done.returncode == 0, done.stderr
+    succeeded(call("run", "s.yaml", "--trust", "-j", "1"))
     logs = "".join(path.read_text() for path in folder.glob("runs/trials/*/*/log.txt"))
     assert "key ***" in logs
     assert "hunter2" not in logs

@@ -14,6 +14,7 @@ from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateE
 from scalevec.results.claims import acquire, claim_record, end_claim
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, sweep_run
+from support import assert_refused, succeeded
 
 
 @pytest.fixture
@@ -91,10 +92,7 @@ def test_a_folder_of_real_trials_takes_no_simulation(tmp_path):
 
 def test_the_command_keeps_simulated_and_real_runs_apart(scalevec, tmp_path):
     (tmp_path / "my.yaml").write_text(yaml.safe_dump(SWEEP, sort_keys=False))
-    done = scalevec("run", "my.yaml", "--executor", "simulate")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "my.yaml", "--executor", "simulate"))
     assert len(list(tmp_path.glob("runs/simulated/trials/*/*/result.json"))) == 8
     assert not (tmp_path / "runs" / "trials").exists()
-    refused = scalevec("run", "my.yaml", "--runs", "runs/simulated")
-    assert refused.returncode == 2
-    assert "holds simulated results" in refused.stderr
+    assert_refused(scalevec("run", "my.yaml", "--runs", "runs/simulated"), 2, "holds simulated results")

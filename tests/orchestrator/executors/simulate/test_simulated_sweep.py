@@ -12,6 +12,7 @@ from scalevec.analysis import compare
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
+from support import succeeded
 
 TEN_PERCENT = {"preempted": 0.03, "killed": 0.02, "error": 0.01, "out_of_memory": 0.01, "node_failure": 0.02}
 
@@ -101,8 +102,7 @@ def test_the_fit_recovers_the_planted_law(simulate, scalevec, tmp_path):
             "arms": {"unified": {"gain": 1.3}},
         },
     )
-    fit = scalevec("fit", "simulated", "--law", "chinchilla", "--json", "--bootstrap", 200)
-    assert fit.returncode == 0, fit.stderr
+    fit = succeeded(scalevec("fit", "simulated", "--law", "chinchilla", "--json", "--bootstrap", 200))
     planted = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
     (intervals,) = [load["intervals"] for load in json.loads(fit.stdout) if load["arm"] == "baseline"]
     for name, value in planted.items():
@@ -199,8 +199,7 @@ def test_five_hundred_trials_with_faults_end_complete_none_lost_none_twice(simul
 def test_the_shipped_example_is_small_and_finds_its_gain(scalevec, tmp_path):
     path = tmp_path / "simulate.yaml"
     path.write_text(sweeps.shipped("simulate").read_text())
-    done = scalevec("run", "simulate.yaml", "--executor", "simulate")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "simulate.yaml", "--executor", "simulate"))
     compared = scalevec("compare", "simulate.yaml", "--runs", "runs/simulated")
     unified = next(line for line in compared.stdout.splitlines() if line.startswith("unified "))
     assert " better " in unified, compared.stdout
