@@ -46,9 +46,7 @@ def run(folder: Path, verb: str = "run") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_node_that_cannot_import_a_plugin_is_named_and_trials_train_with_one_from_a_wheel(
-    folder, monkeypatch
-):
+def test_a_node_that_lacks_a_plugin_is_named_and_trials_train_with_one_from_a_wheel(folder, monkeypatch):
     write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
     lacking = run(folder)
     assert lacking.returncode == 3, lacking.stderr

@@ -127,9 +127,7 @@ def wait_for(folder: Path, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_stops_in_mid_sweep_stops_nothing_and_catches_up(
-    postgres, url, call, sweep_file, tmp_path
-):
+def test_a_store_that_stops_mid_sweep_stops_nothing_and_catches_up(postgres, url, call, sweep_file, tmp_path):
     call("plan", "small.yaml")
     assert call("status").returncode == 0
     environment = can_hold(os.environ) | {"SCALEVEC_STORE": url}

@@ -72,9 +72,8 @@ class Installation:
         """Run ``scalevec`` or ``python`` of the environment with ``PYTHONPATH=.``; it must succeed."""
         environment = os.environ | {"PYTHONPATH": pythonpath, "SCALEVEC_CACHE_DIR": str(self.cache)}
         words = [str(self.binaries / str(command[0])), *map(str, command[1:])]
-        done = subprocess.run(
-            words, cwd=folder or self.folder, env=environment, capture_output=True, text=True
-        )
+        cwd = folder or self.folder
+        done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

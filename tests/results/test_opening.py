@@ -131,9 +131,7 @@ def test_a_sweeps_folder_that_is_a_link_is_not_followed(tmp_path, private):
 
 
 @pytest.mark.parametrize(("name", "listed"), [("trials", trial_ids), ("sweeps", sweep_names)])
-def test_a_link_in_place_of_all_trials_or_sweeps_is_said_and_not_listed_as_none(
-    tmp_path, private, name, listed
-):
+def test_a_link_in_place_of_all_trials_or_sweeps_is_said_not_listed_as_none(tmp_path, private, name, listed):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / name).symlink_to(private)
     with pytest.raises(CorruptRecordError, match=f"{name}: is a link, where a file or folder is expected"):

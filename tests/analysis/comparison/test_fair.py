@@ -117,9 +117,8 @@ def test_a_best_rate_at_the_edge_of_its_grid_is_a_bound(sweep):
 def test_of_checkpoints_the_last_of_each_run_counts(sweep, named):
     """An arm that leads early and loses at the end is worse."""
     last = sweep({"baseline": 0.0, "unified": 0.02}, seeds=(0, 1, 2)).drop(columns="lr_status")
-    early = last.assign(
-        n_tokens=last["n_tokens"] // 2, loss=last["loss"] + 0.3 - 0.2 * (last["arm"] == "unified")
-    )
+    loss = last["loss"] + 0.3 - 0.2 * (last["arm"] == "unified")
+    early = last.assign(n_tokens=last["n_tokens"] // 2, loss=loss)
     table = pd.concat([last, early], ignore_index=True)
     table["run"] = table["arm"] + table["rung"] + table["seed"].astype(str)
     comparison = only(table, **named)

@@ -52,9 +52,8 @@ def test_a_look_that_finds_nothing_says_to_go_on(sweep):
 
 
 def test_a_clear_difference_is_final_at_an_early_look(sweep):
-    comparison = only(
-        with_seeds(sweep({"baseline": 0.0, "unified": -0.1}, seeds=(0, 1, 2, 3)), 2), looks=LOOKS
-    )
+    seeds = (0, 1, 2, 3)
+    comparison = only(with_seeds(sweep({"baseline": 0.0, "unified": -0.1}, seeds=seeds), 2), looks=LOOKS)
     assert (comparison.verdict, comparison.pairs) == ("better", 8)
     assert comparison.claim_status.text == "decided at look 1 of 3 (2 seeds)"
 

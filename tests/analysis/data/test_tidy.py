@@ -81,9 +81,8 @@ def test_losses_above_what_a_uniform_guess_has_are_asked_to_be_perplexities():
 
 
 def test_losses_of_equal_runs_that_may_be_of_two_units_are_asked_about():
-    [warning] = unit_warnings(
-        checked(small().assign(n_params=1e6, n_tokens=2e7, loss=[3.1, 3.1 / np.log(2)]))
-    )
+    loss = [3.1, 3.1 / np.log(2)]
+    [warning] = unit_warnings(checked(small().assign(n_params=1e6, n_tokens=2e7, loss=loss)))
     assert warning.startswith(
         "losses at the same N and tokens differ by a factor of up to 1.44: of two units"
     )

@@ -1,4 +1,4 @@
-"""Figures as files for a paper: which there are, what they refuse, and that their bytes do not change."""
+"""Figures as files for a paper: which there are, what they refuse, that their bytes do not change."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from scalevec import analysis
 from scalevec.analysis import FIGURES, DataError, write_figures
 from scalevec.analysis.figures import figure_input, panels
+from scalevec.analysis.figures.files import write_atomically
 
 ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
 
@@ -118,9 +119,7 @@ def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
         assert "Interim" not in path.read_text()
 
 
-def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_arms_are_compared(
-    sweep, tmp_path, monkeypatch
-):
+def test_without_pairs_their_figures_say_what_one_agrees_in_and_compare_no_arms(sweep, tmp_path, monkeypatch):
     monkeypatch.setattr(figure_input, "pairs_or_laws", None)
     table = sweep().assign(
         rung=lambda rows: rows["rung"] + (rows["arm"] != "baseline").map({True: " wider", False: ""})
@@ -230,3 +229,48 @@ def sheet(folder: Path, text: str) -> Path:
 def test_too_few_axes_are_refused_with_the_number_of_panels(results, everything):
     with pytest.raises(DataError, match=r"the figure has \d panels, and 1 axes are given"):
         analysis.draw(Figure().subplots(), results, "statistics", reference="baseline", **everything)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_a_file_is_for_whom_the_umask_says(tmp_path, umask, mode):
+    usual = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "a.svg", b"content")
+    finally:
+        os.umask(usual)
+    assert (tmp_path / "a.svg").stat().st_mode & 0o777 == mode
+
+
+def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.svg").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_atomically(tmp_path / "a.svg", b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+
+
+def test_a_full_disk_is_told_with_the_file_that_had_no_room(small_device):
+    with pytest.raises(OSError, match=r"No space left on device: .*/a\.svg"):
+        write_atomically(small_device / "a.svg", bytes(100_000))
+    assert list(small_device.iterdir()) == []
+
+
+def test_settings_of_matplotlib_in_the_working_directory_change_no_byte(tmp_path, sweep, monkeypatch):
+    import matplotlib
+
+    table = sweep({"baseline": 0.0, "none": 0.1})
+
+    def drawn(folder: str) -> dict[str, bytes]:
+        write_figures(
+            table, tmp_path / folder, reference="baseline", formats=["svg"], only=["loss"], bootstrap=20
+        )
+        return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+
+    usual = drawn("usual")
+    odd = {
+        "text.usetex": True,
+        "lines.linewidth": 9,
+        "svg.fonttype": "none",
+        "axes.formatter.use_locale": True,
+    }
+    with matplotlib.rc_context(odd):
+        assert drawn("odd") == usual

@@ -200,9 +200,7 @@ def undisturbed(jsonl_config, tmp_path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_any_number_of_processes_makes_the_corpus_that_one_makes(
-    jsonl_config, tmp_path, undisturbed, cut_small, jobs
-):
+def test_any_number_of_processes_makes_the_same_corpus(jsonl_config, tmp_path, undisturbed, cut_small, jobs):
     corpus = prepare(jsonl_config, tmp_path / "corpora", quiet, jobs=jobs)
     assert content(corpus) == undisturbed
     assert fingerprint(jsonl_config, jobs=jobs) == corpus.fingerprint

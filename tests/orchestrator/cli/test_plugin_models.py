@@ -81,9 +81,7 @@ def test_an_edit_of_the_plugin_does_not_matter_where_the_snapshot_has_what_train
     torch.testing.assert_close(vector(), torch.nn.functional.softplus(vector.beta + vector.alpha))
 
 
-def test_a_plugin_that_is_not_as_it_was_is_refused_with_where_it_was_looked_for(
-    folder, trial, command, tmp_path, monkeypatch
-):
+def test_a_changed_plugin_is_refused_with_where_it_was_sought(folder, trial, command, tmp_path, monkeypatch):
     monkeypatch.setenv("SCALEVEC_PRIVATE_DIR", str(tmp_path / "another"))
     write_plugin(folder, ARMS + "# an edit\n")
     refused = command("export", trial, "-o", "out", "--trust")

@@ -77,9 +77,7 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
         torch.testing.assert_close(chosen, logits.max(1).values, rtol=0, atol=1e-4)
 
 
-def test_a_card_has_the_numbers_of_the_trial_and_how_to_load_it_for_whom_the_umask_says(
-    trials, command, tmp_path
-):
+def test_a_card_has_the_trials_numbers_and_how_to_load_it_for_whom_the_umask_says(trials, command, tmp_path):
     usual = os.umask(0o027)
     try:
         assert command("export", trials[0][:8], "-o", tmp_path / "out").returncode == 0
@@ -146,9 +144,7 @@ def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):
     assert_refused(command("export", trials[0][:8], "-o", tmp_path / "out"), 2, "is there already")
 
 
-def test_an_export_whose_folder_another_process_makes_meanwhile_is_refused(
-    trials, command, tmp_path, monkeypatch
-):
+def test_an_export_whose_folder_another_makes_meanwhile_is_refused(trials, command, tmp_path, monkeypatch):
     def card(*_: object) -> str:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "theirs").touch()

@@ -136,9 +136,7 @@ def without_network(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
 
 
-def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
-    without_network, scalevec_process, tmp_path
-):
+def test_without_network_a_tokenizer_of_the_hub_is_out_of_reach(without_network, scalevec_process, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     corpus = "corpus: {source: text, files: [a.txt], tokenizer: {hub: me/it}}"
     (tmp_path / "my.yaml").write_text(corpus + REST)

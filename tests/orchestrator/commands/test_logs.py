@@ -70,9 +70,8 @@ def test_following_goes_on_until_the_trial_has_ended(runs_dir, directory, capsys
     monkeypatch.setattr(logging, "POLL_S", 0.01)
     directory.append_event("running", attempt=1)
     directory.log_path.write_text("begun ")
-    follower = threading.Thread(
-        target=logging.logs, args=(directory.trial_id[:8], runs_dir), kwargs={"follow": True}
-    )
+    args = (directory.trial_id[:8], runs_dir)
+    follower = threading.Thread(target=logging.logs, args=args, kwargs={"follow": True})
     follower.start()
     with directory.log_path.open("a") as log:
         log.write("and done\n")

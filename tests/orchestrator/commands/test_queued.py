@@ -138,9 +138,7 @@ def test_a_trial_that_is_requeued_for_little_is_warned_of(runs_dir, queue):
     assert "interrupted 8 times; the last 5 starts brought 0 of 10 steps" in text
 
 
-def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_is_no_number_is_not_asked(
-    queue,
-):
+def test_queued_jobs_are_shown_while_a_submission_is_unanswered_and_what_is_no_number_is_not_asked(queue):
     numbers = [f"7_1/0@{TOKEN}", f"?0/0@{TOKEN}", f"7,--help/0@{TOKEN}", "x"]
     shown = slurm_queue.look(numbers)
     assert queue == [{"7_1"}]

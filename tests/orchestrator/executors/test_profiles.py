@@ -75,9 +75,7 @@ def test_the_users_own_profile_stands_before_one_beside_the_sweep(folder):
         "log: [wandb]",
     ],
 )
-def test_what_of_a_profile_beside_a_sweep_becomes_a_command_is_asked_about_before_it_counts(
-    folder, capsys, text
-):
+def test_what_of_a_profile_beside_a_sweep_is_a_command_is_asked_about_before_it_counts(folder, capsys, text):
     write(folder / "profiles.yaml", f"site: {{partition: cpu, {text}}}")
     with pytest.raises(InvalidInputError, match="profile site: its code is not trusted; nothing was run"):
         load_profile("site", folder)

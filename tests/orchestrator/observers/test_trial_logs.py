@@ -213,9 +213,7 @@ def test_trackio_keeps_one_run_of_a_trial_that_goes_on_beside_another(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_sweep_ends_as_well_with_a_log_that_fails_as_with_one_that_does_not(
-    scalevec, tmp_path, sweep_file, monkeypatch
-):
+def test_a_sweep_ends_as_well_with_a_log_that_fails(scalevec, tmp_path, sweep_file, monkeypatch):
     def refuse():
         raise ConnectionError("no route")
 

@@ -163,9 +163,7 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
     assert_whole(disturbed, undisturbed)
 
 
-def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
-    disturbed, undisturbed, scalevec, start_held
-):
+def test_cancel_elsewhere_checkpoints_and_a_later_run_goes_on(disturbed, undisturbed, scalevec, start_held):
     scheduler = start_held()
     wait_until(lambda: has_checkpoints(disturbed, 2))
     cancelled = succeeded(scalevec("cancel", "long"))
@@ -179,9 +177,7 @@ def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
     assert_whole(disturbed, undisturbed)
 
 
-def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
-    disturbed, undisturbed, start_scalevec, start_held
-):
+def test_stopping_a_copys_run_leaves_the_original_alone(disturbed, undisturbed, start_scalevec, start_held):
     scheduler = start_held()
     wait_until(lambda: has_checkpoints(disturbed, 2))
     before = {process.pid for process in workers_of(disturbed)}
@@ -200,9 +196,7 @@ def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
     assert_whole(disturbed, undisturbed)
 
 
-def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
-    disturbed, undisturbed, scalevec, start_held
-):
+def test_a_worker_past_its_lease_touches_nothing_of_a_successor(disturbed, undisturbed, scalevec, start_held):
     scheduler = start_held("--jobs", "1")
     wait_until(lambda: has_checkpoints(disturbed, 1))
     sleeper = workers_of(disturbed)[0]

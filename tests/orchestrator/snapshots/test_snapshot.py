@@ -163,9 +163,7 @@ def test_a_snapshot_that_others_could_have_written_is_taken_again(snapshot, tmp_
     assert not (planted / "evil.pyc").exists()
 
 
-def test_an_edit_changes_nothing_that_was_sent_and_all_that_is_sent_by_a_later_run(
-    edited, tmp_path, monkeypatch
-):
+def test_an_edit_changes_nothing_that_was_sent_and_all_that_a_later_run_sends(edited, tmp_path, monkeypatch):
     before = taken(tmp_path)
     kept = (before.root / "scalevec" / "analysis" / "laws.py").read_text()
     edited.write_text(kept + "EDITED = True\n")
@@ -212,9 +210,7 @@ def test_only_a_module_of_ours_is_started_from_the_snapshot(snapshot):
 
 
 @pytest.mark.parametrize(("days", "is_kept"), [(59, True), (61, False)])
-def test_a_snapshot_that_nothing_started_from_for_two_months_is_removed(
-    snapshot, tmp_path, monkeypatch, days, is_kept
-):
+def test_a_snapshot_unused_for_two_months_is_removed(snapshot, tmp_path, monkeypatch, days, is_kept):
     older = snapshot.root.with_name("0" * 32)
     older.mkdir()
     os.utime(older, (time.time() - days * DAY_S,) * 2)
@@ -235,9 +231,7 @@ def test_start_knows_every_package_of_ours():
 
 
 @pytest.mark.slow
-def test_the_events_of_a_trial_name_the_snapshot_that_it_was_trained_from(
-    tmp_path, text_files, scalevec_process
-):
+def test_the_events_of_a_trial_name_the_snapshot_it_was_trained_from(tmp_path, text_files, scalevec_process):
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 1, width=16, layers=1))
     succeeded(scalevec_process("run", "small.yaml"))
     kept = {path.name for path in Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*")}

@@ -108,9 +108,7 @@ def a_gpu_that_is_none(gpus_of_torch):
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
-def test_a_run_on_a_machine_without_the_gpu_of_its_trials_ends_with_3_and_then_goes_on(
-    a_gpu_that_is_none, sweep, scalevec
-):
+def test_a_run_without_the_gpu_of_trials_ends_with_3_and_then_goes_on(a_gpu_that_is_none, sweep, scalevec):
     name = next(iter(results_in(sweep)))
     shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
     path = sweep / "small.yaml"

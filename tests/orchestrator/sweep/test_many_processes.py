@@ -49,9 +49,7 @@ def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
         ("gpus: 2, processes: 2", "a: processes is 2 and gpus 2; allowed: one of them"),
     ],
 )
-def test_what_cannot_be_is_refused_with_one_message_before_anything_is_trained(
-    resources, message, run, tmp_path
-):
+def test_what_cannot_be_is_refused_with_one_message_before_any_training(resources, message, run, tmp_path):
     assert_refused(run(resources), 2, message)
     directories = (RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs"))
     assert not any(event["state"] == "running" for directory in directories for event in directory.events())

@@ -187,20 +187,16 @@ def test_the_plan_of_what_is_done_reads_no_record_of_a_trial(run_of, monkeypatch
 
 def test_a_plan_counts_the_pairs_that_an_arm_has_and_settings_apart(run_of):
     """Two settings at two rungs with two seeds; one arm in one of the settings only."""
-    run = run_of(
-        arms={name: {"scale_vectors": name} for name in ("baseline", "none", "unified")},
-        optimizers=["adamw", "muon"],
-        exclude=[{"arm": "none", "optimizer": "muon"}],
-    )
+    arms = {name: {"scale_vectors": name} for name in ("baseline", "none", "unified")}
+    run = run_of(arms=arms, optimizers=["adamw", "muon"], exclude=[{"arm": "none", "optimizer": "muon"}])
     analysis = power(run, planned(run))
     assert analysis.design.df == 2 * 2
     assert {part.what: part.df for part in analysis.parts} == {ONE_SETTING: 2, "none, in fewer cells": 2}
 
 
 def test_learning_rates_of_a_grid_share_their_random_numbers(run_of):
-    run = run_of(
-        grid={"learning_rate": [0.01, 0.02, 0.04]}, arms={**SWEEP["arms"], "none": {"scale_vectors": "none"}}
-    )
+    arms = {**SWEEP["arms"], "none": {"scale_vectors": "none"}}
+    run = run_of(grid={"learning_rate": [0.01, 0.02, 0.04]}, arms=arms)
     assert power(run, planned(run)).design.df == 2
 
 

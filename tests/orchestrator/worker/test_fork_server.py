@@ -119,9 +119,7 @@ def test_a_forked_worker_leads_a_session_of_its_own_and_shows_its_command(waitin
     assert process.cmdline()[len(WORKER) :] == ["--help"]
 
 
-def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_others(
-    shared, waiting_of_shared
-):
+def test_a_forked_worker_has_neither_the_servers_connection_nor_its_view_of_others(shared, waiting_of_shared):
     with closing(WaitingWorker(shared)) as other:
         process = psutil.Process(other.identity["pid"])
         wait_until(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
@@ -278,9 +276,7 @@ class TestLocalExecutor:
         assert not self.servers()
         self.ends(executor, 1)
 
-    def test_after_the_kill_of_a_server_a_worker_starts_fresh_and_the_next_has_a_new_server(
-        self, executor, tmp_path
-    ):
+    def test_after_a_servers_kill_a_worker_starts_fresh_and_the_next_has_a_new_one(self, executor, tmp_path):
         executor.submit([self.job(tmp_path, 0, "--help")])
         (before,) = self.servers()
         self.ends(executor, 1)

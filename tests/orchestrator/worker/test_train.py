@@ -127,9 +127,7 @@ THEIRS = {"trainer": {"command": ["true"]}}
 
 
 @pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1), (None, 2)])
-def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
-    keep, left, recorder, monkeypatch, tmp_path
-):
+def test_a_worker_that_finds_a_result_prunes_as_its_maker_would(keep, left, recorder, monkeypatch, tmp_path):
     directory = recorder.directory
     checkpoints(directory)
     directory.write_result({"status": "completed", "keep": keep})

@@ -143,12 +143,8 @@ def test_budgets_come_in_whole_batches_where_a_batch_is_given(folder: Path) -> N
 
 def test_a_tuned_field_of_its_own_is_of_its_own_kind(folder: Path) -> None:
     command = [*COMMAND, "--warm={warm}"]
-    cells = cells_in(
-        folder,
-        trainer={"command": command},
-        fields={"dropout": "float", "warm": "int"},
-        tune={"warm": [10, 20, 40]},
-    )
+    fields = {"dropout": "float", "warm": "int"}
+    cells = cells_in(folder, trainer={"command": command}, fields=fields, tune={"warm": [10, 20, 40]})
     assert cells[0].tune_grid == {"warm": (10, 20, 40)}
     assert cells[0].trial(100, warm=20.0).values["warm"] == 20  # type: ignore[union-attr]
 

@@ -71,9 +71,8 @@ def test_seed_noise_is_shared_by_the_arms_and_cancels_in_their_difference(simula
 
 def test_tuning_finds_the_planted_learning_rate(simulate):
     bowl = {"optimum": 0.004, "at": 1e5, "exponent": -0.25, "curvature": 0.1}
-    sweep = simulate(
-        tune={"learning_rate": [0.002, 0.004, 0.008]}, simulate={"learning_rate": bowl, "pair_noise": 1e-4}
-    )
+    tune = {"learning_rate": [0.002, 0.004, 0.008]}
+    sweep = simulate(tune=tune, simulate={"learning_rate": bowl, "pair_noise": 1e-4})
     for choice in sweep.run.tuner.choices.values():
         best = 0.004 * (choice.n_params / 1e5) ** -0.25
         assert choice.status == "tuned"

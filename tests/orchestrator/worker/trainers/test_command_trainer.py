@@ -62,9 +62,7 @@ def test_the_command_is_given_what_only_an_attempt_knows(lab):
 
 
 @pytest.mark.parametrize(("asked", "seen"), [(False, None), (True, 7)])
-def test_it_runs_in_the_folder_of_the_sweep_and_sees_the_schedulers_variables_only_if_asked(
-    lab, monkeypatch, asked, seen
-):
+def test_it_runs_in_the_sweeps_folder_and_sees_schedulers_variables_if_asked(lab, monkeypatch, asked, seen):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     body = "print(Path.cwd(), os.environ.get('SLURM_JOB_ID'), sys.flags.safe_path)\n" + WHOLE
     trials = lab(body, protocol=Protocol(scheduler_variables=asked))
@@ -289,11 +287,8 @@ def test_validation_and_test_losses_are_told_apart(lab):
 
 
 def test_several_processes_of_a_machine_are_the_commands_to_start(lab):
-    trials = lab(
-        "print('given', sys.argv[3:])\n" + WHOLE,
-        command=(*COMMAND, "{gpus}", "{master}"),
-        options=RunOptions(processes=4),
-    )
+    command = (*COMMAND, "{gpus}", "{master}")
+    trials = lab("print('given', sys.argv[3:])\n" + WHOLE, command=command, options=RunOptions(processes=4))
     assert trials.run() == WorkerExit.RESULT
     assert trials.printed().count("given ['4', '127.0.0.1']") == 1
     assert trials.result()["world_size"] == 4
