@@ -11,15 +11,7 @@ from support import CHECKOUT, assert_refused
 
 pytestmark = pytest.mark.slow
 LACKING = (
-    "pydantic",
-    "sqlalchemy",
-    "ray",
-    "submitit",
-    "typer",
-    "rich",
-    "ruamel",
-    "matplotlib",
-    "platformdirs",
+    *("pydantic", "sqlalchemy", "ray", "submitit", "typer", "rich", "ruamel", "matplotlib", "platformdirs"),
 )
 INTERPRETER = """\
 #!{python}

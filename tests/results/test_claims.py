@@ -199,9 +199,8 @@ def _race(path, rounds, barrier, outcomes):
 def test_of_processes_that_race_for_an_attempt_exactly_one_wins(tmp_path):
     rounds, racers = 20, 3
     barrier, outcomes = SPAWN.Barrier(racers), SPAWN.Queue()
-    processes = [
-        SPAWN.Process(target=_race, args=(tmp_path, rounds, barrier, outcomes)) for _ in range(racers)
-    ]
+    args = (tmp_path, rounds, barrier, outcomes)
+    processes = [SPAWN.Process(target=_race, args=args) for _ in range(racers)]
     for process in processes:
         process.start()
     actual = [outcomes.get(timeout=PATIENCE_S) for _ in range(rounds * racers)]

@@ -63,9 +63,8 @@ def private(tmp_path) -> Path:
 
 
 def untouched(private: Path) -> bool:
-    return [path.name for path in private.iterdir()] == ["thesis.txt"] and (
-        private / "thesis.txt"
-    ).read_text() == "mine"
+    names = [path.name for path in private.iterdir()]
+    return names == ["thesis.txt"] and (private / "thesis.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)

@@ -37,9 +37,8 @@ def test_the_head_of_a_sweep_says_what_it_detects_and_takes(plan: Callable[[str]
 @pytest.mark.kept
 def test_the_page_is_what_the_command_writes(plan: Callable[[str], Any]) -> None:
     kept = (CHECKOUT / "docs" / "paper-sweeps.md").read_text(encoding="utf-8")
-    assert not difference_beyond_rounding(
-        kept, paper_sweeps.page([plan(name) for name in paper_sweeps.ORDER])
-    )
+    page = paper_sweeps.page([plan(name) for name in paper_sweeps.ORDER])
+    assert not difference_beyond_rounding(kept, page)
 
 
 @pytest.mark.nightly

@@ -45,9 +45,8 @@ def test_without_noise_the_planted_multipliers_and_differences_are_found(law: st
         # The arm is the reference at 1.22 times the compute, shared by N and D: on the line, exactly.
         assert multiplier.estimate == pytest.approx(1.22, rel=2e-3 if law == "chinchilla-shared" else 1e-6)
     at = comparison.by_rung[0]
-    truth = [
-        1.69 + 406.4 / (s * at.n_params) ** 0.34 + 410.7 / (s * at.n_tokens) ** 0.28 for s in (1.22**0.5, 1)
-    ]
+    gains = (1.22**0.5, 1)
+    truth = [1.69 + 406.4 / (s * at.n_params) ** 0.34 + 410.7 / (s * at.n_tokens) ** 0.28 for s in gains]
     assert at.mean == pytest.approx(truth[0] - truth[1], rel=5e-3 if law == "chinchilla-shared" else 1e-6)
     assert at.n_tokens == pytest.approx(20 * at.n_params)
 

@@ -62,9 +62,8 @@ def ignored() -> pd.DataFrame:
 
 def test_equal_losses_in_all_pairs_name_the_field_that_changes_nothing(ignored):
     comparison = only(ignored)
-    warning = (
-        "arms baseline and none have equal losses in all 4 pairs: the script seems to ignore weight_decay"
-    )
+    ignored_field = "the script seems to ignore weight_decay"
+    warning = f"arms baseline and none have equal losses in all 4 pairs: {ignored_field}"
     assert f"none: {warning}" in comparison.warnings
     assert f"is undecided ({warning})" in comparison_text([comparison])
     assert (comparison.verdict, comparison.with_scale.code) == ("undecided", "none")

@@ -123,9 +123,8 @@ def test_of_checkpoints_the_last_of_each_run_counts(sweep, named):
     table["run"] = table["arm"] + table["rung"] + table["seed"].astype(str)
     comparison = only(table, **named)
     assert (comparison.verdict, comparison.pairs) == ("worse", 12)
-    assert comparison.facts == (
-        "the last of each run's checkpoints is compared (24 rows before it left out)",
-    )
+    fact = "the last of each run's checkpoints is compared (24 rows before it left out)"
+    assert comparison.facts == (fact,)
 
 
 def test_a_diverged_arm_is_never_dropped_and_never_better(sweep, diverge):
@@ -165,9 +164,8 @@ def test_an_arm_that_diverges_in_its_only_pair_is_no_claim(sweep):
 
 
 def test_budgets_of_one_trunk_that_diverge_are_one_event(sweep):
-    budgets = [
-        sweep(seeds=(0, 1), rungs={"25k": 25_088}).assign(n_tokens=tokens) for tokens in (1e6, 2e6, 4e6)
-    ]
+    rows = sweep(seeds=(0, 1), rungs={"25k": 25_088})
+    budgets = [rows.assign(n_tokens=tokens) for tokens in (1e6, 2e6, 4e6)]
     table = pd.concat(budgets, ignore_index=True)
     table["cluster"] = table["arm"] + table["seed"].astype(str)
     table.loc[table["arm"] == "unified", ["status", "loss"]] = ["diverged", np.nan]

@@ -166,12 +166,10 @@ NO_REPLICATES = AnalysisOptions(bootstrap=0)
 
 
 def test_a_setting_that_is_blank_where_one_arm_alone_was_run_is_named(sweep):
-    table = pd.concat(
-        [sweep().assign(optimizer="adamw", corpus="c"), sweep().assign(optimizer="sgd", corpus="c")]
-    )
-    table["grid"] = table["optimizer"].map(
-        {"adamw": "a"}
-    )  # blank with sgd, where the reference alone was run
+    rows = sweep().assign(corpus="c")
+    table = pd.concat([rows.assign(optimizer="adamw"), rows.assign(optimizer="sgd")])
+    # Blank with sgd, where the reference alone was run.
+    table["grid"] = table["optimizer"].map({"adamw": "a"})
     table = table[(table["arm"] == "baseline") | (table["optimizer"] == "adamw")]
     options = AnalysisOptions(bootstrap=0, settings=("grid",))
     assert compared_trials(table, "baseline", options).pairs("unified").one_sided == ("sgd",)

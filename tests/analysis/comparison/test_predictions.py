@@ -146,9 +146,8 @@ def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_ou
         rows[name] = [f"{name} {number}" for number in range(len(rows))]
     worse = rows.assign(loss=rows["loss"].where(rows["rung"] != "150k", rows["loss"] + 0.5))
     options = AnalysisOptions(law="power")
-    held, again = (
-        predict_rung.prediction(each, "unified", "150k", "baseline", options) for each in (rows, worse)
-    )
+    asked = ("unified", "150k", "baseline", options)
+    held, again = (predict_rung.prediction(each, *asked) for each in (rows, worse))
     comparison = compare(rows, reference="baseline", options=options).only
     assert held == again
     assert held["rung"] == "150k"

@@ -169,9 +169,8 @@ def test_rounded_losses_leave_no_size_out_and_their_rounding_counts_as_noise(equ
     rounded, full = only(exact.assign(loss=exact["loss"].round(2))), only(exact)
     assert (rounded.verdict, rounded.scope.text) == ("better", full.scope.text)
     assert rounded.loss_difference.standard_error > 2 * full.loss_difference.standard_error
-    assert any(
-        "losses have 2 decimals, and their rounding counts as noise" in text for text in rounded.warnings
-    )
+    words = "losses have 2 decimals, and their rounding counts as noise"
+    assert any(words in text for text in rounded.warnings)
     assert not any("decimals" in text for text in full.warnings)
 
 

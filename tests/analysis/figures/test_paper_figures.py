@@ -29,11 +29,8 @@ def results(sweep) -> pd.DataFrame:
 
 
 def statistics() -> pd.DataFrame:
-    keys = [
-        f"sv/{kind}/{name}"
-        for kind in ("query_input", "final")
-        for name in ("mean", "deviation", "near_zero")
-    ]
+    names = ("mean", "deviation", "near_zero")
+    keys = [f"sv/{kind}/{name}" for kind in ("query_input", "final") for name in names]
     rows = [
         {"trial_id": f"{arm}150k0", "arm": arm, "rung": "150k", "seed": 0, "tokens": tokens, "key": key}
         for arm in ("baseline", "unified")
@@ -260,17 +257,12 @@ def test_settings_of_matplotlib_in_the_working_directory_change_no_byte(tmp_path
     table = sweep({"baseline": 0.0, "none": 0.1})
 
     def drawn(folder: str) -> dict[str, bytes]:
-        write_figures(
-            table, tmp_path / folder, reference="baseline", formats=["svg"], only=["loss"], bootstrap=20
-        )
+        options = {"formats": ["svg"], "only": ["loss"], "bootstrap": 20}
+        write_figures(table, tmp_path / folder, reference="baseline", **options)
         return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
 
     usual = drawn("usual")
-    odd = {
-        "text.usetex": True,
-        "lines.linewidth": 9,
-        "svg.fonttype": "none",
-        "axes.formatter.use_locale": True,
-    }
+    odd = {"text.usetex": True, "lines.linewidth": 9, "svg.fonttype": "none"}
+    odd |= {"axes.formatter.use_locale": True}
     with matplotlib.rc_context(odd):
         assert drawn("odd") == usual

@@ -70,17 +70,15 @@ def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():
     sizes = [(n, n * ratio) for n in (1e6, 3e6, 1e7, 3e7) for ratio in (5, 20, 80)]
     rows = pd.DataFrame(sizes, columns=["n_params", "n_tokens"])
     rows["loss"] = 1.7 + 400 / rows["n_params"] ** 0.34 + 400 / rows["n_tokens"] ** 0.28
-    arms = [
-        rows.assign(arm=arm, loss=rows["loss"] * factor) for arm, factor in (("baseline", 1), ("new", 0.99))
-    ]
+    gains = {"baseline": 1, "new": 0.99}
+    arms = [rows.assign(arm=arm, loss=rows["loss"] * gain) for arm, gain in gains.items()]
     table = pd.concat(arms).assign(seed=0, rung=lambda table: table["n_params"].map("{:g}".format))
     table["trial_id"] = [f"t{number}" for number in range(len(table))]
     losses, residuals = drawn(draw_loss, table, law="chinchilla")[0].axes
     assert losses.get_xlabel() == ""
     assert residuals.get_xlabel() == "compute C (FLOPs)"
-    offsets = [
-        points.get_offsets()[:, 1] for points in residuals.collections if len(points.get_offsets()) > 1
-    ]
+    drawn_points = [points.get_offsets() for points in residuals.collections]
+    offsets = [points[:, 1] for points in drawn_points if len(points) > 1]
     expected = [pytest.approx(0, abs=1e-3), pytest.approx(-1, abs=1e-3)]
     assert [np.asarray(of_arm) for of_arm in offsets] == expected
 

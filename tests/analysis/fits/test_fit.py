@@ -145,16 +145,14 @@ def test_rows_of_tuning_alone_are_answered_with_what_is_fitted():
         fit(table, law="chinchilla", where="stage == 'tuning'")
 
 
-needs_public = pytest.mark.skipif(
-    not PUBLIC.is_file(), reason="the public points are not beside this checkout"
-)
+reason = "the public points are not beside this checkout"
+needs_public = pytest.mark.skipif(not PUBLIC.is_file(), reason=reason)
 
 
 @needs_public
 def test_the_published_points_give_the_verified_optimum_of_huber():
-    fitted = fit(
-        pd.read_csv(PUBLIC), law="chinchilla", where="excluded == 0", hold_out="none", bootstrap=0
-    ).only
+    options = {"where": "excluded == 0", "hold_out": "none", "bootstrap": 0}
+    fitted = fit(pd.read_csv(PUBLIC), law="chinchilla", **options).only
     assert fitted.objective <= 0.0010182740179
     # alpha is 0.34731050, which two correct solvers round to different sixth digits.
     wanted = {"alpha": 0.347311, "beta": 0.367172, "E": 1.817218}

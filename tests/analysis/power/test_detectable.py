@@ -67,9 +67,8 @@ def test_settings_are_seen_together_as_often_as_the_power_says():
 
 def test_noise_that_falls_with_size_is_that_of_each_rung():
     falling = NoiseFigure(0.01, 0.35, "given", n_params=3e4, exponent=0.5)
-    small, large = (
-        detectable([PlannedRung("r", n, 16 * n, 3)], falling).design.difference for n in (3e4, 3e6)
-    )
+    plans = ([PlannedRung("r", n, 16 * n, 3)] for n in (3e4, 3e6))
+    small, large = (detectable(plan, falling).design.difference for plan in plans)
     assert small == pytest.approx(10 * large)
 
 

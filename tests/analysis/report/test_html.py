@@ -28,9 +28,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
         self.words.append("" if tag in INLINE else " ")
-        self.loads += [
-            v for k, v in attributes if k in ("src", "href", "xlink:href", "action", "data", "srcset")
-        ]
+        loading = ("src", "href", "xlink:href", "action", "data", "srcset")
+        self.loads += [value for name, value in attributes if name in loading]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -65,9 +64,8 @@ def page(path: Path, table: pd.DataFrame, **options) -> Page:
 
 def test_the_verdict_comes_first_with_its_four_lines(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep(), margin=0.005).text
-    places = [
-        text.index(words) for words in ("verdict scope", "At sizes", "With scale", "Fair", "Fitted laws")
-    ]
+    lines = ("verdict scope", "At sizes", "With scale", "Fair", "Fitted laws")
+    places = [text.index(words) for words in lines]
     assert places == sorted(places)
 
 

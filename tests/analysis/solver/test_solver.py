@@ -64,9 +64,8 @@ def test_points_that_repeat_are_one_point_with_the_objective_gradient_and_hessia
     theta, damping = RNG.normal(0.3, 0.1, (3, 5)), np.full(3, 0.5)
     states = [evaluate(each, theta) for each in (merged, plain)]
     np.testing.assert_allclose(states[0].objective, states[1].objective, rtol=1e-12)
-    systems = [
-        newton_system(each, state, damping) for each, state in zip((merged, plain), states, strict=True)
-    ]
+    pairs = zip((merged, plain), states, strict=True)
+    systems = [newton_system(each, state, damping) for each, state in pairs]
     for of_merged, of_plain in zip(*systems, strict=True):
         np.testing.assert_allclose(of_merged, of_plain, rtol=1e-9, atol=1e-9)
 
@@ -132,9 +131,8 @@ def test_the_ranges_that_are_told_fit_equally_well_and_the_choice_is_among_them(
 def test_a_fit_with_several_optima_says_so_with_the_range_of_its_parameters(law: str):
     [warning] = warnings(rows_of(*two_seeds(law, 0)), law=law)
     assert "alpha between 0." in warning
-    assert warning.endswith(
-        "fit equally well; shown is the one of them with the least sum of squared residuals"
-    )
+    words = "fit equally well; shown is the one of them with the least sum of squared residuals"
+    assert warning.endswith(words)
 
 
 @pytest.mark.parametrize("law", PLANTED)

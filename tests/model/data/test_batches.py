@@ -45,9 +45,8 @@ def test_every_window_is_as_likely_to_come_first() -> None:
     first = [epoch_order(np.array([0]), n_windows, str(stream), 0)[0] for stream in range(n_streams)]
     counts = np.bincount(first, minlength=n_windows)
     chi_square = ((counts - n_streams / n_windows) ** 2).sum() / (n_streams / n_windows)
-    assert (
-        chi_square < 22.5
-    )  # exceeded once in a thousand by uniform draws, of which these are always the same
+    # Exceeded once in a thousand by uniform draws, of which these are always the same.
+    assert chi_square < 22.5
 
 
 def test_neighbours_do_not_stay_neighbours() -> None:

@@ -128,9 +128,8 @@ def test_the_sources_that_a_distribution_lists_are_read_without_tests(install: I
     left_out = ["one/tests/test_b.py", "one/data.json", "one/b.pyc", "../bin/run.py"]
     install("One.Pack", "1.0", dict.fromkeys([*kept, *left_out], b"x = 1\n"))
     (site / "one" / "not_listed.py").write_text("y = 2\n")
-    paths = [
-        file.path.relative_to(site).as_posix() for file in corpus_files(packages_config("one-pack==1.0"))
-    ]
+    files = corpus_files(packages_config("one-pack==1.0"))
+    paths = [file.path.relative_to(site).as_posix() for file in files]
     assert paths == kept
 
 

@@ -62,11 +62,8 @@ def test_a_checkpoint_of_some_ranks_goes_on_in_any_world(shard, worlds, corpus, 
 
 @pytest.mark.parametrize("shard", [False, True])
 def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(shard, corpus, tmp_path):
-    trial, kept, how = (
-        small_trial(corpus, "muon", "loss"),
-        tmp_path / "kept",
-        {"shard": shard, "double": False},
-    )
+    trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
+    how = {"shard": shard, "double": False}
     undisturbed = together(2, trial, corpus, tmp_path / "whole", **how)[0]
     begun = together(2, trial, corpus, kept, stop_after=2, **how)[0]
     resumed = together(2, trial, corpus, kept, rows=begun["rows"], **how)[0]

@@ -52,9 +52,8 @@ def held(trial: Trial, corpus: Corpus, tmp_path: Path) -> Any:
             precision=precision,
         )
         results = []
-        measured = allocations(
-            lambda: results.append(train(changed, corpus, options, MemoryRecorder(), tmp_path))
-        )
+        training = partial(train, changed, corpus, options, MemoryRecorder(), tmp_path)
+        measured = allocations(lambda: results.append(training()))
         memory = memory_of(changed, options)
         return measured.peak, memory.arrays - memory.copy, results[0]["allocated_bytes"]
 

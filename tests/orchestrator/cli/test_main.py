@@ -60,9 +60,8 @@ def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, t
 
 
 def test_a_warning_of_a_library_is_one_line_without_a_place_in_our_code(scalevec_process, tmp_path):
-    rows = (
-        f"{arm},{n},{20 * n},{s},{3 + s / 9}" for arm in ("a", "\u57fa") for n in (1e6, 1e7) for s in (0, 1)
-    )
+    sizes = ((n, seed) for n in (1e6, 1e7) for seed in (0, 1))
+    rows = (f"{arm},{n},{20 * n},{seed},{3 + seed / 9}" for n, seed in sizes for arm in ("a", "\u57fa"))
     (tmp_path / "t.csv").write_text("\n".join(("arm,n_params,n_tokens,seed,loss", *rows)))
     err = scalevec_process("figures", "t.csv", "--only", "loss", "--reference", "a", "-o", "figures").stderr
     assert [line.startswith("warning: Glyph 22522") for line in err.splitlines() if "Glyph" in line] == [True]

@@ -38,9 +38,8 @@ def test_no_such_sweep(command):
 
 def test_a_misspelt_sweep_is_answered_by_the_nearest_ones(command):
     done = command("run", "quikstart")
-    assert done.stderr.endswith(
-        "no sweep called 'quikstart' is shipped; nearest: quickstart, templates/quickstart\n"
-    )
+    words = "no sweep called 'quikstart' is shipped; nearest: quickstart, templates/quickstart\n"
+    assert done.stderr.endswith(words)
 
 
 def test_a_device_is_not_said_to_be_absent(command):
@@ -58,9 +57,8 @@ def test_no_such_trial(command, tmp_path):
 
 def test_unknown_arm(command, tmp_path):
     (tmp_path / "t.csv").write_text("arm,n_params,n_tokens,loss\na,1000,20000,3\nb,1000,20000,3\n")
-    assert_refused(
-        command("compare", "t.csv", "--reference", "c"), "reference is 'c', which is no arm; allowed: a, b"
-    )
+    done = command("compare", "t.csv", "--reference", "c")
+    assert_refused(done, "reference is 'c', which is no arm; allowed: a, b")
 
 
 def test_missing_column(command, tmp_path):

@@ -203,9 +203,8 @@ def test_excel_may_say_in_the_first_line_what_separates(tmp_path, command):
 
 
 def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_path, command):
-    (tmp_path / "t.csv").write_text(
-        "loss;n_params;n_tokens\n3,5;1.000.000;20.000.000\n3,25;2.000.000;40000000\n"
-    )
+    text = "loss;n_params;n_tokens\n3,5;1.000.000;20.000.000\n3,25;2.000.000;40000000\n"
+    (tmp_path / "t.csv").write_text(text)
     succeeded(command("import", "t.csv", "--map", "loss=loss", "-o", "out.csv"))
     table = pd.read_csv(tmp_path / "out.csv")
     assert table[["loss", "n_params", "n_tokens"]].to_numpy().tolist() == [[3.5, 1e6, 2e7], [3.25, 2e6, 4e7]]

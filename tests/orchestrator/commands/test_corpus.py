@@ -62,9 +62,9 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
         " tokenizer: {vocabulary: 70000, separator: 3}}",
         folder,
     ) == CorpusConfig("shards", "ids", 70_000, (a,), (b,), (c,), separator_id=3, dtype="uint32")
-    assert config_of(
-        "{source: parquet, files: [a.jsonl], field: body, tokenizer: {bpe: 300, sample_mb: 0.5}}", folder
-    ) == CorpusConfig("parquet", "bpe", 300, (a,), field="body", sample_bytes=500_000)
+    mapping = "{source: parquet, files: [a.jsonl], field: body, tokenizer: {bpe: 300, sample_mb: 0.5}}"
+    expected = CorpusConfig("parquet", "bpe", 300, (a,), field="body", sample_bytes=500_000)
+    assert config_of(mapping, folder) == expected
     assert config_of(
         "{source: text, files: [a.jsonl],"
         " tokenizer: {file: tokenizer.json, separator: </s>, vocabulary: 50304}}",

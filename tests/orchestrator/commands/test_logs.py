@@ -59,9 +59,8 @@ def test_a_sweep_file_stands_for_the_sweep_of_its_name(runs_dir, tmp_path, capsy
     controller.path.mkdir(parents=True)
     controller.log_path.write_text("tuning: 3 trials\n")
     path = tmp_path / "mine.yaml"
-    path.write_text(
-        (CHECKOUT / "sweeps" / "quickstart.yaml").read_text().replace("name: quickstart", "name: small")
-    )
+    text = (CHECKOUT / "sweeps" / "quickstart.yaml").read_text()
+    path.write_text(text.replace("name: quickstart", "name: small"))
     logging.logs(str(path), runs_dir)
     assert capsys.readouterr().out == "tuning: 3 trials\n"
 

@@ -65,9 +65,8 @@ def test_the_mean_loss_of_each_cell_is_that_of_its_completed_trials(tmp_path):
 def test_to_watch_is_no_look_no_arm_is_compared_with_another(tmp_path):
     simulated(tmp_path)
     (status,) = sweep_statuses(NAME, tmp_path)
-    assert not [
-        word for word in ("difference", "p_value", "interval", "verdict") if word in json.dumps(status)
-    ]
+    looks = ("difference", "p_value", "interval", "verdict")
+    assert not [word for word in looks if word in json.dumps(status)]
 
 
 def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage(tmp_path):
@@ -78,9 +77,8 @@ def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage
     tuning.write_members(tuning.members())
     (status,) = sweep_statuses(NAME, tmp_path)
     assert (status["trials"], status["to_come"], missing(status), status["stage"]) == (4, 8, 12, "tuning")
-    assert {each["reason"]: each["trials"] for each in status["waiting"]}[
-        "for the rates that tuning chooses"
-    ] == 8
+    waiting = {each["reason"]: each["trials"] for each in status["waiting"]}
+    assert waiting["for the rates that tuning chooses"] == 8
     planned = sum(entry["planned_s"] for entry in (*tuning.folder.members(), *tuning.folder.to_come()))
     assert status["plan"]["planned_s"] == pytest.approx(planned)
     assert status["cost"] == {"unit": "core hours", "spent": 0.0, "left": pytest.approx(planned / 3600)}

@@ -129,9 +129,8 @@ def test_a_file_that_the_environment_names_has_to_be_there(folder, monkeypatch):
 
 
 def test_a_rung_has_its_own_resources_over_the_general_ones(folder):
-    text = (
-        "site: {partition: cpu, time: 30, rungs: {2B: {partition: gpu, gpus: 1, setup: [module load cuda]}}}"
-    )
+    of_rung = "{partition: gpu, gpus: 1, setup: [module load cuda]}"
+    text = f"site: {{partition: cpu, time: 30, rungs: {{2B: {of_rung}}}}}"
     write(folder / "config" / "scalevec" / "profiles.yaml", text)
     profile = load_profile("site", folder)
     large, small = profile.for_rung("2B"), profile.for_rung("25M")
@@ -157,9 +156,8 @@ def test_where_there_are_no_profiles_the_message_says_where_they_were_looked_for
 
 def test_an_unknown_key_is_refused_with_file_line_and_the_nearest(folder):
     message = refusal(folder, "site:\n  partition: a\n  acount: b\n")
-    assert message.startswith(
-        f"{folder}/profiles.yaml:3: site.acount: unknown key; did you mean account? (allowed: "
-    )
+    words = "3: site.acount: unknown key; did you mean account? (allowed: "
+    assert message.startswith(f"{folder}/profiles.yaml:{words}")
 
 
 def test_everything_that_is_wrong_is_said_at_once(folder):

@@ -29,9 +29,8 @@ def long_sweep(text_files) -> str:
 
 
 def losses(folder: Path) -> dict[str, tuple[float, float]]:
-    actual = {
-        path.parent.name: json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/result.json")
-    }
+    paths = folder.glob("runs/trials/*/*/result.json")
+    actual = {path.parent.name: json.loads(path.read_text()) for path in paths}
     return {name: (result["loss"], result["loss_validation"]) for name, result in actual.items()}
 
 

@@ -235,9 +235,8 @@ def test_the_events_of_a_trial_name_the_snapshot_it_was_trained_from(tmp_path, t
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 1, width=16, layers=1))
     succeeded(scalevec_process("run", "small.yaml"))
     kept = {path.name for path in Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*")}
-    events = [
-        json.loads(line) for path in tmp_path.glob("runs/trials/*/*/events.jsonl") for line in path.open()
-    ]
+    paths = tmp_path.glob("runs/trials/*/*/events.jsonl")
+    events = [json.loads(line) for path in paths for line in path.open()]
     [code] = {event["code"] for event in events if event["state"] == "running"}
     assert code in kept
     [environment] = json.loads(next(tmp_path.glob("runs/trials/*/*/environment.json")).read_text())

@@ -245,9 +245,8 @@ def test_a_run_with_two_results_in_two_files_is_refused(tmp_path):
 
 def test_projects_with_other_columns_go_one_below_the_other(tmp_path):
     (tmp_path / "one.csv").write_text("val/loss,tokens,params,arm\n3.2,1e9,1e6,a\n")
-    records = [
-        {"eval": {"loss": 3.0}, "config": {"n_params": {"value": 2e6}, "arm": "b"}, "total_tokens": 2e9}
-    ]
+    config = {"n_params": {"value": 2e6}, "arm": "b"}
+    records = [{"eval": {"loss": 3.0}, "config": config, "total_tokens": 2e9}]
     (tmp_path / "two.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     table = imported([read_given(str(tmp_path / name)) for name in ("one.csv", "two.jsonl")])
     expected = [["a", 3.2, 1e6, 1e9], ["b", 3.0, 2e6, 2e9]]

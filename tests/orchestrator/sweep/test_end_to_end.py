@@ -154,9 +154,8 @@ def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chanc
 
 def test_a_full_disk_ends_the_run_with_3_and_nothing_is_lost(sweep, scalevec, small_device):
     shutil.copy(sweep / "small.yaml", small_device / "small.yaml")
-    assert_refused(
-        scalevec("run", "small.yaml", "--runs", small_device / "runs"), 3, "No space left on device"
-    )
+    done = scalevec("run", "small.yaml", "--runs", small_device / "runs")
+    assert_refused(done, 3, "No space left on device")
     assert not list(small_device.glob("runs/trials/*/*/result.json"))
 
 

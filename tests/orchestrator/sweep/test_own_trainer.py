@@ -88,9 +88,8 @@ def test_a_plan_names_what_is_imported_and_what_cannot_be_seen(folder, scalevec)
 
 
 def test_an_edit_of_what_is_imported_asks_again_and_makes_new_trials(folder, scalevec):
-    (folder / "train.py").write_text(
-        SCRIPT.replace("+ noise", "+ noise - model.GAIN").replace("math,", "math, model,")
-    )
+    script = SCRIPT.replace("+ noise", "+ noise - model.GAIN").replace("math,", "math, model,")
+    (folder / "train.py").write_text(script)
     (folder / "model.py").write_text("GAIN = 0.0\n")
     text = SWEEP.replace("tune:", "# tune:").replace(", {name: m, width: 12}, {name: l, width: 16}", "")
     (folder / "mine.yaml").write_text(f"{text}trial: {{learning_rate: 0.01}}\nseeds: [0]\n")

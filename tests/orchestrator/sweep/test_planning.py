@@ -144,12 +144,8 @@ def test_the_json_holds_every_row(run_of):
 
 
 def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(run_of):
-    tune = {
-        "learning_rate": [0.005, 0.01, 0.02],
-        "rungs": ["tiny-25k"],
-        "check_carried": True,
-        "seeds": [7, 8],
-    }
+    tune = {"learning_rate": [0.005, 0.01, 0.02], "rungs": ["tiny-25k"], "seeds": [7, 8]}
+    tune |= {"check_carried": True}
     rows = planned(run_of(tune=tune))
     tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
     expected = [("baseline", seed, None) for seed in (7, 8) * 3]

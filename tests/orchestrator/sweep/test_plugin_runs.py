@@ -35,9 +35,8 @@ def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_i
     assert not (folder / "runs").exists()
     succeeded(call("run", "s.yaml", "--trust", "-j", "1"))
     shutil.rmtree(folder / "mylab")
-    [signs] = [
-        path.parent.name for path in folder.glob("runs/trials/*/*/trial.json") if "signs" in path.read_text()
-    ]
+    paths = folder.glob("runs/trials/*/*/trial.json")
+    [signs] = [path.parent.name for path in paths if "signs" in path.read_text()]
     assert "plugin mylab.arms, source " in scalevec("explain", signs).stdout
     for words in (("status", "s.yaml"), ("results", "plugged"), ("table", "plugged", "overhead")):
         succeeded(scalevec(*words))
@@ -61,9 +60,8 @@ def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(f
     logs = "".join(path.read_text() for path in folder.glob("runs/trials/*/*/log.txt"))
     assert "key ***" in logs
     assert "hunter2" not in logs
-    [[attempt], _] = [
-        json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/environment.json")
-    ]
+    paths = folder.glob("runs/trials/*/*/environment.json")
+    [[attempt], _] = [json.loads(path.read_text()) for path in paths]
     assert len(attempt["plugins"]["mylab.arms"]) == 64
     copies = Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*/plugins/mylab/arms.py")
     assert noisy in [copy.read_text() for copy in copies]

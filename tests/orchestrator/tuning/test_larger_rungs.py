@@ -110,9 +110,8 @@ def test_a_new_arm_is_tuned_on_the_values_of_the_others(cells):
 
 def test_a_field_with_a_zero_starts_with_three_values_of_its_grid(sweep_text):
     text = sweep_text.replace("  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b")
-    text = text.replace(
-        "learning_rate: [0.01, 0.02, 0.04], rungs: [a]", "weight_decay: [0, 0.1, 0.2, 0.3], rungs: [a, b, c]"
-    )
+    tuned = "weight_decay: [0, 0.1, 0.2, 0.3], rungs: [a, b, c]"
+    text = text.replace("learning_rate: [0.01, 0.02, 0.04], rungs: [a]", tuned)
 
     def train(_trials):
         return lambda trial: (trial.optimizer.weight_decay - 0.1) ** 2

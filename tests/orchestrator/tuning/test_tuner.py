@@ -273,9 +273,8 @@ def test_budgets_that_could_share_a_trunk_have_one_choice(sweep_text):
     choices = Tuner(budgets_of(sweep_text, "warmup_tokens: 512"), [], extend=0).run(bowls.train)
     assert {choice.chosen for choice in choices} == {2 ** (round(4 * math.log2(0.02)) / 4)}
     assert {choice.status for choice in choices} == {"tuned"}
-    losses = [
-        3 + 0.05 * (math.log2(rate / 0.04) ** 2 + math.log2(rate / 0.01) ** 2) for rate in (0.01, 0.02, 0.04)
-    ]
+    rates = (0.01, 0.02, 0.04)
+    losses = [3 + 0.05 * (math.log2(rate / 0.04) ** 2 + math.log2(rate / 0.01) ** 2) for rate in rates]
     assert choices[0].losses == pytest.approx(losses)
     assert len(choices) == 4
 

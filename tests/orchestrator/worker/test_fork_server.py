@@ -265,9 +265,8 @@ class TestLocalExecutor:
         return {number: end.exit_code for number, end in collect(executor, count).items()}
 
     def test_workers_with_other_threads_have_a_server_of_their_own(self, executor, tmp_path):
-        executor.submit(
-            [self.job(tmp_path, cpus, "--help", request=ResourceRequest(cpus=cpus)) for cpus in (1, 2)]
-        )
+        requests = [ResourceRequest(cpus=cpus) for cpus in (1, 2)]
+        executor.submit([self.job(tmp_path, each.cpus, "--help", request=each) for each in requests])
         assert len(self.servers()) == 2
         self.ends(executor, 2)
 

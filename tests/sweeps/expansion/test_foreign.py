@@ -194,12 +194,8 @@ def test_what_is_wrong_is_refused_with_its_place(folder: Path, changes: dict[str
 
 @pytest.mark.parametrize("name", ["N", "seed", "vector_decay"])
 def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one_message(folder, name):
-    changes = {
-        "fields": {"dropout": "float", name: "float"},
-        "arms": {"a": {name: 1.0}},
-        "grid": {name: [1.0]},
-    }
-    message = refusal(folder, **changes)
+    fields = {"dropout": "float", name: "float"}
+    message = refusal(folder, fields=fields, arms={"a": {name: 1.0}}, grid={name: [1.0]})
     words = "another name (a column of the results or a word of sweep files is called so)"
     assert message.endswith(f"fields.{name}: '{name}'; allowed: {words}")
     assert "\n" not in message

@@ -192,22 +192,13 @@ ELSEWHERE = [
 """Where the problem is in another line than the change: that of the last field."""
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected", "faulty"),
-    [
-        *((old, new, message, old) for old, group in CASES.items() for new, message in group.items()),
-        *ELSEWHERE,
-    ],
-)
+IN_PLACE = [(old, new, message, old) for old, group in CASES.items() for new, message in group.items()]
+
+
+@pytest.mark.parametrize(("old", "new", "expected", "faulty"), [*IN_PLACE, *ELSEWHERE])
 def test_bad_input_is_refused_with_its_place_and_what_is_allowed(
-    old: str,
-    new: str,
-    expected: str,
-    faulty: str,
-    changed: Callable[[str, str], str],
-    line_of: Callable[[str], int],
-    refusal: Callable[[str], str],
-) -> None:
+    old, new, expected, faulty, changed, line_of, refusal
+):
     message = refusal(changed(old, new))
     actual = [line for line in message.splitlines() if expected in line]
     assert actual, message

@@ -88,7 +88,6 @@ def test_a_wrong_section_is_refused(measuring, refusal, text, part):
 
 
 def test_measuring_changes_no_trial(measuring, quickstart, corpus):
-    plain, measured = (
-        sweeps.loads(text, "my.yaml") for text in (quickstart, measuring("{what: [sharpness]}"))
-    )
+    texts = (quickstart, measuring("{what: [sharpness]}"))
+    plain, measured = (sweeps.loads(text, "my.yaml") for text in texts)
     assert expand(plain, corpus) == expand(measured, corpus)

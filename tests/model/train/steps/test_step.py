@@ -33,9 +33,8 @@ TOKENS = torch.randint(128, (4, 17), generator=torch.Generator().manual_seed(0))
 
 
 def config_of(preset, architecture="llama", shape=SHAPE, **fields):
-    return ModelConfig(
-        shape, 128, PRESETS[preset], architecture=architecture, **OF_ARCHITECTURE[architecture], **fields
-    )
+    fields |= OF_ARCHITECTURE[architecture]
+    return ModelConfig(shape, 128, PRESETS[preset], architecture=architecture, **fields)
 
 
 def drawn_model(config, dtype):

@@ -148,9 +148,8 @@ def trial(cell: str = "a", tokens: int = 10_240) -> OwnTrial:
 def noise(simulate: Simulate, arm: str, of: OwnTrial) -> float:
     """What the loss of a trial has beside the law."""
     n_params = count_parameters(of.model).matrices
-    return truth(simulate, arm, of, f"{arm} {of.stream} {of.tokens}").loss - expected_loss(
-        simulate, arm, n_params, of.tokens
-    )
+    expected = expected_loss(simulate, arm, n_params, of.tokens)
+    return truth(simulate, arm, of, f"{arm} {of.stream} {of.tokens}").loss - expected
 
 
 def drawn(simulate: Simulate, arm: str, tokens: int = 10_240) -> np.ndarray:

@@ -25,12 +25,8 @@ def simulate(tmp_path: Path) -> Callable[..., Simulated]:
 
 def one_trial(**faults: float) -> dict[str, Any]:
     """Sections of a sweep of a single trial in which these faults strike."""
-    return {
-        "ladder": SWEEP["ladder"][:1],
-        "arms": {"baseline": {}},
-        "seeds": [0],
-        "simulate": {"faults": faults},
-    }
+    small = {"ladder": SWEEP["ladder"][:1], "arms": {"baseline": {}}, "seeds": [0]}
+    return small | {"simulate": {"faults": faults}}
 
 
 def ends(directory: RunDirectory) -> list[str]:
@@ -62,9 +58,8 @@ def test_faults_change_no_loss(simulate):
 def test_seed_noise_is_shared_by_the_arms_and_cancels_in_their_difference(simulate):
     noise = {"pair_noise": 0, "block_noise": 0, "seed_noise": 0.1}
     losses = simulate(simulate={**noise, "arms": {"unified": {"E": 1.0}}}).losses()
-    differences = [
-        loss - losses["baseline", *cell] for (arm, *cell), loss in losses.items() if arm == "unified"
-    ]
+    of_arm = {cell: loss for (arm, *cell), loss in losses.items() if arm == "unified"}
+    differences = [loss - losses["baseline", *cell] for cell, loss in of_arm.items()]
     assert differences == pytest.approx([1.0 - 1.69] * len(differences), abs=1e-6)
     assert len({loss for (arm, *_), loss in losses.items() if arm == "baseline"}) == len(differences)
 
@@ -87,20 +82,11 @@ def test_a_rate_beyond_the_planted_bound_diverges(simulate):
 
 @pytest.mark.slow
 def test_the_fit_recovers_the_planted_law(simulate, scalevec, tmp_path):
-    ladder = [
-        {"name": f"w{width}", "width": width, "layers": 8} for width in (256, 384, 512, 768, 1024, 1536)
-    ]
-    simulate(
-        ladder=ladder,
-        tokens_per_parameter=[5, 20, 80, 320],
-        seeds=[0, 1, 2],
-        simulate={
-            "seed_noise": 0.001,
-            "pair_noise": 0.001,
-            "block_noise": 0,
-            "arms": {"unified": {"gain": 1.3}},
-        },
-    )
+    widths = (256, 384, 512, 768, 1024, 1536)
+    ladder = [{"name": f"w{width}", "width": width, "layers": 8} for width in widths]
+    noise = {"seed_noise": 0.001, "pair_noise": 0.001, "block_noise": 0}
+    sections = {"tokens_per_parameter": [5, 20, 80, 320], "seeds": [0, 1, 2]}
+    simulate(ladder=ladder, **sections, simulate={**noise, "arms": {"unified": {"gain": 1.3}}})
     fit = succeeded(scalevec("fit", "simulated", "--law", "chinchilla", "--json", "--bootstrap", 200))
     planted = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
     (intervals,) = [load["intervals"] for load in json.loads(fit.stdout) if load["arm"] == "baseline"]
@@ -230,9 +216,8 @@ def test_a_carried_rate_that_is_checked_has_its_trials_and_its_place_in_the_reco
     assert actual["check"]["grid"] == sorted(member["learning_rate"] for member in checked)
     validation = [sweep.results()[member["trial_id"]]["loss_validation"] for member in checked]
     assert actual["check"]["losses"] == validation
-    of_comparison = [
-        m for m in members if (m["arm"], m["rung"], m["stage"]) == ("baseline", "large", "comparison")
-    ]
+    cell = ("baseline", "large", "comparison")
+    of_comparison = [m for m in members if (m["arm"], m["rung"], m["stage"]) == cell]
     status = "carried" if actual["check"]["status"] == "inside" else "censored"
     assert {member["lr_status"] for member in of_comparison} == {status}
 

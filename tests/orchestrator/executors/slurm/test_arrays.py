@@ -30,9 +30,8 @@ def test_jobs_that_one_may_not_end_are_said_after_ones_own_were_ended(monkeypatc
 
     def call(*command):
         asked.append(command)
-        raise slurm_queue.SlurmCommandError(
-            "scancel: error: Kill job error on job id 7: Access/permission denied"
-        )
+        message = "scancel: error: Kill job error on job id 7: Access/permission denied"
+        raise slurm_queue.SlurmCommandError(message)
 
     monkeypatch.setattr(slurm_queue, "call", call)
     with pytest.raises(MissingRequirementError, match=r"somebody else.*job id 7: Access/permission denied"):

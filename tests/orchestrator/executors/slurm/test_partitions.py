@@ -79,11 +79,8 @@ def test_without_slurm_no_profile_is_written(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("site")
 def test_a_time_limit_ends_at_that_of_the_partition() -> None:
-    rungs = {
-        "small": RungProfile(partition="cpu"),
-        "large": RungProfile(partition="cpu,debug"),
-        "x": RungProfile(),
-    }
+    partitions = {"small": "cpu", "large": "cpu,debug", "x": None}
+    rungs = {rung: RungProfile(partition=partition) for rung, partition in partitions.items()}
     profile = with_limits(Profile(partition="gpu", rungs=rungs))
     limits = {rung: profile.for_rung(rung).max_time for rung in ("other", "x", "small", "large")}
     assert limits == {"other": 1200.0, "x": 1200.0, "small": 2880.0, "large": None}

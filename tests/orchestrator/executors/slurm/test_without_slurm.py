@@ -256,13 +256,8 @@ def test_a_job_that_slurm_could_not_start_and_holds_is_a_fault_of_the_node():
 
 
 def test_commands_do_not_inherit_the_job_they_are_given_in(monkeypatch):
-    for name in (
-        "SLURM_MEM_PER_CPU",
-        "SLURM_CONF",
-        "SQUEUE_PARTITION",
-        "SCANCEL_INTERACTIVE",
-        "SBATCH_ACCOUNT",
-    ):
+    of_job = ("SLURM_MEM_PER_CPU", "SQUEUE_PARTITION", "SCANCEL_INTERACTIVE")
+    for name in (*of_job, "SLURM_CONF", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "x")
     kept = slurm_queue.clean_environment()
     assert {name for name in kept if kept[name] == "x"} == {"SLURM_CONF", "SBATCH_ACCOUNT"}

@@ -142,9 +142,8 @@ def test_a_loss_of_400_digits_is_an_error(lab):
 
 
 def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
-    fails_for_good(
-        lab("log(10, '')"), "ended without a row of metrics that holds 'step' and 'loss'; keys in "
-    )
+    message = "ended without a row of metrics that holds 'step' and 'loss'; keys in "
+    fails_for_good(lab("log(10, '')"), message)
 
 
 def test_where_no_row_has_the_loss_the_keys_of_the_rows_are_named(lab):
