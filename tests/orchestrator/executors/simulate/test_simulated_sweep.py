@@ -58,8 +58,8 @@ def test_faults_change_no_loss(simulate):
 def test_seed_noise_is_shared_by_the_arms_and_cancels_in_their_difference(simulate):
     noise = {"pair_noise": 0, "block_noise": 0, "seed_noise": 0.1}
     losses = simulate(simulate={**noise, "arms": {"unified": {"E": 1.0}}}).losses()
-    of_arm = {cell: loss for (arm, *cell), loss in losses.items() if arm == "unified"}
-    differences = [loss - losses["baseline", *cell] for cell, loss in of_arm.items()]
+    unified = [cell for cell in losses if cell[0] == "unified"]
+    differences = [losses[cell] - losses["baseline", *cell[1:]] for cell in unified]
     assert differences == pytest.approx([1.0 - 1.69] * len(differences), abs=1e-6)
     assert len({loss for (arm, *_), loss in losses.items() if arm == "baseline"}) == len(differences)
 
