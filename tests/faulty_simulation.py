@@ -179,9 +179,8 @@ class FaultySimulation(SimulateExecutor):
         name = trial.trunk_id()
         trunk = trunk_path(self.runs_dir, name) if name else None
         past = self._past_of(directory, job.trial_id)
-        kept = _newest_kept(
-            trunk, min(trial.branch_step(), (outcome.diverged_at_step or steps_of(trial)) - 1)
-        )
+        last = (outcome.diverged_at_step or steps_of(trial)) - 1
+        kept = _newest_kept(trunk, min(trial.branch_step(), last))
         branches = kept > past.step
         if branches:
             past.step = past.trunk_step = kept

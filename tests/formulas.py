@@ -4,20 +4,8 @@ import random
 
 COLUMNS = ("N", "D", "width")
 PARAMETERS = ("E", "A", "alpha", "b", "k")
-_TOKENS = (
-    *COLUMNS,
-    *PARAMETERS,
-    *"+-*/^(),;=",
-    "1",
-    "2.5",
-    "0",
-    "1e308",
-    "exp",
-    "log",
-    "max",
-    "positive",
-    "start",
-)
+_WORDS = ("1", "2.5", "0", "1e308", "exp", "log", "max", "positive", "start")
+_TOKENS = (*COLUMNS, *PARAMETERS, *"+-*/^(),;=", *_WORDS)
 
 
 def written(draw: random.Random, depth: int = 4) -> str:

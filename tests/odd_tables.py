@@ -25,19 +25,8 @@ ODD_VALUES: tuple[object, ...] = (
 )
 ODDER_VALUES: tuple[object, ...] = ([1, 2], {"a": 1}, b"\xff", pd.Timestamp("2024-01-02"), pd.Timedelta("1h"))
 COLUMNS = (
-    *(
-        "n_params",
-        "n_tokens",
-        "loss",
-        "arm",
-        "seed",
-        "rung",
-        "cluster",
-        "flops",
-        "status",
-        "lr_status",
-        "wall_s",
-    ),
+    *("n_params", "n_tokens", "loss", "arm", "seed", "rung"),
+    *("cluster", "flops", "status", "lr_status", "wall_s"),
     *("stage", "optimizer", "schedule", "trial_id", "epochs", "device", "tokens_per_s", "steps"),
     *("learning_rate", "n_params_total", "n_params_embedding", "n_params_scale_vectors", "vector_decay"),
     *("vector_placement", "train/loss", "loss_other", "budget", "peak_memory_bytes", "tokens_per_parameter"),
@@ -49,11 +38,8 @@ STATUSES = ("completed", "diverged", "failed", "pending", "running", "cancelled"
 def sound_table(draw: Random) -> pd.DataFrame:
     """Rows on a power law in one of the usual designs."""
     rng = np.random.default_rng(draw.randrange(2**32))
-    n_sizes, n_seeds, n_budgets = (
-        draw.choice([1, 2, 4, 5, 6, 7]),
-        draw.randint(1, 3),
-        draw.choice([1, 1, 1, 2, 4]),
-    )
+    n_sizes, n_seeds = draw.choice([1, 2, 4, 5, 6, 7]), draw.randint(1, 3)
+    n_budgets = draw.choice([1, 1, 1, 2, 4])
     sizes = np.geomspace(3e4, 10 ** draw.uniform(4.6, 9), n_sizes).round()
     rows = [
         {"arm": arm, "n_params": n, "n_tokens": ratio * n, "seed": seed}

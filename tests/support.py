@@ -170,6 +170,20 @@ def call_main(
     return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), *texts)
 
 
+def succeeded(done: "subprocess.CompletedProcess[Any]") -> "subprocess.CompletedProcess[Any]":
+    """``done``, which ended well."""
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def assert_refused(done: "subprocess.CompletedProcess[str]", code: int, *parts: str) -> None:
+    """It ended with ``code``, said each of ``parts`` and showed no traceback."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for part in parts:
+        assert part in done.stderr
+
+
 def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
     """``process`` is what makes it true: nothing is to be hoped for once it has ended."""
     deadline = time.monotonic() + 600

@@ -117,9 +117,8 @@ def test_functions_are_short():
 
 
 def test_a_class_name_occurs_once_in_the_project():
-    names = Counter(
-        node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    )
+    nodes = (node for tree in TREES.values() for node in ast.walk(tree))
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert len(names) > 100
     assert {name for name, times in names.items() if times > 1} <= CLASSES_TWICE
 

@@ -49,7 +49,6 @@ def test_a_model_that_does_not_has_the_same_loss_at_both() -> None:
 
 
 def test_its_text_is_that_of_the_sweep_that_it_speaks_of() -> None:
-    of_both = [
-        sweeps.load(CHECKOUT / path) for path in ("benchmarks/copying.yaml", "sweeps/small/trend.yaml")
-    ]
+    paths = ("benchmarks/copying.yaml", "sweeps/small/trend.yaml")
+    of_both = [sweeps.load(CHECKOUT / path) for path in paths]
     assert of_both[0].corpus == of_both[1].corpus

@@ -145,9 +145,7 @@ def test_only_results_of_the_present_identity_version_are_evidence(findings, of_
     assert list(findings.sentences("removal")) == []
 
 
-def test_results_of_the_present_identity_version_are_read_against_the_reference_of_the_claim(
-    findings, of_version
-):
+def test_results_of_the_present_version_are_read_against_the_reference_of_the_claim(findings, of_version):
     of_version(findings.VERSION)
     assert findings.reading(claim(findings, sweep="removal", arm="none", expects="higher")).shown == "shows"
     reversed_ = claim(findings, sweep="removal", arm="baseline", reference="none")

@@ -7,19 +7,11 @@ import sys
 
 import pytest
 
-from support import CHECKOUT
+from support import CHECKOUT, assert_refused
 
 pytestmark = pytest.mark.slow
 LACKING = (
-    "pydantic",
-    "sqlalchemy",
-    "ray",
-    "submitit",
-    "typer",
-    "rich",
-    "ruamel",
-    "matplotlib",
-    "platformdirs",
+    *("pydantic", "sqlalchemy", "ray", "submitit", "typer", "rich", "ruamel", "matplotlib", "platformdirs"),
 )
 INTERPRETER = """\
 #!{python}
@@ -66,8 +58,7 @@ def test_parts_run_dry_without_the_packages_that_only_sweeps_need(parts, gpu_sh,
 
 def test_a_part_that_there_is_not_is_refused_with_those_that_there_are(gpu_sh):
     done = gpu_sh("--dry", "--parts", "head,tail")
-    assert done.returncode == 2
-    assert "no tail; there are first, second, machine, head, losses, speed-toy" in done.stderr
+    assert_refused(done, 2, "no tail; there are first, second, machine, head, losses, speed-toy")
 
 
 def test_what_there_was_no_time_for_has_failed_and_the_report_is_whole(gpu_sh, tmp_path):
@@ -77,7 +68,5 @@ def test_what_there_was_no_time_for_has_failed_and_the_report_is_whole(gpu_sh, t
 
 
 def test_without_a_card_it_says_so_and_writes_nothing(gpu_sh, tmp_path):
-    done = gpu_sh()
-    assert done.returncode == 2
-    assert "no CUDA device" in done.stderr
+    assert_refused(gpu_sh(), 2, "no CUDA device")
     assert not (tmp_path / "out").exists()

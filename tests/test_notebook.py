@@ -4,14 +4,11 @@ import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs" / "examples"
 
 
-def test_the_notebook_goes_from_an_export_to_a_verdict(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_notebook_goes_from_an_export_to_a_verdict(monkeypatch, capsys):
     monkeypatch.chdir(EXAMPLES)
     plt.switch_backend("agg")
     names: dict[str, object] = {}

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from plugin_copy import add_line, copied_packages, run_scalevec
+from support import assert_refused, succeeded
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,7 @@ class Added:
 
     def scalevec(self, *arguments: str) -> str:
         """Run the command; returns its output."""
-        done = self.call(*arguments)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(self.call(*arguments))
         return done.stdout
 
 
@@ -165,9 +165,7 @@ def test_an_optimizer_a_schedule_a_strategy_an_attention_and_an_executor_are_tra
     assert {row["vector_reparameterization"] for row in table} == {"none", "er"}
     window = next(row for row in table if row["arm"] == "window")
     assert {row["loss"] for row in table if row["arm"] == "baseline"}.isdisjoint({window["loss"]})
-    done = copy.call("export", window["trial_id"], "-o", "exported")
-    assert done.returncode == 2
-    assert "window-8" in done.stderr
+    assert_refused(copy.call("export", window["trial_id"], "-o", "exported"), 2, "window-8")
     copy.scalevec("report", "added", "-o", "report.html")
     assert "baseline" in (copy.folder / "report.html").read_text(encoding="utf-8")
 
@@ -184,8 +182,7 @@ def test_an_option_of_an_addition_is_checked_where_it_stands(copy):
     text = (copy.folder / "added.yaml").read_text()
     (copy.folder / "wrong.yaml").write_text(text.replace("gamma: 0.8", "gamma: 1.5"))
     done = copy.call("plan", "wrong.yaml")
-    assert done.returncode == 2
-    assert "optimizers[0].gamma: 1.5; allowed: a number in [0, 1)" in done.stderr
+    assert_refused(done, 2, "optimizers[0].gamma: 1.5; allowed: a number in [0, 1)")
 
 
 def test_the_plan_estimates_the_memory_of_an_addition(copy):

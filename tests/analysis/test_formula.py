@@ -53,18 +53,16 @@ def test_arms_are_compared_by_a_formula_over_columns():
     loss = 1.69 + 406.4 / sizes**0.34 + 410.7 / (sizes * ratio) ** 0.28
     arms = [table.assign(arm=arm, loss=gain * loss) for arm, gain in (("a", 1.0), ("b", 0.97))]
     law = "E + A/width^alpha + B/D^beta; positive E, A, B"
-    compared = analysis.compare(
-        pd.concat(arms, ignore_index=True), reference="a", law=law, bootstrap=0, cluster="row"
-    ).only
+    table = pd.concat(arms, ignore_index=True)
+    compared = analysis.compare(table, reference="a", law=law, bootstrap=0, cluster="row").only
     assert compared.withheld
     assert compared.loss_difference.mean < 0
 
 
 def test_a_start_leads_to_parameters_far_from_one():
     table = TABLE.assign(loss=2 + np.exp(-TABLE.width / 5e3))
-    fit = analysis.fit(
-        table, law="E + exp(-width/w); positive E, w; start w = 2e3", bootstrap=0, loss="l2"
-    ).only
+    law = "E + exp(-width/w); positive E, w; start w = 2e3"
+    fit = analysis.fit(table, law=law, bootstrap=0, loss="l2").only
     assert fit.parameters == pytest.approx({"E": 2.0, "w": 5e3})
 
 
@@ -114,9 +112,8 @@ def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
         state = evaluate(stated, theta)
         gradient, hessian = newton_system(stated, state, np.zeros(1))
         aside = theta + 1e-5 * np.concatenate([np.eye(k), -np.eye(k)])
-        slopes = np.stack(
-            [newton_system(stated, evaluate(stated, row[None]), np.zeros(1))[0][0] for row in aside]
-        )
+        states = [evaluate(stated, row[None]) for row in aside]
+        slopes = np.stack([newton_system(stated, each, np.zeros(1))[0][0] for each in states])
         values = np.array([evaluate(stated, row[None]).objective[0] for row in aside])
         if not np.isfinite(values).all() or max(np.abs(hessian).max(), np.abs(gradient).max()) > 1e3:
             continue

@@ -1,8 +1,14 @@
+"""Laws: their formulas, units and sources, and their lines in the registry."""
+
+import re
+
 import numpy as np
 import pytest
 
-from scalevec.analysis.laws import law_named
-from scalevec.analysis.registry import LAWS
+from scalevec.analysis.laws import formula_of, law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.registry import FIGURES, LAWS
+from support import CHECKOUT
 
 PARAMETERS = {
     "E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28,
@@ -47,3 +53,14 @@ def test_tokens_that_do_not_repeat_are_all_worth_their_number():
     in_corpus = law.predict(parameters, {**variables, "unique_tokens": of_corpus})
     alone = law_named("chinchilla").predict(parameters, variables)
     np.testing.assert_allclose(in_corpus, alone)
+
+
+def test_every_law_is_what_its_line_says():
+    for name, entry in LAWS.items():
+        assert law_named(name).formula in entry.description
+        assert not re.search(r"\bx\b", formula_of(AnalysisOptions(law=name, x="N")))
+
+
+def test_the_documentation_names_every_figure():
+    text = (CHECKOUT / "docs" / "analysis.md").read_text(encoding="utf-8")
+    assert [name for name in FIGURES if f"`{name}`" not in text] == []

@@ -33,9 +33,7 @@ def options(request, tmp_path, monkeypatch) -> tuple[str, ...]:
 
 
 @pytest.mark.nightly
-def test_two_arms_three_sizes_and_two_seeds_with_a_tuned_rate_survive_kill_9_and_a_time_limit(
-    options, tmp_path
-):
+def test_two_arms_three_sizes_two_seeds_with_a_tuned_rate_survive_kill_9_and_a_time_limit(options, tmp_path):
     sweep = ForeignSweep(tmp_path)
     sweep.hold()
     strike(sweep, sweep.start(*options))

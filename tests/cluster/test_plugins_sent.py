@@ -10,7 +10,7 @@ import pytest
 
 from cluster.slurm_daemons import until
 from plugin_package import ARMS, SWEEP, install, write_plugin
-from support import SCALEVEC
+from support import SCALEVEC, succeeded
 
 PATIENCE_S = 600
 SLURM = """\
@@ -46,29 +46,24 @@ def run(folder: Path, verb: str = "run") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_node_that_cannot_import_a_plugin_is_named_and_trials_train_with_one_from_a_wheel(
-    folder, monkeypatch
-):
+def test_a_node_that_lacks_a_plugin_is_named_and_trials_train_with_one_from_a_wheel(folder, monkeypatch):
     write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
     lacking = run(folder)
     assert lacking.returncode == 3, lacking.stderr
-    assert "plugin: mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere" in (
-        lacking.stderr
-    )
+    message = "plugin: mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere"
+    assert message in lacking.stderr
     assert not list(folder.glob("runs/trials/*/*/claims/*"))
     shutil.rmtree(folder / "mylab")
     install(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
-    done = run(folder)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(folder))
     assert "2 trials, 2 completed" in done.stdout
 
 
 @pytest.mark.parametrize("folder", ["slurm"], indirect=True)
 def test_a_controller_asks_nobody_and_goes_on_with_the_plugin_that_was_sent(folder):
     write_plugin(folder)
-    sent = run(folder, "submit")
-    assert sent.returncode == 0, sent.stderr
+    succeeded(run(folder, "submit"))
     write_plugin(folder, "raise SystemExit('an edit')\n" + ARMS)
     (folder / "config" / "scalevec" / "trusted.json").unlink()
     log = folder / "runs/sweeps/plugged/controller/log.txt"

@@ -16,7 +16,7 @@ from contracts.store_contract import make_trial
 from hold import can_hold, hold, release
 from scalevec.results.index.database import StoreUnavailableError, parse_url, trials
 from scalevec.results.index.store import ResultsIndex
-from support import SCALEVEC
+from support import SCALEVEC, succeeded
 
 PATIENCE_S = 600
 SWEEP = """\
@@ -82,8 +82,7 @@ def test_the_password_is_in_nothing_that_is_written_or_said(postgres, call, swee
         ["store", "rebuild"],
         ["results", "small"],
     ):
-        done = call(*command)
-        assert done.returncode == 0, done.stderr
+        succeeded(call(*command))
     assert not (tmp_path / "cache").exists()  # where the index would be without a server
     assert postgres.password.encode() not in everything_written(tmp_path)
     assert postgres.password not in "".join(call.messages)
@@ -128,9 +127,7 @@ def wait_for(folder: Path, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_stops_in_mid_sweep_stops_nothing_and_catches_up(
-    postgres, url, call, sweep_file, tmp_path
-):
+def test_a_store_that_stops_mid_sweep_stops_nothing_and_catches_up(postgres, url, call, sweep_file, tmp_path):
     call("plan", "small.yaml")
     assert call("status").returncode == 0
     environment = can_hold(os.environ) | {"SCALEVEC_STORE": url}

@@ -76,9 +76,8 @@ def test_two_halves_share_one_gpu_and_a_third_waits(bench):
 )
 def test_what_no_node_can_meet_is_refused_with_what_there_is(bench, request_):
     executor = bench.executor(1)
-    with pytest.raises(
-        InvalidInputError, match=r"big: asks for .* on one machine; .* n1 with 2 CPUs, 1 GPUs.*n2 with"
-    ):
+    message = r"big: asks for .* on one machine; .* n1 with 2 CPUs, 1 GPUs.*n2 with"
+    with pytest.raises(InvalidInputError, match=message):
         executor.submit([bench.job("completes", rung="big", request=request_)])
     assert executor.free_slots == 4
 

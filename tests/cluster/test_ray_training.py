@@ -13,7 +13,7 @@ import pytest
 
 from cluster.ray_daemons import environment_in
 from hold import hold, release
-from support import SCALEVEC, finished, take_our_names, two_arms, wait_until
+from support import SCALEVEC, finished, succeeded, take_our_names, two_arms, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -121,8 +121,7 @@ def wait_until_gone(workers: list[psutil.Process]) -> None:
 def test_a_cluster_computes_what_this_machine_computes_and_says_nothing_of_itself(
     on_the_cluster, on_this_machine
 ):
-    done = run(on_the_cluster, "--profile", "cluster")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(on_the_cluster, "--profile", "cluster"))
     assert losses(on_the_cluster) == on_this_machine
     assert attempts(on_the_cluster) == [1] * len(on_this_machine)
     assert "(raylet)" not in done.stdout + done.stderr
@@ -156,8 +155,7 @@ def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, 
     release(own_ray)
     wait_until(lambda: not processes_that_name(Path(os.environ["RAY_TMPDIR"])))
     assert not list(Path(os.environ["RAY_TMPDIR"]).glob("scalevec-*"))
-    done = run(own_ray, "--executor", "ray", "--jobs", "2")
-    assert done.returncode == 0, done.stderr
+    succeeded(run(own_ray, "--executor", "ray", "--jobs", "2"))
     assert losses(own_ray) == on_this_machine
 
 
@@ -165,8 +163,7 @@ def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, 
 def test_workers_start_in_a_project_whose_packages_have_our_names(own_ray, monkeypatch, on_this_machine):
     take_our_names(own_ray)
     monkeypatch.setenv("PYTHONPATH", ".")
-    done = run(own_ray, "--executor", "ray", "--jobs", "2")
-    assert done.returncode == 0, done.stderr
+    succeeded(run(own_ray, "--executor", "ray", "--jobs", "2"))
     assert losses(own_ray) == on_this_machine
 
 

@@ -87,9 +87,7 @@ def ended(process, folder: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_a_sweep_larger_than_the_limit_of_its_user_goes_on_beside_jobs_of_that_user(
-    limited, tmp_path, text_files
-):
+def test_a_sweep_above_the_limit_of_its_user_goes_on_beside_jobs_of_that_user(limited, tmp_path, text_files):
     slurm = limited("user", "root", "where", "account=lab", "set", "MaxSubmitJobs=6")
     others = held(slurm, 3)
     with pytest.raises(AssertionError, match="MaxSubmit"):

@@ -11,7 +11,7 @@ from cluster.slurm_daemons import until
 from hold import can_hold, hold, release
 from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
-from support import ONE_TRIAL, SCALEVEC, call_main
+from support import ONE_TRIAL, SCALEVEC, call_main, succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -69,8 +69,7 @@ def losses(folder: Path) -> list[float]:
 def of_one_process(sweep, tmp_path_factory) -> list[float]:
     folder = tmp_path_factory.mktemp("alone")
     (folder / "small.yaml").write_text((sweep / "small.yaml").read_text())
-    done = call_main(["run", "small.yaml"], folder, {"SCALEVEC_CACHE_DIR": str(folder / "cache")})
-    assert done.returncode == 0, done.stderr
+    succeeded(call_main(["run", "small.yaml"], folder, {"SCALEVEC_CACHE_DIR": str(folder / "cache")}))
     return losses(folder)
 
 
@@ -96,10 +95,8 @@ def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(
     release(sweep)
     end_of(process)
     events = the_trial(sweep).events()
-    assert [event["attempt"] for event in events if event["state"] == "running" and "attempt" in event] == [
-        1,
-        2,
-    ]
+    actual = [event["attempt"] for event in events if event["state"] == "running" and "attempt" in event]
+    assert actual == [1, 2]
     assert the_trial(sweep).result()["resumes"] == 1
     assert not workers(sweep)
     assert losses(sweep) == pytest.approx(of_one_process, rel=1e-4)

@@ -30,9 +30,8 @@ def refused(start, slurm, tmp_path):
         until(lambda: not slurm.run("squeue", "-h").strip(), "the queue is empty", slurm.logs)
         trials = [RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs")]
         assert len(trials) == 2
-        assert {(trial.state().state, trial.state().cause) for trial in trials} == {
-            ("pending", "not_started")
-        }
+        expected = {("pending", "not_started")}
+        assert {(trial.state().state, trial.state().cause) for trial in trials} == expected
         assert not [path for trial in trials for path in trial.path.glob("claims/*")]
         return messages
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.test_slurm_training import losses
 from hold import can_hold, hold, release
-from support import SCALEVEC, finished
+from support import SCALEVEC, finished, succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -65,8 +65,7 @@ def test_a_sweep_is_sent_tuned_and_compared_without_us(scalevec, tmp_path, tmp_p
     sweep = SWEEP.format(text=text_files, tokens=8)
     (tmp_path / "sent.yaml").write_text(sweep)
     hold(tmp_path)  # else a fast cluster would be done before the second word
-    sent = scalevec("submit", "sent.yaml", "--profile", "here")
-    assert sent.returncode == 0, sent.stderr
+    succeeded(scalevec("submit", "sent.yaml", "--profile", "here"))
     again = scalevec("submit", "sent.yaml", "--profile", "here")
     assert "already queued" in again.stdout, again.stderr
     release(tmp_path)
@@ -80,8 +79,7 @@ def test_a_sweep_that_was_sent_is_cancelled_from_elsewhere(scalevec, slurm_comma
     (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=4000))
     assert scalevec("submit", "sent.yaml", "--profile", "here").returncode == 0
     until(lambda: states(scalevec).get("running", 0) > 0, lambda: states(scalevec))
-    done = scalevec("cancel", "sent", "--profile", "here")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("cancel", "sent", "--profile", "here"))
     until(lambda: not slurm_commands.run("squeue", "-h").strip(), lambda: slurm_commands.run("squeue"))
     assert set(states(scalevec)) <= {"cancelled", "completed"}
 
@@ -89,19 +87,16 @@ def test_a_sweep_that_was_sent_is_cancelled_from_elsewhere(scalevec, slurm_comma
 def test_a_watch_ends_where_the_controller_failed_before_it_began(scalevec, tmp_path, text_files):
     (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
     assert scalevec("submit", "sent.yaml", "--profile", "broken", "--trust").returncode == 0
-    watched = scalevec("status", "sent", "--watch", "--json")
-    assert watched.returncode == 0, watched.stderr
+    watched = succeeded(scalevec("status", "sent", "--watch", "--json"))
     last = json.loads(watched.stdout.splitlines()[-1])
     assert (last["states"], last["owned"]) == ({"pending": 3}, False)
 
 
 def test_a_profile_is_written_from_what_slurm_says_and_plans_with_its_limits(scalevec, tmp_path, text_files):
     (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
-    written = scalevec("init", "--profile", "asked", "-o", "asked.yaml")
-    assert written.returncode == 0, written.stderr
+    succeeded(scalevec("init", "--profile", "asked", "-o", "asked.yaml"))
     assert "partition: " in (tmp_path / "asked.yaml").read_text()
     with (tmp_path / "profiles.yaml").open("a") as profiles:
         profiles.write((tmp_path / "asked.yaml").read_text())
-    planned = scalevec("plan", "sent.yaml", "--profile", "asked", "--script")
-    assert planned.returncode == 0, planned.stderr
+    planned = succeeded(scalevec("plan", "sent.yaml", "--profile", "asked", "--script"))
     assert "#SBATCH --partition=" in planned.stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.group_members import GROUP, GroupMember, group_members
-from support import SCALEVEC, two_arms, wait_until
+from support import SCALEVEC, assert_refused, succeeded, two_arms, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,7 @@ def trained(members) -> tuple[GroupMember, GroupMember]:
     """The first has trained a sweep."""
     first, _ = members
     (first.folder / "small.yaml").write_text(two_arms("small", first.folder, 1, width=16, layers=1))
-    done = first.scalevec("run", "small.yaml")
-    assert done.returncode == 0, done.stderr
+    succeeded(first.scalevec("run", "small.yaml"))
     return members
 
 
@@ -47,8 +46,7 @@ READING = (
 
 @pytest.mark.parametrize("words", READING, ids=lambda words: words[0])
 def test_every_command_works_on_what_another_user_has_trained(trained, words):
-    done = trained[1].scalevec(*words)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(trained[1].scalevec(*words))
     assert "denied" not in done.stderr
 
 
@@ -56,8 +54,7 @@ def test_each_of_them_may_add_to_the_others_sweep(trained):
     _, second = trained
     wider = (second.folder / "small.yaml").read_text().replace("seeds: [0]", "seeds: [0, 1]")
     (second.folder / "wider.yaml").write_text(wider)
-    done = second.scalevec("run", "wider.yaml", "--json")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(second.scalevec("run", "wider.yaml", "--json"))
     assert json.loads(done.stdout)["trials"] == 4
     assert trained[0].scalevec("run", "wider.yaml").returncode == 0
 
@@ -80,13 +77,10 @@ def test_cancelling_the_job_of_another_user_is_refused_with_the_name(members):
     try:
         runs = first.folder / "runs"
         wait_until(lambda: [p for p in runs.glob("trials/*/*/claims/*.json") if "long" in first_sweep(p)])
-        refused = second.scalevec("cancel", "long")
-        assert refused.returncode == 2, refused.stderr
-        assert f"belongs to {first.name}" in refused.stderr
+        assert_refused(second.scalevec("cancel", "long"), 2, f"belongs to {first.name}")
         assert running.poll() is None
         assert "cancelled" not in second.scalevec("status", "long").stdout
-        done = first.scalevec("cancel", "long")
-        assert done.returncode == 0, done.stderr
+        succeeded(first.scalevec("cancel", "long"))
     finally:
         running.send_signal(signal.SIGINT)
         running.communicate()

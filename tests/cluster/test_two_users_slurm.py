@@ -23,7 +23,7 @@ from cluster.slurm_daemons import PROGRAMS, SlurmCluster, require_programs, runn
 from hold import can_hold, hold, release
 from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
-from support import SCALEVEC, two_arms
+from support import SCALEVEC, assert_refused, succeeded, two_arms
 
 pytestmark = pytest.mark.slow
 
@@ -204,8 +204,7 @@ def attacked(lab) -> dict[tuple[str, str], Attacked]:
     started = {attack: lab.run(lab.first, attack[1], runs, *TRUSTED) for attack, runs in folders.items()}
     for (level, _), runs in folders.items():
         lab.until_sent(runs)
-        done = lab.second.run(sys.executable, "-I", INTRUDER, runs, lab.canary, lab.first.home, level)
-        assert done.returncode == 0, done.stderr
+        succeeded(lab.second.run(sys.executable, "-I", INTRUDER, runs, lab.canary, lab.first.home, level))
     lab.release_jobs()
     return {attack: Attacked(folders[attack], *end_of(process)) for attack, process in started.items()}
 
@@ -359,10 +358,8 @@ def test_a_member_finishes_what_another_has_begun_with_the_same_losses(lab, undi
     trials = [RunDirectory.of(runs, name) for name in trial_ids(runs)]
     assert {job["job"][0] for trial in trials for job in trial.jobs()} == {"?"}
     until(lambda: any(newest_step(trial.checkpoints_path) for trial in trials), "one trains")
-    status = second.scalevec("status", "small", "--runs", runs)
-    assert status.returncode == 0, status.stderr
-    refused = second.scalevec("cancel", "small", "--runs", runs)
-    assert (refused.returncode, f"belongs to {first.name}" in refused.stderr) == (2, True), refused.stderr
+    succeeded(second.scalevec("status", "small", "--runs", runs))
+    assert_refused(second.scalevec("cancel", "small", "--runs", runs), 2, f"belongs to {first.name}")
     goes_on = lab.run(second, "small", runs, *NARROW, **held)
     until(lambda: all(trial.jobs()[-1]["job"][0] != "?" for trial in trials), "the jobs are found")
     (trained,) = (trial for trial in trials if newest_step(trial.checkpoints_path))
@@ -391,10 +388,8 @@ def test_an_own_trainers_trial_of_another_starts_afresh(lab, undisturbed):
     code, messages = end_of(goes_on)
     release(second.folder)
     assert code == 0, messages
-    assert (
-        f"the trial starts afresh: {second.name} may have written its checkpoints"
-        in trial.log_path.read_text()
-    )
+    words = f"the trial starts afresh: {second.name} may have written its checkpoints"
+    assert words in trial.log_path.read_text()
     assert set(users(trial)) == {first.name, second.name}
     assert trial.result()["resumes"] == 0
     assert losses(runs) == {trial.trial_id: losses(undisturbed)[trial.trial_id]}

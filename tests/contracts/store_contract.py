@@ -155,10 +155,8 @@ def test_the_states_of_many_trials_are_those_of_each(index, runs_dir):
     index.collect(runs_dir)
     completed = dict.fromkeys(map(identity, range(3)), "completed")
     assert index.states(runs_dir) == completed | {identity(3): "running"}
-    assert index.states(runs_dir, map(identity, (1, 3, 77))) == {
-        identity(1): "completed",
-        identity(3): "running",
-    }
+    expected = {identity(1): "completed", identity(3): "running"}
+    assert index.states(runs_dir, map(identity, (1, 3, 77))) == expected
 
 
 @pytest.mark.parametrize("stamp", [1, 2**32])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import CHECKOUT, take_our_names
+from support import CHECKOUT, succeeded, take_our_names
 
 CONTENTS = ("analysis", "model", "orchestrator", "results", "sweeps", "src")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
@@ -34,8 +34,7 @@ def checkout(tmp_path_factory) -> Path:
 def build(project: Path, kind: str, into: Path) -> Path:
     """Build a ``wheel``, an ``editable`` wheel or an ``sdist`` with the build backend of the project."""
     code = f"from hatchling import build; build.build_{kind}({str(into)!r})"
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=project, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    succeeded(subprocess.run([sys.executable, "-P", "-c", code], cwd=project, capture_output=True, text=True))
     [built] = into.iterdir()
     return built
 
@@ -73,9 +72,8 @@ class Installation:
         """Run ``scalevec`` or ``python`` of the environment with ``PYTHONPATH=.``; it must succeed."""
         environment = os.environ | {"PYTHONPATH": pythonpath, "SCALEVEC_CACHE_DIR": str(self.cache)}
         words = [str(self.binaries / str(command[0])), *map(str, command[1:])]
-        done = subprocess.run(
-            words, cwd=folder or self.folder, env=environment, capture_output=True, text=True
-        )
+        cwd = folder or self.folder
+        done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

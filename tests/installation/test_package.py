@@ -52,9 +52,8 @@ def project_files() -> set[str]:
 def test_the_wheel_holds_every_file_of_the_packages_and_its_only_name_is_scalevec(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == project_files() | {
-        f"scalevec/{name}" for name in ("__init__.py", "plugins.py", "py.typed")
-    }
+    expected = project_files() | {f"scalevec/{name}" for name in ("__init__.py", "plugins.py", "py.typed")}
+    assert names == expected
     assert {"scalevec/sweeps/paper/main.yaml", "scalevec/sweeps/small/main.yaml"} <= names
 
 
@@ -63,9 +62,8 @@ def test_the_wheel_has_the_version_that_the_package_says(wheel):
 
 
 def test_the_only_symbolic_links_are_those_of_the_five_packages():
-    listing = subprocess.run(
-        ["git", "ls-files", "--stage"], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    )
+    command = ["git", "ls-files", "--stage"]
+    listing = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     links = [line.split()[-1] for line in listing.stdout.splitlines() if line.startswith(LINK_MODE)]
     assert links == [f"src/scalevec/{package}" for package in PACKAGES]
     assert all((CHECKOUT / link).resolve() == CHECKOUT / Path(link).name for link in links)
@@ -74,9 +72,8 @@ def test_the_only_symbolic_links_are_those_of_the_five_packages():
 def test_an_unpacked_wheel_looks_for_its_packages_in_its_folder_only(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    done = run_python(
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import scalevec; print(*scalevec.__path__)"
-    )
+    path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+    done = run_python(f"{path}; import scalevec; print(*scalevec.__path__)")
     assert done.stdout.split() == [str(tmp_path / "scalevec")]
 
 

@@ -1,5 +1,6 @@
-"""N and FLOPs in closed form against the real model: its parameters, and its FLOPs as torch counts them."""
+"""N, FLOPs and scale vectors in closed form against the real model, the documentation and the paper."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from any_strategy import any_strategy
 from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
-from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.strategies import PRESETS
+from scalevec.model.decoder import Transformer, initialise, parameter_roles
+from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
+from support import CHECKOUT
 
 SHAPES = {
     "full heads": Shape(16, 3, 4, 4, 42),
@@ -77,3 +79,38 @@ def test_n_and_flops_need_no_torch():
         "accounting.active_matrices(of) + accounting.flops_per_token(of, 8); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+OF_THE_PAPER = (Shape(768, 6, 12, 12, 2048), Shape(1792, 22, 28, 28, 4778))
+"""Of the paper's Llama-0.12B and Llama-1B (table 4)."""
+VOCABULARY = 50_304
+
+
+def counts(shape: Shape, strategy: ScaleVectorStrategy) -> tuple[int, int]:
+    """All parameters, and those of scale vectors."""
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(shape, VOCABULARY, strategy))
+    roles = parameter_roles(model)
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    vectors = [size for name, size in sizes.items() if roles[name].startswith("scale_vector")]
+    return sum(sizes.values()), sum(vectors)
+
+
+def row(strategy: ScaleVectorStrategy) -> list[str]:
+    """The cells of a strategy: at each shape its vectors and what the model has beyond the baseline."""
+    cells = []
+    for shape in OF_THE_PAPER:
+        (total, vectors), (of_baseline, _) = counts(shape, strategy), counts(shape, PRESETS["baseline"])
+        share = f"{(total - of_baseline) / of_baseline:+.2e}".replace("e-0", "e-").replace("-", "−")
+        cells += [f"{vectors:,}", "0" if total == of_baseline else share]
+    return cells
+
+
+def test_the_table_of_the_page_has_every_preset_with_the_counts_of_its_model():
+    text = (CHECKOUT / "docs" / "models.md").read_text(encoding="utf-8")
+    section = text.split("### How many parameters")[1].split("\n## ")[0]
+    written = {}
+    for line in re.findall(r"^\| (`.*) \|$", section, flags=re.MULTILINE):
+        names, *cells = line.split(" | ")
+        written |= dict.fromkeys(re.findall(r"`([\w-]+)`", names), cells)
+    assert written == {name: row(strategy) for name, strategy in PRESETS.items()}

@@ -104,9 +104,8 @@ def peer_of(config: ModelConfig) -> nn.Module:
                 experts_implementation="eager",  # the grouped product takes no float64
             )
         )
-    return transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(**common, intermediate_size=shape.feed_forward, rope_parameters=rope)
-    )
+    config = transformers.LlamaConfig(**common, intermediate_size=shape.feed_forward, rope_parameters=rope)
+    return transformers.LlamaForCausalLM(config)
 
 
 def by_halves(tensor: Tensor) -> Tensor:

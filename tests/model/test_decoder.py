@@ -96,9 +96,8 @@ def test_every_parameter_has_the_role_of_its_place(build, output_role, reparamet
 
 def test_what_commutes_into_the_next_map_decays_as_an_input_vector_where_the_strategy_says_so(build):
     roles = parameter_roles(build(PRESETS["unified-attention"]))
-    by_map = {
-        name: roles[f"blocks.0.attention.{name}.output_vector.alpha"] for name in ("query", "key", "value")
-    }
+    attention = "blocks.0.attention"
+    by_map = {name: roles[f"{attention}.{name}.output_vector.alpha"] for name in ("query", "key", "value")}
     assert list(by_map.values()) == ["scale_vector_output", "scale_vector_output", "scale_vector_input"]
 
 

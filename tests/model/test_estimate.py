@@ -109,9 +109,7 @@ def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[1]", b"\xff", b'{"name": "another", "head": 1}', b"[" * 10_000]
 )
-def test_a_damaged_or_foreign_file_is_measured_again(
-    content: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_or_foreign_file_is_measured_again(content, cache, monkeypatch):
     measured = estimate.memory_of(TRIAL, RunOptions())
     for path in cache.iterdir():
         path.write_bytes(content)

@@ -106,9 +106,8 @@ def assert_as_the_plain_loop(mixture: Mixture, strategy: ScaleVectorStrategy) ->
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
     into = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view_as(x)
     actual = torch.autograd.grad((result * into).sum(), parameters, allow_unused=True, materialize_grads=True)
-    wanted = torch.autograd.grad(
-        (expected * into).sum(), parameters, allow_unused=True, materialize_grads=True
-    )
+    options = {"allow_unused": True, "materialize_grads": True}
+    wanted = torch.autograd.grad((expected * into).sum(), parameters, **options)
     for item, other in zip(actual, wanted, strict=True):
         torch.testing.assert_close(item, other, rtol=1e-9, atol=1e-11)
 

@@ -10,7 +10,7 @@ from scalevec.model.config import ATTENTIONS, OF_ARCHITECTURE, Experts, ModelCon
 from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
 from scalevec.model.strategies import PRESETS
-from support import run_python
+from support import run_python, succeeded
 
 pytestmark = pytest.mark.slow
 SHAPE = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=24)
@@ -87,8 +87,7 @@ def answers(tmp_path_factory):
         write_hugging_face(directory, exported(model, 64), {"eos_token_id": None})
         with torch.no_grad():
             ours[name] = model(tokens)
-    done = run_python(f"folders = {[str(folder / name) for name in CASES]}{LOGITS}")
-    assert done.returncode == 0, done.stderr
+    succeeded(run_python(f"folders = {[str(folder / name) for name in CASES]}{LOGITS}"))
     return {name: (ours[name], torch.load(folder / name / "answer.pt")) for name in CASES}
 
 

@@ -33,13 +33,7 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.fields import from_dict, to_dict
-from scalevec.model.identity import (
-    digest,
-    semantic_fields,
-    stream_of,
-    trial_from_fields,
-    trial_id,
-)
+from scalevec.model.identity import digest, semantic_fields, stream_of, trial_from_fields, trial_id
 from scalevec.model.optimization import OPTIONS as REGISTERED_OPTIONS
 from scalevec.model.strategies import ATTENTION_INPUT_MAPS, PRESETS, ScaleVectorStrategy
 
@@ -223,9 +217,7 @@ def test_the_kept_fields_give_back_the_identity(trial: Trial) -> None:
 
 
 @given(trials(), trials())
-def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(
-    trial: Trial, other: Trial
-) -> None:
+def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(trial, other):
     same = semantic_fields(trial) == semantic_fields(other)
     assert (trial_id(trial) == trial_id(other)) == same
 

@@ -19,9 +19,8 @@ def folder(tmp_path) -> Path:
 
 
 def checked_by_the_shell(*folders: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        ["bash", "-c", f"{shell_check(folders)}\necho went on"], capture_output=True, text=True
-    )
+    command = ["bash", "-c", f"{shell_check(folders)}\necho went on"]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_it_is_made_where_the_profile_names_it_for_this_user_alone(tmp_path):

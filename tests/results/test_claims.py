@@ -107,9 +107,7 @@ def test_a_reused_process_number_is_not_the_owner(run_directory):
 
 
 @pytest.mark.parametrize("name", ["host", "boot_id", "pid_namespace"])
-def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_process_number(
-    run_directory, name, clock
-):
+def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_pid(run_directory, name, clock):
     acquire(run_directory, {})
     make_foreign(run_directory, **{name: "other", "pid": 2**22 + 1})
     assert ClaimObserver(clock=clock).is_alive(run_directory)
@@ -201,9 +199,8 @@ def _race(path, rounds, barrier, outcomes):
 def test_of_processes_that_race_for_an_attempt_exactly_one_wins(tmp_path):
     rounds, racers = 20, 3
     barrier, outcomes = SPAWN.Barrier(racers), SPAWN.Queue()
-    processes = [
-        SPAWN.Process(target=_race, args=(tmp_path, rounds, barrier, outcomes)) for _ in range(racers)
-    ]
+    args = (tmp_path, rounds, barrier, outcomes)
+    processes = [SPAWN.Process(target=_race, args=args) for _ in range(racers)]
     for process in processes:
         process.start()
     actual = [outcomes.get(timeout=PATIENCE_S) for _ in range(rounds * racers)]

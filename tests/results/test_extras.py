@@ -27,6 +27,5 @@ def test_outside_a_checkout_the_library_is_named_and_never_this_project(tmp_path
 def test_the_requirements_are_those_of_the_extras():
     extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     extras["train"].remove("scalevec[ray]")  # installed too, and asked for where a profile names it alone
-    assert {name: list(requirements) for name, requirements in REQUIREMENTS.items()} == {
-        name: extras[name] for name in REQUIREMENTS
-    }
+    expected = {name: extras[name] for name in REQUIREMENTS}
+    assert {name: list(requirements) for name, requirements in REQUIREMENTS.items()} == expected

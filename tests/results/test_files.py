@@ -166,9 +166,8 @@ def test_an_unreadable_line_before_the_last_is_corrupt_and_named(tmp_path):
 
 def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):
     path = tmp_path / "a.json"
-    files.write_json(
-        path, {"loss": float("nan"), "rates": [1.5, float("inf")], "deep": {"x": (-float("inf"),)}}
-    )
+    values = {"loss": float("nan"), "rates": [1.5, float("inf")], "deep": {"x": (-float("inf"),)}}
+    files.write_json(path, values)
     assert json.loads(path.read_text()) == {"loss": None, "rates": [1.5, None], "deep": {"x": [None]}}
 
 

@@ -22,7 +22,6 @@ OURS = {"model", "sweeps", "orchestrator", "analysis"}
 )
 def test_a_module_loads_only_what_it_needs(module, allowed):
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    loaded = set(
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout.decode().split()
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
     assert not loaded & (HEAVY | OURS) - allowed

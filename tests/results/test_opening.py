@@ -63,9 +63,8 @@ def private(tmp_path) -> Path:
 
 
 def untouched(private: Path) -> bool:
-    return [path.name for path in private.iterdir()] == ["thesis.txt"] and (
-        private / "thesis.txt"
-    ).read_text() == "mine"
+    names = [path.name for path in private.iterdir()]
+    return names == ["thesis.txt"] and (private / "thesis.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)
@@ -131,9 +130,7 @@ def test_a_sweeps_folder_that_is_a_link_is_not_followed(tmp_path, private):
 
 
 @pytest.mark.parametrize(("name", "listed"), [("trials", trial_ids), ("sweeps", sweep_names)])
-def test_a_link_in_place_of_all_trials_or_sweeps_is_said_and_not_listed_as_none(
-    tmp_path, private, name, listed
-):
+def test_a_link_in_place_of_all_trials_or_sweeps_is_said_not_listed_as_none(tmp_path, private, name, listed):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / name).symlink_to(private)
     with pytest.raises(CorruptRecordError, match=f"{name}: is a link, where a file or folder is expected"):

@@ -191,9 +191,8 @@ def test_rows_after_a_damaged_one_are_cut_on_resume(run_directory):
 
 def test_the_last_line_of_the_log_is_the_workers_not_that_of_the_job_around_it(run_directory):
     assert run_directory.last_log_line() == ""
-    run_directory.log_path.write_text(
-        "step 3\nValueError: of the trial\n\n[slurm] the process ended with 1\n"
-    )
+    text = "step 3\nValueError: of the trial\n\n[slurm] the process ended with 1\n"
+    run_directory.log_path.write_text(text)
     assert run_directory.last_log_line() == "ValueError: of the trial"
 
 

@@ -157,9 +157,7 @@ def test_a_folder_whose_device_has_another_number_elsewhere_keeps_its_jobs(runs,
     assert (jobs_of(runs), unreached(runs)) == (["7"], [])
 
 
-def test_a_folder_whose_number_changes_reaches_its_jobs_no_more_and_does_again_when_it_is_back(
-    runs, monkeypatch
-):
+def test_a_folder_whose_number_changes_reaches_its_jobs_no_more_and_again_when_it_is_back(runs, monkeypatch):
     with monkeypatch.context() as patch:
         seen(patch, runs, st_ino=4711)
         assert (jobs_of(runs), unreached(runs)) == ([], ["7"])

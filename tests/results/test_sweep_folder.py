@@ -5,13 +5,8 @@ import pytest
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
-MEMBER = {
-    "trial_id": "ab" * 32,
-    "arm": "baseline",
-    "stage": "comparison",
-    "rung": "tiny",
-    "setting": {"beta": 1},
-}
+MEMBER = {"trial_id": "ab" * 32, "arm": "baseline", "stage": "comparison", "rung": "tiny"}
+MEMBER |= {"setting": {"beta": 1}}
 
 
 def test_what_is_written_is_read_back(tmp_path):

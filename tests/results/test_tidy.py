@@ -35,25 +35,13 @@ SEMANTIC = {
 
 
 def row(trial_id: str = "a", state: str = "completed", **measured) -> dict:
-    return {
-        "trial_id": trial_id,
-        "state": state,
-        "cause": None,
-        "semantic": SEMANTIC,
-        "descriptive": {},
-        **measured,
-    }
+    record = {"trial_id": trial_id, "state": state, "cause": None, "semantic": SEMANTIC, "descriptive": {}}
+    return record | measured
 
 
 def member(trial_id: str = "a", arm: str = "baseline", **more) -> dict:
-    return {
-        "trial_id": trial_id,
-        "arm": arm,
-        "stage": "comparison",
-        "rung": "tiny",
-        "lr_status": "tuned",
-        **more,
-    }
+    cell = {"arm": arm, "stage": "comparison", "rung": "tiny", "lr_status": "tuned"}
+    return {"trial_id": trial_id, **cell, **more}
 
 
 def test_the_columns_are_those_agreed_in_that_order_then_the_settings():

@@ -19,14 +19,10 @@ def test_flops_are_6_n_d_on_every_rung(cells_of):
     assert cells[0].template.tokens > cells[1].template.tokens
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("tokens_per_parameter", "tokens_per_parameter"),
-        ("tokens", "tokens_budget"),
-        ("flops", "flops_budget"),
-    ],
-)
+NAMES = {"tokens_per_parameter": "tokens_per_parameter", "tokens": "tokens_budget", "flops": "flops_budget"}
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES.items())
 def test_a_setting_holds_the_budget_as_given_the_same_on_every_rung(kind, name, cells_of):
     cells = cells_of(ladder=RUNGS, **{kind: [1e6]})
     assert [cell.setting[name] for cell in cells] == [1e6, 1e6]

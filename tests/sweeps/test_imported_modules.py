@@ -75,9 +75,8 @@ def test_modules_lie_beside_the_script_and_in_the_sweeps_folder(folder):
 
 
 def test_what_python_would_take_in_place_of_its_own_counts_though_nobody_names_it(folder):
-    assert folder("import torch", "random.py", "sitecustomize.py", "plot.py") == [
-        *("random.py", "sitecustomize.py")
-    ]
+    expected = [*("random.py", "sitecustomize.py")]
+    assert folder("import torch", "random.py", "sitecustomize.py", "plot.py") == expected
 
 
 def test_a_compiled_module_counts_by_its_bytes(folder):

@@ -160,9 +160,8 @@ def test_a_rule_may_make_mixtures() -> None:
 
 
 def test_an_inline_mixture_becomes_the_models() -> None:
-    text = (
-        "name: x\nladder: [{name: m, width: 64, layers: 3, experts: {n_experts: 4, top_k: 1}}]\narms: {a: {}}"
-    )
+    rung = "{name: m, width: 64, layers: 3, experts: {n_experts: 4, top_k: 1}}"
+    text = f"name: x\nladder: [{rung}]\narms: {{a: {{}}}}"
     sweep = sweeps.loads(text)
     assert expand(sweep, CORPUS)[0].template.model.experts == Experts(4, 1, 176)
     resolved = sweep.resolved()

@@ -37,16 +37,13 @@ def test_the_head_of_a_sweep_says_what_it_detects_and_takes(plan: Callable[[str]
 @pytest.mark.kept
 def test_the_page_is_what_the_command_writes(plan: Callable[[str], Any]) -> None:
     kept = (CHECKOUT / "docs" / "paper-sweeps.md").read_text(encoding="utf-8")
-    assert not difference_beyond_rounding(
-        kept, paper_sweeps.page([plan(name) for name in paper_sweeps.ORDER])
-    )
+    page = paper_sweeps.page([plan(name) for name in paper_sweeps.ORDER])
+    assert not difference_beyond_rounding(kept, page)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"overhead", "theory", "as-run", "as-run-moe"}))
-def test_a_design_sees_the_papers_effect_even_at_twice_the_noise(
-    plan: Callable[[str], Any], name: str
-) -> None:
+def test_a_design_sees_the_papers_effect_even_at_twice_the_noise(plan, name):
     design = plan(name).power.design
     assert design.range[1] < SMALLEST_EFFECT.get(name, 0.0148)
 
@@ -57,9 +54,7 @@ def test_a_design_ends_within_two_weeks_on_its_gpus(plan: Callable[[str], Any], 
 
 
 @pytest.mark.parametrize("name", ["as-run", "as-run-moe"])
-def test_what_the_paper_ran_is_ten_runs_of_its_sizes_and_a_grid_for_the_baseline(
-    plan: Callable[[str], Any], name: str
-) -> None:
+def test_what_the_paper_ran_is_ten_runs_of_its_sizes_and_a_grid_for_the_baseline(plan, name):
     rows = plan(name).rows
     tuning = [row for row in rows if row["stage"] == "tuning"]
     assert len({row["rung"] for row in rows}) == 5

@@ -52,13 +52,7 @@ def test_every_field_has_its_line() -> None:
     assert source.line(("b", "d", "e", "unknown")) == 5
 
 
-@pytest.mark.parametrize(
-    "tag",
-    [
-        "!!python/object:os.system",
-        "!!binary",
-    ],
-)
+@pytest.mark.parametrize("tag", ["!!python/object:os.system", "!!binary"])
 def test_a_tag_that_would_construct_something_is_refused_with_its_line(tag: str) -> None:
     message = refusal(f"name: x\nseeds: {tag} [1]\n")
     assert message.startswith("my.yaml:2: seeds: the tag ")
@@ -93,13 +87,7 @@ def test_the_version_in_a_directive_changes_no_value(version: str) -> None:
     assert read(f"%YAML {version}\n---\na: [on, 017, 1:30]").data == {"a": ["on", 17, "1:30"]}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 100_000,
-        "- " * 100_000,
-    ],
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000])
 def test_deep_nesting_is_refused(text: str) -> None:
     assert refusal(text)
 
@@ -121,8 +109,7 @@ def test_what_is_not_one_plain_document_is_refused(text: str, message: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
-    [("none.yaml", r"none\.yaml:1: no such"), ("", "cannot be read: Is a directory")],
+    ("name", "problem"), [("none.yaml", r"none\.yaml:1: no such"), ("", "cannot be read: Is a directory")]
 )
 def test_what_is_no_file_is_said(tmp_path: Path, name: str, problem: str) -> None:
     with pytest.raises(SweepError, match=problem):

@@ -45,9 +45,8 @@ def test_without_noise_the_planted_multipliers_and_differences_are_found(law: st
         # The arm is the reference at 1.22 times the compute, shared by N and D: on the line, exactly.
         assert multiplier.estimate == pytest.approx(1.22, rel=2e-3 if law == "chinchilla-shared" else 1e-6)
     at = comparison.by_rung[0]
-    truth = [
-        1.69 + 406.4 / (s * at.n_params) ** 0.34 + 410.7 / (s * at.n_tokens) ** 0.28 for s in (1.22**0.5, 1)
-    ]
+    gains = (1.22**0.5, 1)
+    truth = [1.69 + 406.4 / (s * at.n_params) ** 0.34 + 410.7 / (s * at.n_tokens) ** 0.28 for s in gains]
     assert at.mean == pytest.approx(truth[0] - truth[1], rel=5e-3 if law == "chinchilla-shared" else 1e-6)
     assert at.n_tokens == pytest.approx(20 * at.n_params)
 
@@ -95,9 +94,8 @@ def test_the_standard_error_of_independent_runs_is_that_of_least_squares():
 
     rows = table(runs("base"), runs("other"))
     difference = compared(rows, law="power")[0].loss_difference
-    assert difference.standard_error == pytest.approx(
-        0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2
-    )
+    expected = pytest.approx(0.01 * np.exp(np.log(rows["loss"]).mean()) * (2 / 40) ** 0.5, rel=0.2)
+    assert difference.standard_error == expected
 
 
 def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
@@ -108,10 +106,8 @@ def test_a_prediction_stands_with_its_arm_where_laws_compare_that():
     rows.attrs["predictions"] = [{"at": "2026-01-02T03:04:05", "predictions": predicted, "known": [{}, {}]}]
     both = analysis.compare_arms(rows, reference="base", options=OPTIONS)
     shown = [(c.arm, c.basis, [p.words for p in c.predictions]) for kind in both for c in kind]
-    assert shown == [
-        ("paired", "pairs", ["paired lower than base"]),
-        ("apart", "laws", ["apart lower than base"]),
-    ]
+    expected = [("paired", "pairs", ["paired lower than base"]), ("apart", "laws", ["apart lower than base"])]
+    assert shown == expected
     assert both[1][0].predictions[0].reason == "no pair is complete"
 
 
@@ -137,9 +133,7 @@ def test_a_few_runs_or_checkpoints_without_a_run_give_no_interval_and_say_why():
         (table(arm("base"), arm("o")), {"law": "isoflop"}, "two budgets|no line"),
     ],
 )
-def test_what_no_laws_compare_is_refused_with_the_reason(
-    rows: pd.DataFrame, changes: dict[str, str], why: str
-):
+def test_what_no_laws_compare_is_refused_with_the_reason(rows, changes, why):
     with pytest.raises(DataError, match=why):
         compared(rows, **changes)
 

@@ -67,7 +67,6 @@ def test_a_grid_over_fixed_rates_is_said_and_tuned_rates_are_not(sweep):
 
 
 def test_a_setting_with_one_value_a_rung_is_a_recipe_of_one_law(sweep):
-    (fitted,) = fit(
-        sweep({"baseline": 0.0}).assign(architecture=lambda t: "d" + t["rung"]), bootstrap=20
-    ).values()
+    table = sweep({"baseline": 0.0}).assign(architecture=lambda t: "d" + t["rung"])
+    (fitted,) = fit(table, bootstrap=20).values()
     assert fitted.intervals

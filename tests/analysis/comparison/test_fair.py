@@ -49,10 +49,8 @@ def test_an_arm_that_is_a_bound_is_never_worse_and_may_be_better(sweep, status):
 def test_a_bound_at_one_size_leaves_the_others_and_is_said(sweep):
     comparison = only(with_rate(sweep(), "baseline", "censored", "55k"))
     assert comparison.verdict == "better"
-    assert (
-        comparison.fair.text
-        == "baseline only bounded at 55k: a claim for unified is judged on the 3 other sizes"
-    )
+    expected = "baseline only bounded at 55k: a claim for unified is judged on the 3 other sizes"
+    assert comparison.fair.text == expected
     assert comparison.withheld == "a loss of baseline is only a bound"
 
 
@@ -119,16 +117,14 @@ def test_a_best_rate_at_the_edge_of_its_grid_is_a_bound(sweep):
 def test_of_checkpoints_the_last_of_each_run_counts(sweep, named):
     """An arm that leads early and loses at the end is worse."""
     last = sweep({"baseline": 0.0, "unified": 0.02}, seeds=(0, 1, 2)).drop(columns="lr_status")
-    early = last.assign(
-        n_tokens=last["n_tokens"] // 2, loss=last["loss"] + 0.3 - 0.2 * (last["arm"] == "unified")
-    )
+    loss = last["loss"] + 0.3 - 0.2 * (last["arm"] == "unified")
+    early = last.assign(n_tokens=last["n_tokens"] // 2, loss=loss)
     table = pd.concat([last, early], ignore_index=True)
     table["run"] = table["arm"] + table["rung"] + table["seed"].astype(str)
     comparison = only(table, **named)
     assert (comparison.verdict, comparison.pairs) == ("worse", 12)
-    assert comparison.facts == (
-        "the last of each run's checkpoints is compared (24 rows before it left out)",
-    )
+    fact = "the last of each run's checkpoints is compared (24 rows before it left out)"
+    assert comparison.facts == (fact,)
 
 
 def test_a_diverged_arm_is_never_dropped_and_never_better(sweep, diverge):
@@ -168,9 +164,8 @@ def test_an_arm_that_diverges_in_its_only_pair_is_no_claim(sweep):
 
 
 def test_budgets_of_one_trunk_that_diverge_are_one_event(sweep):
-    budgets = [
-        sweep(seeds=(0, 1), rungs={"25k": 25_088}).assign(n_tokens=tokens) for tokens in (1e6, 2e6, 4e6)
-    ]
+    rows = sweep(seeds=(0, 1), rungs={"25k": 25_088})
+    budgets = [rows.assign(n_tokens=tokens) for tokens in (1e6, 2e6, 4e6)]
     table = pd.concat(budgets, ignore_index=True)
     table["cluster"] = table["arm"] + table["seed"].astype(str)
     table.loc[table["arm"] == "unified", ["status", "loss"]] = ["diverged", np.nan]

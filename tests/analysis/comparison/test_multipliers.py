@@ -27,9 +27,7 @@ def planted(
 
 
 @pytest.mark.parametrize(("planted_one", "extrapolated"), [(1.25, True), (0.8, False)])
-def test_a_planted_multiplier_is_recovered_and_said_to_be_extrapolated_beyond_the_reference(
-    planted_one, extrapolated
-):
+def test_a_planted_multiplier_is_recovered_and_extrapolated_beyond_the_reference(planted_one, extrapolated):
     comparison = only(planted(planted_one, 0.0, 1))
     (largest,) = comparison.compute_multipliers
     assert largest.estimate == pytest.approx(planted_one, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Which trials are pairs, which are missing, and arms or settings without any."""
+"""Which trials are pairs, which are missing, arms or settings without any; their order and their cells."""
 
 import numpy as np
 import pandas as pd
@@ -6,6 +6,9 @@ import pytest
 
 from comparisons import compared, only
 from scalevec.analysis import DataError
+from scalevec.analysis.comparison import compare
+from scalevec.analysis.comparison.trials import compared_trials
+from scalevec.analysis.options import AnalysisOptions
 
 
 def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep):
@@ -130,10 +133,8 @@ def test_a_setting_in_which_no_trial_of_an_arm_completed_still_counts(sweep, sta
 
 def test_arms_that_are_two_optimizers_are_paired_where_they_share_streams_or_none_is_recorded(sweep):
     rows = sweep({"baseline": 0.0, "unified": -0.03})
-    chosen = rows.assign(
-        optimizer=np.where(rows["arm"] == "baseline", "adamw", "muon"),
-        stream=rows["rung"] + rows["seed"].astype(str),
-    )
+    optimizer = np.where(rows["arm"] == "baseline", "adamw", "muon")
+    chosen = rows.assign(optimizer=optimizer, stream=rows["rung"] + rows["seed"].astype(str))
     plain = only(chosen.drop(columns="optimizer"))
     for of_arms in (only(chosen), only(chosen.drop(columns="stream"))):
         assert of_arms.pairs == plain.pairs > 0
@@ -173,3 +174,31 @@ def test_trials_of_two_identity_versions_never_pair(sweep):
     both = pd.concat([table, table[table["seed"] == 0].assign(identity_version=1)])
     table.loc[(table["seed"] == 0) & (table["arm"] == "unified"), "identity_version"] = 1
     assert (only(both).pairs, only(table).pairs) == (16, 8)
+
+
+NO_REPLICATES = AnalysisOptions(bootstrap=0)
+
+
+def test_a_setting_that_is_blank_where_one_arm_alone_was_run_is_named(sweep):
+    rows = sweep().assign(corpus="c")
+    table = pd.concat([rows.assign(optimizer="adamw"), rows.assign(optimizer="sgd")])
+    # Blank with sgd, where the reference alone was run.
+    table["grid"] = table["optimizer"].map({"adamw": "a"})
+    table = table[(table["arm"] == "baseline") | (table["optimizer"] == "adamw")]
+    options = AnalysisOptions(bootstrap=0, settings=("grid",))
+    assert compared_trials(table, "baseline", options).pairs("unified").one_sided == ("sgd",)
+
+
+def test_the_order_of_the_rows_changes_nothing(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.03, "none": 0.04})
+    shuffled = pd.concat([table.iloc[:1], table.iloc[1:].sample(frac=1, random_state=1)])
+    trials, others = (compared_trials(rows, "baseline", NO_REPLICATES) for rows in (table, shuffled))
+    assert others.arms[0] == "baseline"
+    by_arm = {comparison.arm: comparison for comparison in compare.compared(others)}
+    assert {comparison.arm: comparison for comparison in compare.compared(trials)} == by_arm
+
+
+def test_a_cell_has_the_size_that_the_reference_has_there(sweep):
+    table = sweep().assign(n_params_total=lambda rows: rows["n_params"] + 100 * (rows["arm"] == "unified"))
+    trials = compared_trials(table, "baseline", AnalysisOptions(n_convention="total"))
+    assert [cell.n_params for cell in trials.cells] == [25_088, 55_296, 82_944, 150_528]

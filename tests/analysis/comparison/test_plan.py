@@ -52,9 +52,8 @@ def test_a_look_that_finds_nothing_says_to_go_on(sweep):
 
 
 def test_a_clear_difference_is_final_at_an_early_look(sweep):
-    comparison = only(
-        with_seeds(sweep({"baseline": 0.0, "unified": -0.1}, seeds=(0, 1, 2, 3)), 2), looks=LOOKS
-    )
+    seeds = (0, 1, 2, 3)
+    comparison = only(with_seeds(sweep({"baseline": 0.0, "unified": -0.1}, seeds=seeds), 2), looks=LOOKS)
     assert (comparison.verdict, comparison.pairs) == ("better", 8)
     assert comparison.claim_status.text == "decided at look 1 of 3 (2 seeds)"
 
@@ -106,9 +105,8 @@ def test_an_earlier_verdict_on_other_pairs_is_a_caution(sweep):
     gone = [["baseline55k7", "unified55k7"], ["baseline25k0", "unified25k0"]]
     table.attrs["verdicts"] = [record_of(table, pairs=gone, verdict="undecided")]
     (caution,) = [text for text in only(table).warnings if "earlier verdict" in text]
-    assert caution.startswith(
-        "unified: an earlier verdict (undecided, 2026-01-02) stood on 2 pairs, of which 1 are not"
-    )
+    words = "unified: an earlier verdict (undecided, 2026-01-02) stood on 2 pairs, of which 1 are not"
+    assert caution.startswith(words)
 
 
 def test_the_status_of_a_claim_says_whether_it_was_asked_before_the_results(sweep):

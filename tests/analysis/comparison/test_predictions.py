@@ -55,9 +55,8 @@ def test_the_signs_of_a_list_are_one_family(sweep):
     alone = judged(sweep(), kept(at[0]))[0]
     together = judged(sweep(), kept(*at))
     assert alone.p_holm == alone.p_value
-    assert min(prediction.p_value for prediction in together) * 3 == pytest.approx(
-        min(prediction.p_holm for prediction in together)
-    )
+    expected = pytest.approx(min(prediction.p_holm for prediction in together))
+    assert min(prediction.p_value for prediction in together) * 3 == expected
 
 
 @pytest.mark.parametrize(
@@ -109,12 +108,8 @@ def test_any_two_arms_may_be_predicted_and_each_prediction_stands_once(sweep):
 def test_a_list_that_was_replaced_stands_beside_the_one_that_stands(sweep):
     first, second = kept(HIGHER), kept(LOWER, at="2026-01-03T00:00:00.000+00:00", with_result=4)
     new, old = judged(sweep(), first, second)
-    assert (new.stands, new.outcome, old.stands, old.outcome) == (
-        True,
-        "came true",
-        False,
-        "came out opposite",
-    )
+    expected = (True, "came true", False, "came out opposite")
+    assert (new.stands, new.outcome, old.stands, old.outcome) == expected
     assert "kept 2026-01-02 03:04 UTC, before any of its trials had a result" in old.sentence
     assert "when 4 of its trials had a result" in new.sentence
 
@@ -151,9 +146,8 @@ def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_ou
         rows[name] = [f"{name} {number}" for number in range(len(rows))]
     worse = rows.assign(loss=rows["loss"].where(rows["rung"] != "150k", rows["loss"] + 0.5))
     options = AnalysisOptions(law="power")
-    held, again = (
-        predict_rung.prediction(each, "unified", "150k", "baseline", options) for each in (rows, worse)
-    )
+    asked = ("unified", "150k", "baseline", options)
+    held, again = (predict_rung.prediction(each, *asked) for each in (rows, worse))
     comparison = compare(rows, reference="baseline", options=options).only
     assert held == again
     assert held["rung"] == "150k"

@@ -35,9 +35,8 @@ def laws(
             for seed in (0, 1, 2):
                 loss = 40 * (scale * compute) ** -0.1 * np.exp(rng.normal(0, noise))
                 loss += miss * (arm == "unified") * (n == max(sizes.values()))
-                rows.append(
-                    {"arm": arm, "rung": rung, "seed": seed, "n_params": n, "n_tokens": 16 * n, "loss": loss}
-                )
+                row = {"arm": arm, "rung": rung, "seed": seed, "n_params": n, "n_tokens": 16 * n}
+                rows.append({**row, "loss": loss})
     return pd.DataFrame(rows)
 
 

@@ -30,10 +30,8 @@ def equal_fixture(sweep) -> pd.DataFrame:
 def test_a_clear_gain_is_better_and_a_clear_loss_is_worse(sweep):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, seeds=(0, 1, 2))
     verdicts = {c.arm: (c.verdict, c.at_sizes.text) for c in compared(table).values()}
-    assert verdicts == {
-        "none": ("worse", "higher at all 4 sizes"),
-        "unified": ("better", "lower at all 4 sizes"),
-    }
+    expected = {"none": ("worse", "higher at all 4 sizes"), "unified": ("better", "lower at all 4 sizes")}
+    assert verdicts == expected
 
 
 def test_the_difference_is_the_mean_of_pairs_with_the_noise_of_each_rung(sweep):
@@ -171,9 +169,8 @@ def test_rounded_losses_leave_no_size_out_and_their_rounding_counts_as_noise(equ
     rounded, full = only(exact.assign(loss=exact["loss"].round(2))), only(exact)
     assert (rounded.verdict, rounded.scope.text) == ("better", full.scope.text)
     assert rounded.loss_difference.standard_error > 2 * full.loss_difference.standard_error
-    assert any(
-        "losses have 2 decimals, and their rounding counts as noise" in text for text in rounded.warnings
-    )
+    words = "losses have 2 decimals, and their rounding counts as noise"
+    assert any(words in text for text in rounded.warnings)
     assert not any("decimals" in text for text in full.warnings)
 
 

@@ -81,12 +81,10 @@ def test_losses_above_what_a_uniform_guess_has_are_asked_to_be_perplexities():
 
 
 def test_losses_of_equal_runs_that_may_be_of_two_units_are_asked_about():
-    [warning] = unit_warnings(
-        checked(small().assign(n_params=1e6, n_tokens=2e7, loss=[3.1, 3.1 / np.log(2)]))
-    )
-    assert warning.startswith(
-        "losses at the same N and tokens differ by a factor of up to 1.44: of two units"
-    )
+    loss = [3.1, 3.1 / np.log(2)]
+    [warning] = unit_warnings(checked(small().assign(n_params=1e6, n_tokens=2e7, loss=loss)))
+    words = "losses at the same N and tokens differ by a factor of up to 1.44: of two units"
+    assert warning.startswith(words)
 
 
 @pytest.mark.parametrize(("scale", "shown"), [(1e-3, "0.02"), (1e6, "2e+07")])
@@ -147,9 +145,8 @@ def test_a_convention_that_the_table_cannot_serve_is_refused():
 
 def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path):
     path = tmp_path / "points.csv"
-    path.write_text(
-        "arm,n_params,n_tokens,loss,seed\nNone,1e6,2e7,3.0,NA\nbaseline,1e6,2e7,3.1,1\n,1e6,2e7,3.2,2\n"
-    )
+    header = "arm,n_params,n_tokens,loss,seed"
+    path.write_text(f"{header}\nNone,1e6,2e7,3.0,NA\nbaseline,1e6,2e7,3.1,1\n,1e6,2e7,3.2,2\n")
     table = read_table(path)
     assert table["arm"].fillna("blank").tolist() == ["None", "baseline", "blank"]
     assert table["seed"].isna().tolist() == [True, False, False]

@@ -105,17 +105,14 @@ def test_arms_of_kept_sweeps_that_are_drawn_together_have_colours_of_their_own()
 
 
 def test_diverged_and_censored_tuning_is_drawn(sweep, choice):
-    choices = [
-        choice("baseline", losses=[3.9, 3.8, None], status="censored"),
-        choice("unified", losses=[None] * 3),
-    ]
+    losses = [3.9, 3.8, None]
+    choices = [choice("baseline", losses=losses, status="censored"), choice("unified", losses=[None] * 3)]
     assert figures(sweep(), "tuning", choices=choices)["tuning"].startswith("<svg")
 
 
 def test_without_a_tuned_rung_there_is_no_tuning_figure(sweep, choice):
-    assert (
-        figures(sweep(), "tuning", choices=[choice("baseline", grid=[], losses=[], status="carried")]) == {}
-    )
+    actual = figures(sweep(), "tuning", choices=[choice("baseline", grid=[], losses=[], status="carried")])
+    assert actual == {}
 
 
 def test_fields_that_are_tuned_together_have_panels_and_axes_of_their_own(sweep, choice):

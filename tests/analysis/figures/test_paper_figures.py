@@ -1,4 +1,4 @@
-"""Figures as files for a paper: which there are, what they refuse, and that their bytes do not change."""
+"""Figures as files for a paper: which there are, what they refuse, that their bytes do not change."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from scalevec import analysis
 from scalevec.analysis import FIGURES, DataError, write_figures
 from scalevec.analysis.figures import figure_input, panels
+from scalevec.analysis.figures.files import write_atomically
 
 ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
 
@@ -28,11 +29,8 @@ def results(sweep) -> pd.DataFrame:
 
 
 def statistics() -> pd.DataFrame:
-    keys = [
-        f"sv/{kind}/{name}"
-        for kind in ("query_input", "final")
-        for name in ("mean", "deviation", "near_zero")
-    ]
+    names = ("mean", "deviation", "near_zero")
+    keys = [f"sv/{kind}/{name}" for kind in ("query_input", "final") for name in names]
     rows = [
         {"trial_id": f"{arm}150k0", "arm": arm, "rung": "150k", "seed": 0, "tokens": tokens, "key": key}
         for arm in ("baseline", "unified")
@@ -63,9 +61,8 @@ def drawing_of(name: str, all_drawn) -> Path:
 
 def test_every_figure_that_needs_no_law_in_n_and_d_can_be_drawn(all_drawn):
     assert all_drawn.left_out.keys() == {"isoflop", "optimal", "surface"}
-    assert [path.stem for path in all_drawn.paths] == [
-        name for name in FIGURES if name not in all_drawn.left_out
-    ]
+    expected = [name for name in FIGURES if name not in all_drawn.left_out]
+    assert [path.stem for path in all_drawn.paths] == expected
 
 
 SCRIPT = """
@@ -119,9 +116,7 @@ def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
         assert "Interim" not in path.read_text()
 
 
-def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_arms_are_compared(
-    sweep, tmp_path, monkeypatch
-):
+def test_without_pairs_their_figures_say_what_one_agrees_in_and_compare_no_arms(sweep, tmp_path, monkeypatch):
     monkeypatch.setattr(figure_input, "pairs_or_laws", None)
     table = sweep().assign(
         rung=lambda rows: rows["rung"] + (rows["arm"] != "baseline").map({True: " wider", False: ""})
@@ -134,9 +129,8 @@ def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_ar
 
 
 def test_a_figure_that_was_asked_for_and_cannot_be_drawn_is_refused_and_nothing_written(sweep, tmp_path):
-    with pytest.raises(
-        DataError, match="cannot be drawn from this source: 'curves': training curves are kept"
-    ):
+    message = "cannot be drawn from this source: 'curves': training curves are kept"
+    with pytest.raises(DataError, match=message):
         draw(sweep(ARMS), tmp_path / "new", only=["loss", "curves"])
     assert not (tmp_path / "new").exists()
 
@@ -232,3 +226,43 @@ def sheet(folder: Path, text: str) -> Path:
 def test_too_few_axes_are_refused_with_the_number_of_panels(results, everything):
     with pytest.raises(DataError, match=r"the figure has \d panels, and 1 axes are given"):
         analysis.draw(Figure().subplots(), results, "statistics", reference="baseline", **everything)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_a_file_is_for_whom_the_umask_says(tmp_path, umask, mode):
+    usual = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "a.svg", b"content")
+    finally:
+        os.umask(usual)
+    assert (tmp_path / "a.svg").stat().st_mode & 0o777 == mode
+
+
+def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.svg").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_atomically(tmp_path / "a.svg", b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+
+
+def test_a_full_disk_is_told_with_the_file_that_had_no_room(small_device):
+    with pytest.raises(OSError, match=r"No space left on device: .*/a\.svg"):
+        write_atomically(small_device / "a.svg", bytes(100_000))
+    assert list(small_device.iterdir()) == []
+
+
+def test_settings_of_matplotlib_in_the_working_directory_change_no_byte(tmp_path, sweep, monkeypatch):
+    import matplotlib
+
+    table = sweep({"baseline": 0.0, "none": 0.1})
+
+    def drawn(folder: str) -> dict[str, bytes]:
+        options = {"formats": ["svg"], "only": ["loss"], "bootstrap": 20}
+        write_figures(table, tmp_path / folder, reference="baseline", **options)
+        return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+
+    usual = drawn("usual")
+    odd = {"text.usetex": True, "lines.linewidth": 9, "svg.fonttype": "none"}
+    odd |= {"axes.formatter.use_locale": True}
+    with matplotlib.rc_context(odd):
+        assert drawn("odd") == usual

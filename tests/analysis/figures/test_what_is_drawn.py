@@ -59,9 +59,8 @@ def test_below_the_losses_stand_residuals_to_the_law_of_the_reference_and_what_i
 def test_a_panel_of_few_arms_holds_their_laws_in_their_colours(sweep):
     (figure,) = drawn(draw_loss, sweep(noise=1e-5))
     texts = figure.axes[0].texts
-    assert [bool(re.fullmatch(r"\$[\d.]+\\,C\^\{-0\.\d+\}\$", text.get_text())) for text in texts] == [
-        True
-    ] * 2
+    expected = [True] * 2
+    assert [bool(re.fullmatch(r"\$[\d.]+\\,C\^\{-0\.\d+\}\$", text.get_text())) for text in texts] == expected
     assert len({text.get_color() for text in texts}) == 2
     many = sweep({"baseline": 0.0} | {f"arm-{number}": -0.01 for number in range(MOST_EQUATIONS)})
     assert len(drawn(draw_loss, many)[0].axes[0].texts) == 0
@@ -71,21 +70,17 @@ def test_a_law_in_n_and_d_is_drawn_with_its_residuals_at_the_runs_own_sizes():
     sizes = [(n, n * ratio) for n in (1e6, 3e6, 1e7, 3e7) for ratio in (5, 20, 80)]
     rows = pd.DataFrame(sizes, columns=["n_params", "n_tokens"])
     rows["loss"] = 1.7 + 400 / rows["n_params"] ** 0.34 + 400 / rows["n_tokens"] ** 0.28
-    arms = [
-        rows.assign(arm=arm, loss=rows["loss"] * factor) for arm, factor in (("baseline", 1), ("new", 0.99))
-    ]
+    gains = {"baseline": 1, "new": 0.99}
+    arms = [rows.assign(arm=arm, loss=rows["loss"] * gain) for arm, gain in gains.items()]
     table = pd.concat(arms).assign(seed=0, rung=lambda table: table["n_params"].map("{:g}".format))
     table["trial_id"] = [f"t{number}" for number in range(len(table))]
     losses, residuals = drawn(draw_loss, table, law="chinchilla")[0].axes
     assert losses.get_xlabel() == ""
     assert residuals.get_xlabel() == "compute C (FLOPs)"
-    offsets = [
-        points.get_offsets()[:, 1] for points in residuals.collections if len(points.get_offsets()) > 1
-    ]
-    assert [np.asarray(of_arm) for of_arm in offsets] == [
-        pytest.approx(0, abs=1e-3),
-        pytest.approx(-1, abs=1e-3),
-    ]
+    drawn_points = [points.get_offsets() for points in residuals.collections]
+    offsets = [points[:, 1] for points in drawn_points if len(points) > 1]
+    expected = [pytest.approx(0, abs=1e-3), pytest.approx(-1, abs=1e-3)]
+    assert [np.asarray(of_arm) for of_arm in offsets] == expected
 
 
 @pytest.mark.parametrize(("width", "inches"), [("page", 6.75), ("text", 5.5), ("column", 3.25)])

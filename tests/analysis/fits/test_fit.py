@@ -1,12 +1,16 @@
+"""Fits of one law: what is recovered, resampled, said and refused; along isoFLOP lines; of the wrong form."""
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis import planted
-from tests.analysis.planted import HOFFMANN
+from tests.analysis.planted import EXPONENT, HOFFMANN, isoflops
 
 from scalevec.analysis import DataError, fit, rolling
+from scalevec.analysis.fits import hold_out
+from scalevec.analysis.fits.hold_out import SIGNIFICANT, LackOfFit
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import points_of
@@ -141,16 +145,14 @@ def test_rows_of_tuning_alone_are_answered_with_what_is_fitted():
         fit(table, law="chinchilla", where="stage == 'tuning'")
 
 
-needs_public = pytest.mark.skipif(
-    not PUBLIC.is_file(), reason="the public points are not beside this checkout"
-)
+reason = "the public points are not beside this checkout"
+needs_public = pytest.mark.skipif(not PUBLIC.is_file(), reason=reason)
 
 
 @needs_public
 def test_the_published_points_give_the_verified_optimum_of_huber():
-    fitted = fit(
-        pd.read_csv(PUBLIC), law="chinchilla", where="excluded == 0", hold_out="none", bootstrap=0
-    ).only
+    options = {"where": "excluded == 0", "hold_out": "none", "bootstrap": 0}
+    fitted = fit(pd.read_csv(PUBLIC), law="chinchilla", **options).only
     assert fitted.objective <= 0.0010182740179
     # alpha is 0.34731050, which two correct solvers round to different sixth digits.
     wanted = {"alpha": 0.347311, "beta": 0.367172, "E": 1.817218}
@@ -171,3 +173,71 @@ def test_a_hold_out_by_a_column_leaves_blanks_in_the_fit(sweep):
     table["seed"] = table["seed"].astype("Int64").where(table["rung"] != "25k")
     held = fit(table[table["arm"] == "baseline"], bootstrap=0, hold_out="seed").only.hold_out
     assert held["n_points"] == 3
+
+
+def test_the_exponent_of_the_optimal_size_is_recovered():
+    (fitted,) = fit(isoflops(), law="isoflop", bootstrap=0).values()
+    assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.003)
+    assert fitted.formula == "N* = G C^a"
+    assert len(fitted.optima) == 5
+    assert abs(fitted.hold_out["relative_error"]) < 0.02
+
+
+def test_one_budget_is_refused():
+    with pytest.raises(DataError, match="needs two budgets"):
+        fit(isoflops().iloc[:9], law="isoflop")
+
+
+def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
+    """Counted FLOPs are not 6ND: by 6ND one budget counts as several, and the exponent is another one."""
+    budgets, truth = np.repeat([1e18, 3e18, 1e19, 3e19, 1e20, 3e20], 9), 0.43
+    best = 0.3 * budgets**truth
+    sizes = best * np.tile(np.geomspace(0.2, 5, 9), 6)
+    tokens = budgets / 6 / sizes / (1 + 6e6 / sizes)
+    table = pd.DataFrame({"n_params": sizes, "n_tokens": tokens, "flops": budgets})
+    loss = 2.5 + 0.05 * np.log(sizes / best) ** 2
+    (fitted,) = fit(table.assign(loss=loss), law="isoflop", bootstrap=0).values()
+    assert fitted.parameters["a"] == pytest.approx(truth, rel=1e-9)
+    expected = pytest.approx([1e18, 3e18, 1e19, 3e19, 1e20, 3e20])
+    assert [optimum.budget for optimum in fitted.optima] == expected
+    assert fitted.options.c_convention == "given"
+    first = fitted.optima[0]
+    assert first.d_star == pytest.approx(1e18 / 6 / first.n_star / (1 + 6e6 / first.n_star), rel=0.02)
+    assert first.tokens_per_parameter == pytest.approx(first.d_star / first.n_star)
+    words = f"D* {first.d_star:.4g} ({first.tokens_per_parameter:.3g} tokens per parameter)"
+    assert words in fitted.summary()
+
+
+def test_six_nd_holds_where_flops_are_of_single_rows():
+    table = isoflops()
+    (plain,) = fit(table, law="isoflop", bootstrap=0).values()
+    (with_flops,) = fit(table.assign(flops=range(1, len(table) + 1)), law="isoflop", bootstrap=0).values()
+    assert plain.parameters == with_flops.parameters
+
+
+X = np.repeat(np.geomspace(1e15, 1e18, 5), 3)
+
+
+def lack_of_fit(law: str, x: np.ndarray, loss: np.ndarray) -> LackOfFit | None:
+    return hold_out.lack_of_fit(points_of(law_named(law), {"x": x}), loss)
+
+
+def losses(floor: float, seed: int) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(0, 1e-3, len(X))
+    return (floor + 1200.0 * X**-0.16) * np.exp(noise)
+
+
+def test_the_right_law_is_rejected_as_often_as_stated():
+    p_values = [lack_of_fit("power", X, losses(0.0, seed)).p for seed in range(300)]
+    assert np.mean(np.array(p_values) < 0.1) < 0.15
+    assert np.mean(np.array(p_values) < 0.5) > 0.4
+    assert np.mean(np.array(p_values) < SIGNIFICANT) < 0.03
+
+
+def test_one_seed_a_rung_cannot_tell():
+    assert lack_of_fit("power", X[::3], losses(0.0, 0)[::3]) is None
+
+
+def test_as_many_rungs_as_parameters_cannot_tell():
+    few = np.unique(X)[1] >= X
+    assert lack_of_fit("power", X[few], losses(0.0, 0)[few]) is None

@@ -107,9 +107,8 @@ def test_7_checkpoints_of_one_run_count_as_one_run():
     widths = {}
     for name in ("run", "cluster"):
         rows = table.assign(run=run, cluster=np.arange(len(table)))
-        low, high = fit(rows, law="chinchilla", loss="l2", cluster=name, bootstrap=200).only.intervals[
-            "alpha"
-        ]
+        fitted = fit(rows, law="chinchilla", loss="l2", cluster=name, bootstrap=200).only
+        low, high = fitted.intervals["alpha"]
         widths[name] = high - low
     assert widths["run"] > 1.5 * widths["cluster"]
 
@@ -117,12 +116,8 @@ def test_7_checkpoints_of_one_run_count_as_one_run():
 def test_8_a_maximum_and_a_vertex_outside_are_censored():
     sizes = np.geomspace(1e8, 8e9, 7)
     tables = []
-    for budget, centre, depth in (
-        (1e19, 4e8, 0.05),
-        (1e20, 1e9, 0.05),
-        (1e21, 1.6e10, 0.05),
-        (1e22, 1e9, -0.05),
-    ):
+    vertices = ((1e19, 4e8, 0.05), (1e20, 1e9, 0.05), (1e21, 1.6e10, 0.05), (1e22, 1e9, -0.05))
+    for budget, centre, depth in vertices:
         loss = 3.0 + depth * np.log(sizes / centre) ** 2
         tables.append(pd.DataFrame({"n_params": sizes, "n_tokens": budget / 6 / sizes, "loss": loss}))
     (fitted,) = fit(pd.concat(tables), law="isoflop", bootstrap=0).values()
@@ -136,9 +131,8 @@ def test_8_a_maximum_and_a_vertex_outside_are_censored():
 
 def test_9_the_convention_for_n_changes_the_exponent_and_is_said():
     table = grid(6, 5, 0.0).assign(n_params_embedding=3e8)
-    shown = [
-        fit(table, x="N", loss="l2", bootstrap=0, n_convention=c).only for c in ("matrices", "with-embedding")
-    ]
+    options = {"x": "N", "loss": "l2", "bootstrap": 0}
+    shown = [fit(table, **options, n_convention=name).only for name in ("matrices", "with-embedding")]
     assert shown[1].parameters["alpha"] > 1.3 * shown[0].parameters["alpha"]
     assert "non-embedding" in shown[0].conventions
     assert "embeddings" in shown[1].conventions

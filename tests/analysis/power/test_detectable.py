@@ -47,10 +47,8 @@ def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
 
 
 def test_the_multiplier_of_a_plan_states_its_convention():
-    assert (
-        "multiplier: 0.35 nats/token per e-fold of compute assumed; C: 6 x N x tokens"
-        in detectable(ladder(), NOISE).text
-    )
+    words = "multiplier: 0.35 nats/token per e-fold of compute assumed; C: 6 x N x tokens"
+    assert words in detectable(ladder(), NOISE).text
 
 
 def test_settings_have_noise_of_their_own_and_budgets_have_not():
@@ -69,9 +67,8 @@ def test_settings_are_seen_together_as_often_as_the_power_says():
 
 def test_noise_that_falls_with_size_is_that_of_each_rung():
     falling = NoiseFigure(0.01, 0.35, "given", n_params=3e4, exponent=0.5)
-    small, large = (
-        detectable([PlannedRung("r", n, 16 * n, 3)], falling).design.difference for n in (3e4, 3e6)
-    )
+    plans = ([PlannedRung("r", n, 16 * n, 3)] for n in (3e4, 3e6))
+    small, large = (detectable(plan, falling).design.difference for plan in plans)
     assert small == pytest.approx(10 * large)
 
 
@@ -118,9 +115,8 @@ def test_a_pilot_with_one_seed_has_no_noise_figure(sweep):
 
 
 def test_a_pilot_without_the_reference_is_answered_with_the_nearest_arm(sweep):
-    with pytest.raises(
-        DataError, match="the pilot: reference is 'basline', which is no arm; nearest: 'baseline'"
-    ):
+    message = "the pilot: reference is 'basline', which is no arm; nearest: 'baseline'"
+    with pytest.raises(DataError, match=message):
         pilot_noise(sweep(), "basline")
 
 

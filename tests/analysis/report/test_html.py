@@ -28,9 +28,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
         self.words.append("" if tag in INLINE else " ")
-        self.loads += [
-            v for k, v in attributes if k in ("src", "href", "xlink:href", "action", "data", "srcset")
-        ]
+        loading = ("src", "href", "xlink:href", "action", "data", "srcset")
+        self.loads += [value for name, value in attributes if name in loading]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -65,9 +64,8 @@ def page(path: Path, table: pd.DataFrame, **options) -> Page:
 
 def test_the_verdict_comes_first_with_its_four_lines(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep(), margin=0.005).text
-    places = [
-        text.index(words) for words in ("verdict scope", "At sizes", "With scale", "Fair", "Fitted laws")
-    ]
+    lines = ("verdict scope", "At sizes", "With scale", "Fair", "Fitted laws")
+    places = [text.index(words) for words in lines]
     assert places == sorted(places)
 
 
@@ -87,10 +85,8 @@ def test_a_report_opens_offline(tmp_path, sweep, choice):
     assert all(link.startswith("#") for link in report.loads)
     assert report.tags.isdisjoint({"link", "iframe", "img", "object", "embed"})
     assert not re.search(r"@import|url\((?!#)", text)
-    assert set(re.findall(r"https?://[^\s\"'<)]+", text)) <= {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-    }
+    allowed = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\s\"'<)]+", text)) <= allowed
     assert report.open == []
 
 
@@ -182,9 +178,8 @@ def test_the_top_of_a_page_says_what_was_changed_on_what_and_the_answer(tmp_path
     rows["vector_reparameterization"] = rows["arm"].map({"baseline": "none", "unified": "or"})
     told = page(tmp_path / "r.html", rows, facts={"text": "my books"}).text
     assert "unified against baseline: unified has reparameterization or." in told
-    assert (
-        "16 runs of 25.1k to 151k parameters and 401k to 2.41M tokens of my books, 4 h of training in" in told
-    )
+    words = "16 runs of 25.1k to 151k parameters and 401k to 2.41M tokens of my books, 4 h of training in"
+    assert words in told
     assert told.index("unified is better.") < told.index("95 % interval")
 
 

@@ -39,9 +39,8 @@ def pages(tmp_path_factory, sweep, diverge, choice) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     odd = sweep({"baseline": 0.0, SCRIPT: -0.03, LONG: 0.02}).assign(learning_rate=0.02, wall_s=60.0)
     odd = diverge(odd.assign(trial_id=[f"{number:064x}" for number in range(len(odd))]), LONG, "55k", 1)
-    many = sweep(
-        {"baseline": 0.0} | {f"arm-{n}": -0.01 for n in range(17)}, rungs={"25k": 25_088, "55k": 55_296}
-    )
+    rungs = {"25k": 25_088, "55k": 55_296}
+    many = sweep({"baseline": 0.0} | {f"arm-{n}": -0.01 for n in range(17)}, rungs=rungs)
     single = sweep(rungs={"25k": 25_088}).assign(learning_rate=0.02)
     none = single.assign(status="pending", loss=np.nan)
     alone = sweep({"baseline": 0.0})
@@ -73,9 +72,7 @@ def opened(browser, path: Path, width: int = 1400, **options) -> Iterator:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_is_loaded_or_complained_of_no_screen_is_too_narrow_and_axe_finds_nothing(
-    browser, pages, case
-):
+def test_nothing_is_loaded_or_complained_of_no_screen_too_narrow_and_axe_finds_nothing(browser, pages, case):
     from axe_playwright_python.sync_playwright import Axe
 
     for width, scheme in SCREENS:
@@ -126,10 +123,8 @@ def test_a_filter_leaves_the_rows_with_all_of_its_words_and_they_are_copied_with
         page.locator("#trials + details .tools button").first.click()
         page.get_by_text("Copied").wait_for()
         rows = list(csv.DictReader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
-        assert [(row["arm"], row["rung"], row["seed"]) for row in rows] == [
-            ("baseline", "55k", "0"),
-            ("baseline", "55k", "1"),
-        ]
+        expected = [("baseline", "55k", "0"), ("baseline", "55k", "1")]
+        assert [(row["arm"], row["rung"], row["seed"]) for row in rows] == expected
         assert all(len(row["loss"]) > 12 and len(row["trial_id"]) == 64 for row in rows)
 
 

@@ -102,8 +102,7 @@ def test_the_table_has_difference_interval_p_verdict_and_scope(comparison):
 
 
 def test_an_arm_without_pairs_has_no_numbers(comparison):
-    nothing = dataclasses.replace(
-        comparison.loss_difference, mean=None, interval=None, p_value=None, p_holm=None
-    )
+    absent = dict.fromkeys(("mean", "interval", "p_value", "p_holm"))
+    nothing = dataclasses.replace(comparison.loss_difference, **absent)
     line = verdict_table([dataclasses.replace(comparison, loss_difference=nothing)]).splitlines()[-2]
     assert line.split()[1:4] == ["-", "-", "-"]

@@ -1,11 +1,21 @@
+"""Paired differences: their noise, whole seeds, families of tests, and the error of the test split."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from scalevec.analysis.statistics.noise import pooled_noise
-from scalevec.analysis.statistics.paired import contrast, equivalence_p, holm, overall, sign_p, slope
-from scalevec.analysis.statistics.sample import WHOLE_SEEDS, PairedSample
+from scalevec.analysis.statistics.noise import MANY_CLUSTERS, RungNoise, pooled_noise
+from scalevec.analysis.statistics.paired import (
+    contrast,
+    equivalence_p,
+    holm,
+    limited_by_split,
+    overall,
+    sign_p,
+    slope,
+)
+from scalevec.analysis.statistics.sample import WHOLE_SEEDS, PairedSample, SplitLosses
 
 DIFFERENCES = np.array([1.0, 3.0, 4.0, 8.0])
 CELLS = np.array([0, 0, 1, 1])
@@ -146,3 +156,79 @@ def test_equivalence_is_two_one_sided_tests():
 def test_the_sign_test_is_exact():
     assert sign_p(6, 0) == pytest.approx(2 / 64)
     assert sign_p(5, 1) == pytest.approx(2 * 7 / 64)
+
+
+NINE_CELLS = np.repeat(np.arange(3), 3)
+
+
+def sample(common: float = 0.2, n_blocks: int = 32, tokens: np.ndarray | None = None) -> PairedSample:
+    """Nine pairs whose blocks share an error; seeds of sd one."""
+    rng = np.random.default_rng(0)
+    by_block = rng.normal(size=(9, 1)) + common * rng.normal(size=n_blocks)
+    counts = np.ones(n_blocks) if tokens is None else tokens
+    losses = np.stack([np.zeros_like(by_block), by_block])
+    values = by_block @ (counts / counts.sum())
+    return replace(PairedSample.of(values, NINE_CELLS), split=SplitLosses(losses, counts))
+
+
+def test_the_test_split_adds_its_error_to_that_of_the_seeds():
+    estimate = overall(sample())
+    parts = np.hypot(estimate.seeds_error, estimate.split_error)
+    assert estimate.standard_error == pytest.approx(parts)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+def test_its_error_is_that_of_the_mean_over_blocks_which_may_be_like_their_neighbours(alike):
+    rng, n_blocks = np.random.default_rng(1), 64
+    noise = rng.normal(size=(400, n_blocks + 50))
+    for block in range(1, n_blocks + 50):
+        noise[:, block] += alike * noise[:, block - 1]
+    texts = noise[:, 50:]
+    variances = [
+        SplitLosses(np.stack([np.zeros((1, n_blocks)), text[None]]), np.ones(n_blocks)).variance(np.ones(1))[
+            0
+        ]
+        for text in texts
+    ]
+    assert np.mean(variances) == pytest.approx(texts.mean(axis=1).var(), rel=0.3)
+
+
+def test_more_pairs_do_not_reduce_it():
+    pairs = sample()
+    few = pairs.kept(np.arange(9) % 3 < 2)
+    assert overall(few).split_error == pytest.approx(overall(pairs).split_error)
+
+
+def test_blocks_weigh_as_many_tokens_as_they_have():
+    halved = np.concatenate([np.full(31, 2.0), [1.0, 1.0]])
+    whole, parted = sample(n_blocks=32), sample(n_blocks=33, tokens=halved)
+    assert parted.split.shares.sum() == pytest.approx(1)
+    assert parted.values == pytest.approx(parted.split.differences @ parted.split.shares)
+    assert overall(parted).split_error == pytest.approx(overall(whole).split_error, rel=0.3)
+
+
+def test_no_interval_is_shorter_for_knowing_the_test_splits_error():
+    pairs = sample(common=0.5)
+    without = replace(pairs, split=None)
+    widths = [np.ptp(overall(each).interval(0.95)) for each in (pairs, without)]
+    assert widths[0] >= widths[1] * (1 - 1e-9)
+
+
+def test_a_difference_as_small_as_the_test_splits_error_is_not_one_for_more_seeds():
+    estimate = overall(sample(common=20.0))
+    assert limited_by_split(estimate, 0.95)
+    assert not limited_by_split(replace(estimate, split_error=1e-6), 0.95)
+    assert not limited_by_split(replace(estimate, split_error=None), 0.95)
+
+
+@pytest.mark.parametrize("n_seeds", [5, 3 * MANY_CLUSTERS])
+def test_draws_have_the_variance_of_a_contrast_whether_clusters_are_few_or_many(n_seeds):
+    rng = np.random.default_rng(4)
+    seeds, rungs = np.tile(np.arange(n_seeds), 2), np.repeat([0, 1], n_seeds)
+    common = rng.normal(size=2 * n_seeds)
+    values = np.stack([common, 0.8 * common + 0.3 * rng.normal(size=2 * n_seeds)]) * (1 + rungs)
+    noise = RungNoise(values, rungs, seeds + n_seeds * rungs, rungs)
+    weights = np.stack([np.full(2 * n_seeds, -1 / n_seeds), np.full(2 * n_seeds, 1 / n_seeds)])
+    drawn = (noise.draws(20_000, rng) * weights).sum(axis=(1, 2))
+    expected = sum(component.variance for component in noise.components(weights))
+    assert np.var(drawn) == pytest.approx(expected, rel=0.05)

@@ -57,9 +57,8 @@ def test_a_table_has_the_figures_of_compare_and_the_rates(source):
 def test_the_multiplier_of_a_rung_is_that_of_its_compute(source):
     rows = source(TWO, noise=4e-3)
     # A difference that is one at all sizes lies on no power law: the hold-out would withhold the largest.
-    largest = analysis.compare(
-        rows, "baseline", bootstrap=20, hold_out="none", law="power"
-    ).only.compute_multipliers[0]
+    comparison = analysis.compare(rows, "baseline", bootstrap=20, hold_out="none", law="power").only
+    largest = comparison.compute_multipliers[0]
     table_shown = shown(rows, "comparison", hold_out="none")
     got = [record for record in records(table_shown) if record["arm"] == "unified"][-2]
     assert float(got["multiplier_at_flops"]) == largest.at_flops

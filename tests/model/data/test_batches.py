@@ -45,9 +45,8 @@ def test_every_window_is_as_likely_to_come_first() -> None:
     first = [epoch_order(np.array([0]), n_windows, str(stream), 0)[0] for stream in range(n_streams)]
     counts = np.bincount(first, minlength=n_windows)
     chi_square = ((counts - n_streams / n_windows) ** 2).sum() / (n_streams / n_windows)
-    assert (
-        chi_square < 22.5
-    )  # exceeded once in a thousand by uniform draws, of which these are always the same
+    # Exceeded once in a thousand by uniform draws, of which these are always the same.
+    assert chi_square < 22.5
 
 
 def test_neighbours_do_not_stay_neighbours() -> None:
@@ -65,9 +64,7 @@ def batches_over(n_tokens: int, length: int = 4, sequences: int = 3, stream: str
 
 
 @given(lengths, st.integers(1, 7), st.integers(0, 60), short_streams)
-def test_consecutive_batches_walk_through_the_epochs_without_a_gap(
-    length: int, sequences: int, extra: int, stream: str
-) -> None:
+def test_consecutive_batches_walk_through_the_epochs_without_a_gap(length, sequences, extra, stream):
     batches = batches_over(length + 1 + extra, length, sequences, stream)
     steps = 2 * batches.n_windows // sequences + 1
     visited = np.concatenate([batches.windows(step) for step in range(steps)])
@@ -90,9 +87,7 @@ def test_tokens_that_fill_no_window_are_refused() -> None:
 
 
 @given(st.integers(0, 200), lengths, st.integers(1, 7))
-def test_evaluation_predicts_every_token_but_the_first_exactly_once(
-    n_tokens: int, length: int, sequences: int
-) -> None:
+def test_evaluation_predicts_every_token_but_the_first_exactly_once(n_tokens, length, sequences):
     batches = list(evaluation_batches(np.arange(n_tokens, dtype=np.uint16), length, sequences))
     targets = [target for _, rows in batches for target in rows.flatten().tolist()]
     assert targets == list(range(1, n_tokens))

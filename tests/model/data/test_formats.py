@@ -200,9 +200,7 @@ def test_ids_above_65535_are_kept_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 3), max_size=60), st.sampled_from([8, 16, 24]))
-def test_documents_do_not_depend_on_the_blocks_in_which_they_are_read(
-    tmp_path_factory: pytest.TempPathFactory, ids: list[int], block: int
-) -> None:
+def test_documents_do_not_depend_on_the_blocks_in_which_they_are_read(tmp_path_factory, ids, block):
     path = write_shard(tmp_path_factory.mktemp("shard") / "a.bin", ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "LONGEST_DOCUMENT", 7)
@@ -216,17 +214,15 @@ def test_documents_do_not_depend_on_the_blocks_in_which_they_are_read(
 def test_a_shard_that_ends_within_an_id_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.bin"
     path.write_bytes(bytes(101))
-    with pytest.raises(
-        CorpusError, match=r"odd\.bin' has 101 bytes, which is no whole number of 2-byte token ids"
-    ):
+    message = r"odd\.bin' has 101 bytes, which is no whole number of 2-byte token ids"
+    with pytest.raises(CorpusError, match=message):
         shard_documents(path)
 
 
 def test_a_token_outside_the_vocabulary_is_named_with_its_place(tmp_path: Path) -> None:
     path = write_shard(tmp_path / "other.bin", [1, 2, 0, 1000, 4])
-    with pytest.raises(
-        CorpusError, match=r"other\.bin' holds the token id 1000 at token 3; allowed: ids below"
-    ):
+    message = r"other\.bin' holds the token id 1000 at token 3; allowed: ids below"
+    with pytest.raises(CorpusError, match=message):
         shard_documents(path)
 
 

@@ -121,9 +121,7 @@ def test_a_corpus_too_small_to_split_leaves_nothing_behind(tmp_path: Path, corpo
 
 
 @pytest.mark.parametrize("call", [1, 3, 4, 5])  # of a shard, of corpus.json, of the folders
-def test_a_full_disk_leaves_nothing_half_written(
-    text_file: Path, corpora: Path, monkeypatch: pytest.MonkeyPatch, call: int
-) -> None:
+def test_a_full_disk_leaves_nothing_half_written(text_file, corpora, monkeypatch, call):
     calls = iter(range(1, 100))
     real_fsync = os.fsync
 
@@ -202,9 +200,7 @@ def undisturbed(jsonl_config, tmp_path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_any_number_of_processes_makes_the_corpus_that_one_makes(
-    jsonl_config, tmp_path, undisturbed, cut_small, jobs
-):
+def test_any_number_of_processes_makes_the_same_corpus(jsonl_config, tmp_path, undisturbed, cut_small, jobs):
     corpus = prepare(jsonl_config, tmp_path / "corpora", quiet, jobs=jobs)
     assert content(corpus) == undisturbed
     assert fingerprint(jsonl_config, jobs=jobs) == corpus.fingerprint

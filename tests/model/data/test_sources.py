@@ -37,9 +37,7 @@ def test_the_standard_library_is_read_without_tests_tools_and_installed_packages
     assert [path.relative_to(tmp_path).as_posix() for path in stdlib_files(tmp_path)] == kept
 
 
-def test_a_library_file_that_is_not_utf8_is_skipped_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_file_that_is_not_utf8_is_skipped_and_named(tmp_path, monkeypatch):
     write(tmp_path / "good.py", "é\n".encode())
     write(tmp_path / "old" / "latin.py", b"# caf\xe9\n")
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
@@ -87,9 +85,7 @@ def test_a_directory_is_refused_with_what_to_write_instead(tmp_path: Path) -> No
         (b"\xe2\x82", f"unexpected end of data at byte {BLOCK + 1}"),
     ],
 )
-def test_the_place_of_a_fault_counts_from_the_beginning_of_a_large_file(
-    tmp_path: Path, end: bytes, fault: str
-) -> None:
+def test_the_place_of_a_fault_counts_from_the_beginning_of_a_large_file(tmp_path, end, fault):
     path = write(tmp_path / "large.txt", b"x" * (BLOCK - 1) + "é".encode() + end)  # é straddles two blocks
     with pytest.raises(NotTextError, match=rf"large\.txt' is not UTF-8 text: .*{fault}"):
         text((str(path),))
@@ -132,9 +128,8 @@ def test_the_sources_that_a_distribution_lists_are_read_without_tests(install: I
     left_out = ["one/tests/test_b.py", "one/data.json", "one/b.pyc", "../bin/run.py"]
     install("One.Pack", "1.0", dict.fromkeys([*kept, *left_out], b"x = 1\n"))
     (site / "one" / "not_listed.py").write_text("y = 2\n")
-    paths = [
-        file.path.relative_to(site).as_posix() for file in corpus_files(packages_config("one-pack==1.0"))
-    ]
+    files = corpus_files(packages_config("one-pack==1.0"))
+    paths = [file.path.relative_to(site).as_posix() for file in files]
     assert paths == kept
 
 
@@ -147,9 +142,7 @@ def test_the_sources_that_a_distribution_lists_are_read_without_tests(install: I
         ("broken", "its file .*gone.py' is gone; install it again"),
     ],
 )
-def test_what_cannot_be_read_is_one_clear_error(
-    install: Install, site: Path, tmp_path: Path, package: str, message: str
-) -> None:
+def test_what_cannot_be_read_is_one_clear_error(install, site, tmp_path, package, message):
     install("one", "1.0+cpu", {"one/a.py": b"x\n"})
     install("empty", "1.0", {"empty/a.txt": b"x\n"})
     install("broken", "1.0", {"broken/gone.py": b"x\n"})
@@ -161,9 +154,8 @@ def test_what_cannot_be_read_is_one_clear_error(
 
 def test_a_version_stands_for_all_its_builds(install: Install) -> None:
     install("one", "1.0+cpu", {"one/a.py": b"x\n"})
-    assert [
-        len(list(corpus_files(packages_config(name)))) for name in ("one", "one==1.0", "one==1.0+cpu")
-    ] == [1, 1, 1]
+    actual = [len(list(corpus_files(packages_config(name)))) for name in ("one", "one==1.0", "one==1.0+cpu")]
+    assert actual == [1, 1, 1]
 
 
 def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: Install) -> None:
@@ -179,9 +171,7 @@ def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: I
     assert more != first
 
 
-def test_a_corpus_of_named_versions_is_known_where_they_are_not_installed(
-    install: Install, site: Path, tmp_path: Path
-) -> None:
+def test_a_corpus_of_named_versions_is_known_where_they_are_not_installed(install, site, tmp_path):
     install("one", "1.0", {"one/a.py": b"x = 1\n" * 500, "one/b.py": b"y = 2\n" * 500})
     config = packages_config("one==1.0")
     prepared = prepare(config, tmp_path / "corpora", quiet)

@@ -39,9 +39,7 @@ def written(folder: Path, line: str, files: dict[str, str]) -> Path:
         ("0::/", {}, HERE),
     ],
 )
-def test_a_quota_of_processors_counts_rounded_up(
-    line: str, files: dict[str, str], cpus: int, tmp_path: Path
-) -> None:
+def test_a_quota_of_processors_counts_rounded_up(line, files, cpus, tmp_path):
     assert usable_cpus(written(tmp_path, line, files), tmp_path) == min(cpus, HERE)
 
 

@@ -96,11 +96,8 @@ def row(digest: bytes, split: str, size: int = 1) -> tuple[bytes, int, int, int,
 def test_a_split_with_files_of_its_own_takes_nothing_from_training() -> None:
     rows = np.array([row(bytes([n + 1]) * 32, "test" if n < 5 else "train") for n in range(25)], ROW)
     stored = by_split(ranked(rows, ["validation"], quota=2))
-    assert {name: len(of_split) for name, of_split in stored.items()} == {
-        "train": 18,
-        "validation": 2,
-        "test": 5,
-    }
+    expected = {"train": 18, "validation": 2, "test": 5}
+    assert {name: len(of_split) for name, of_split in stored.items()} == expected
 
 
 def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:
@@ -149,9 +146,7 @@ GOLDEN = {
 @pytest.mark.kept
 @pytest.mark.parametrize("pieces", [1, 8], ids=["in one go", "in many chunks"])
 @pytest.mark.parametrize(("tokenizer", "size"), [("bytes", 256), ("bpe", 300)])
-def test_text_gives_the_corpus_that_it_always_gave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, size: int, pieces: int
-) -> None:
+def test_text_gives_the_corpus_that_it_always_gave(tmp_path, monkeypatch, tokenizer, size, pieces):
     monkeypatch.setattr(sources, "CHUNK_BYTES", 200_000 // pieces)
     write_golden_text(tmp_path)
     config = CorpusConfig("text", tokenizer, size, (f"{tmp_path}/*.txt",))
@@ -289,9 +284,7 @@ def test_held_out_files_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(CorpusConfig("text", "bytes", 256, (train, test))) == fingerprint(configs[0])
 
 
-def test_files_that_change_while_they_are_read_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_change_while_they_are_read_are_noticed(tmp_path, monkeypatch):
     pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
 
     def change_and_read(*arguments: Any) -> Any:
@@ -362,9 +355,7 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path: Path, read_files
     assert len(read_files) == 2
 
 
-def test_files_that_changed_are_read_again_though_their_size_is_the_same(
-    tmp_path: Path, read_files: list[str]
-) -> None:
+def test_files_that_changed_are_read_again_though_their_size_is_the_same(tmp_path, read_files):
     config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
     aged(tmp_path, seconds=100)
     first = prepare(config, tmp_path / "corpora", quiet)

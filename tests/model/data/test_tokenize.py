@@ -45,9 +45,8 @@ def test_a_separator_spelt_out_in_a_document_stays_text(bpe: tokenizers.Tokenize
 
 
 def test_a_vocabulary_that_the_text_cannot_fill_is_refused() -> None:
-    with pytest.raises(
-        CorpusError, match=r"vocabulary_size is 5000, but the training text gives \d+ at most"
-    ):
+    message = r"vocabulary_size is 5000, but the training text gives \d+ at most"
+    with pytest.raises(CorpusError, match=message):
         train_bpe(TEXT[:3], 5000)
 
 

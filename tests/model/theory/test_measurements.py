@@ -35,9 +35,7 @@ def timeless(rows):
 
 
 @pytest.mark.slow
-def test_measuring_changes_no_bit_and_a_resumed_run_measures_the_same(
-    trial, train_with_stops, tmp_path, monkeypatch
-):
+def test_measuring_changes_no_bit_and_a_resume_no_measurement(trial, train_with_stops, tmp_path, monkeypatch):
     monkeypatch.setattr(sharpness, "BATCH_TOKENS", 2 * SEQUENCE)
     expected, plain = train_with_stops(trial, tmp_path / "plain")
     result, measured = train_with_stops(trial, tmp_path / "measured", **EVERY)
@@ -132,9 +130,7 @@ def test_arms_are_measured_on_one_batch(trial, corpus):
     assert torch.equal(*batches)
 
 
-def test_a_measurement_that_needs_too_much_memory_is_no_cause_for_smaller_micro_batches(
-    trial, corpus, tmp_path, monkeypatch
-):
+def test_a_measurement_out_of_memory_causes_no_smaller_micro_batches(trial, corpus, tmp_path, monkeypatch):
     def no_memory(run):
         raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -1,18 +1,22 @@
-"""Several processes train what one does: the same batch, the same step, the same losses."""
+"""Several processes train what one does: the same batch, step and losses, parameters shared out or not."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from parallel_worlds import losses, small_trial, stopped_by_the_follower, together, trained, world_of
-from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.config import OF_ARCHITECTURE, ModelConfig, ScheduleConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.train import newest_step
+from scalevec.model.strategies import PRESETS
+from scalevec.model.train import checkpoint_path, newest_first, newest_step
+from scalevec.model.train.checkpoint import read_checkpoint
 from scalevec.model.train.ddp import ALONE, World
 from scalevec.model.train.evaluation import evaluate
+from scalevec.model.train.optimizer_state import LAYOUT
 
 WORLDS = [
     ("adamw", None, {}),
@@ -58,11 +62,8 @@ def test_a_checkpoint_of_some_ranks_goes_on_in_any_world(shard, worlds, corpus, 
 
 @pytest.mark.parametrize("shard", [False, True])
 def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(shard, corpus, tmp_path):
-    trial, kept, how = (
-        small_trial(corpus, "muon", "loss"),
-        tmp_path / "kept",
-        {"shard": shard, "double": False},
-    )
+    trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
+    how = {"shard": shard, "double": False}
     undisturbed = together(2, trial, corpus, tmp_path / "whole", **how)[0]
     begun = together(2, trial, corpus, kept, stop_after=2, **how)[0]
     resumed = together(2, trial, corpus, kept, rows=begun["rows"], **how)[0]
@@ -90,3 +91,33 @@ def evaluated(n_tokens: int, world: World) -> dict[str, Any]:
     tokens = np.random.default_rng(0).integers(0, 64, n_tokens).astype(np.uint16)
     evaluation = evaluate(model, tokens, 32, 5, world=world)
     return asdict(evaluation)
+
+
+def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_process(corpus, tmp_path):
+    trial, of_gemma = small_trial(corpus, "adamw"), {"architecture": "gemma", **OF_ARCHITECTURE["gemma"]}
+    model = replace(trial.model, scale_vectors=PRESETS["unified-attention"], **of_gemma)
+    trial = replace(trial, model=model)
+    alone = trained(trial, corpus, tmp_path / "alone")
+    leader, _ = together(2, trial, corpus, tmp_path / "together", shard=True, micro_batch=1)
+    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
+
+
+def test_a_sharded_world_keeps_the_one_file_that_one_process_keeps(corpus, tmp_path):
+    trial = small_trial(corpus, "muon", "bias")
+    trained(trial, corpus, tmp_path / "alone", stop_after=3)
+    together(2, trial, corpus, tmp_path / "kept", shard=True, stop_after=3)
+    of_one, of_two = (read_checkpoint(newest_first(tmp_path / name)[0]) for name in ("alone", "kept"))
+    assert list((tmp_path / "kept").iterdir()) == [checkpoint_path(tmp_path / "kept", 3)]
+    assert of_two.tensors.keys() == of_one.tensors.keys()
+    for name in of_one.tensors.keys() - {LAYOUT}:
+        torch.testing.assert_close(of_two.tensors[name], of_one.tensors[name])
+
+
+@pytest.mark.slow
+def test_another_trial_goes_on_from_the_state_of_a_sharded_trunk(corpus, tmp_path):
+    schedule = ScheduleConfig("wsd", warmup_tokens=128, cooldown_fraction=0.4)
+    trial, trunk = small_trial(corpus, steps=5, schedule=schedule), tmp_path / "trunk"
+    together(2, trial, corpus, tmp_path / "first", shard=True, trunk=trunk, branch_steps=(3,))
+    second = together(2, trial, corpus, tmp_path / "second", shard=True, trunk=trunk)[0]
+    assert second["result"]["trunk_step"] == 3
+    assert losses(second) == pytest.approx(losses(trained(trial, corpus, tmp_path / "alone")), rel=1e-10)

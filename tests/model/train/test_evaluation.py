@@ -51,9 +51,8 @@ def test_a_block_is_a_run_of_neighbouring_sequences(model):
 def test_few_sequences_are_a_block_each_and_too_few_are_none(n_sequences, n_blocks):
     blocks = blocks_of(n_sequences)
     assert len(blocks) == n_blocks
-    assert [i for block in blocks for i in range(n_sequences)[block]] == list(range(n_sequences)) * bool(
-        blocks
-    )
+    expected = list(range(n_sequences)) * bool(blocks)
+    assert [i for block in blocks for i in range(n_sequences)[block]] == expected
     assert {block.stop - block.start for block in blocks} <= {n_sequences // 64, n_sequences // 64 + 1, 1}
 
 

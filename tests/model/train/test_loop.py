@@ -1,4 +1,4 @@
-"""Training: what is recorded, when it stops, and that a resume changes no bit."""
+"""Training: what is recorded, when it stops, and that a resume changes no bit, of mixtures too."""
 
 import re
 from dataclasses import replace
@@ -10,10 +10,12 @@ from scalevec.model.config import (
     BALANCINGS,
     EVALUATED_AT_ONCE,
     OPTIMIZERS,
+    PER,
     Experts,
     OptimizerConfig,
     RunOptions,
     ScheduleConfig,
+    Trial,
 )
 from scalevec.model.decoder import Transformer
 from scalevec.model.identity import stream_of
@@ -60,10 +62,8 @@ def test_a_trial_is_evaluated_on_the_beginning_of_each_split(trial, corpus, tmp_
     whole, _ = run(all_of_it, corpus, tmp_path / "all")
     assert first["block_tokens"] == [SEQUENCE] * 20
     assert sum(whole["block_tokens"]) == corpus.tokens["test"] - 1
-    assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == (
-        True,
-        True,
-    )
+    expected = (True, True)
+    assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == expected
 
 
 def test_the_log_has_the_first_and_the_last_step_and_at_most_one_every_few_seconds(
@@ -141,9 +141,7 @@ def stopped_twice(trial, corpus, folder):
 
 
 @pytest.mark.parametrize("lost", ["the end of the newest checkpoint", "rows, as by a loss of power"])
-def test_a_newest_checkpoint_that_cannot_be_used_falls_back_to_the_one_before_and_says_so(
-    lost, trial, corpus, tmp_path
-):
+def test_an_unusable_newest_checkpoint_falls_back_to_an_older_one_and_says_so(lost, trial, corpus, tmp_path):
     undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
     recorder = stopped_twice(trial, corpus, tmp_path / "kept")
     newest = sorted((tmp_path / "kept").iterdir())[-1]
@@ -188,11 +186,8 @@ def test_micro_batches_change_only_the_order_of_sums(micro_batch, trial, corpus,
 
 
 def test_a_loss_that_is_no_number_ends_the_run_as_diverged(trial, corpus, tmp_path):
-    wild = replace(
-        trial,
-        optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30),
-        schedule=ScheduleConfig(),
-    )
+    optimizer = replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30)
+    wild = replace(trial, optimizer=optimizer, schedule=ScheduleConfig())
     result, recorder = run(wild, corpus, tmp_path)
     assert result["status"] == "diverged"
     assert result["loss"] is None
@@ -305,3 +300,44 @@ def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
 
 def _fail(*_, **__):
     raise RuntimeError("the evaluation was lost")
+
+
+def with_experts(trial: Trial, experts: Experts) -> Trial:
+    return replace(trial, model=replace(trial.model, experts=experts))
+
+
+def test_the_bias_is_in_the_checkpoint_and_the_load_is_not(trial, corpus, tmp_path):
+    trial = with_experts(trial, replace(FOUR, balancing="bias"))
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(), MemoryRecorder(stop_after=5), tmp_path)
+    checkpoint = load_newest(tmp_path, print)
+    bias = checkpoint.tensors["model.blocks.0.feed_forward.bias"]
+    assert bias.abs().sum() > 0
+    torch.testing.assert_close(bias / 0.001, (bias / 0.001).round(), rtol=0, atol=1e-3)
+    assert not any(name.endswith("load") for name in checkpoint.tensors)
+
+
+@pytest.mark.parametrize("per", PER)
+def test_micro_batches_of_a_mixture_change_only_the_order_of_sums(per, trial, corpus, tmp_path):
+    trial = with_experts(trial, replace(FOUR, per=per, loss_coefficient=1.0))
+    first = [first_row(trial, corpus, tmp_path / str(n), micro_batch=n) for n in (0, 1)]
+    for name in ("loss", "gradient_norm"):
+        assert first[1][name] == pytest.approx(first[0][name], rel=1e-5)
+
+
+def test_the_recorded_loss_has_no_penalty_in_it(trial, corpus, tmp_path):
+    trial = replace(trial, stream="ab" * 32)
+    penalised, plain = (
+        first_row(with_experts(trial, replace(FOUR, balancing=kind, loss_coefficient=5.0)), corpus, tmp_path)
+        for kind in ("loss", "none")
+    )
+    assert penalised["loss"] == plain["loss"]
+    assert penalised["gradient_norm"] != plain["gradient_norm"]
+
+
+def first_row(trial, corpus, folder, **options):
+    """What is recorded of the first step."""
+    recorder = MemoryRecorder(stop_after=1)
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(**options), recorder, folder / trial.model.experts.balancing)
+    return recorder.rows[0]

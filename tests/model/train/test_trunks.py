@@ -114,10 +114,8 @@ def test_a_branch_that_is_stopped_goes_on_without_its_trunk(of_steps, corpus, tm
 
 def test_a_trial_keeps_no_state_of_its_cooldown(of_steps, corpus, tmp_path):
     run(of_steps(10), corpus, tmp_path / "trial", tmp_path / "trunk", branch_steps=(4, 8, 9, 10))
-    assert [path.name for path in sorted((tmp_path / "trunk").iterdir())] == [
-        "step-000000004.safetensors",
-        "step-000000008.safetensors",
-    ]
+    expected = ["step-000000004.safetensors", "step-000000008.safetensors"]
+    assert [path.name for path in sorted((tmp_path / "trunk").iterdir())] == expected
 
 
 # What a trunk is

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from support import SCALEVEC
+from support import SCALEVEC, succeeded
 
 
 def good() -> pd.DataFrame:
@@ -28,9 +28,8 @@ def test_a_row_that_stands_twice_counts_once_and_is_said(command, tmp_path):
     pd.concat([good(), good().iloc[[3]]]).to_csv(tmp_path / "t.csv", index=False)
     sentences = {"fit": "left out: 1 duplicate", "compare": "1 row equal to another in every column"}
     for name, sentence in sentences.items():
-        done = command(name, "t.csv", "--bootstrap", "50")
-        assert done.code == 0
-        assert sentence in done.out + done.err
+        done = succeeded(command(name, "t.csv", "--bootstrap", "50"))
+        assert sentence in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["fit", "compare"])
@@ -40,8 +39,8 @@ def test_a_table_of_200_megabytes_is_refused_before_it_is_read(command, name, tm
         file.truncate(200_000_000)
     monkeypatch.setattr(pd, "read_csv", None)
     done = command(name, "t.csv")
-    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
-    assert "has 200000000 bytes" in done.err
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "has 200000000 bytes" in done.stderr
 
 
 def test_too_little_memory_is_what_the_machine_lacks(command, tmp_path, monkeypatch):
@@ -51,8 +50,8 @@ def test_too_little_memory_is_what_the_machine_lacks(command, tmp_path, monkeypa
     monkeypatch.setattr("scalevec.analysis.fits.arm_data.fit_identified", exhausted)
     good().to_csv(tmp_path / "t.csv", index=False)
     done = command("fit", "t.csv")
-    assert (done.code, done.out) == (3, "")
-    assert done.err == (
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
         "scalevec: not enough memory (Unable to allocate 9 GiB): "
         "a smaller table or fewer bootstrap replicates need less\n"
     )
@@ -67,8 +66,7 @@ def test_a_terminal_without_our_signs_is_written_to_in_plain_letters(tmp_path: P
 
 def test_a_closed_standard_output_is_no_fault(tmp_path: Path):
     good().to_csv(tmp_path / "t.csv", index=False)
-    done = in_process(tmp_path, "fit t.csv --bootstrap 0 >&-")
-    assert done.returncode == 0, done.stderr
+    succeeded(in_process(tmp_path, "fit t.csv --bootstrap 0 >&-"))
 
 
 def in_process(folder: Path, command: str, **variables: str) -> "subprocess.CompletedProcess[bytes]":

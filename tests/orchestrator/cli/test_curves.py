@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from support import assert_refused
+
 HEADER = "run,arm,seed,n_params,n_tokens,step,lr,val_loss"
 ENDS = {"a": 3.5, "b": 3.52}
 """Arm ``b`` is lower at every checkpoint but the last."""
@@ -56,13 +58,13 @@ def compared(request, command, tmp_path) -> Callable[..., Any]:
         source = "log.csv"
         if request.param == "imported":
             taken = command("import", "log.csv", "-o", "tidy.csv")
-            if taken.code:
-                return 0.0, taken.err
+            if taken.returncode:
+                return 0.0, taken.stderr
             source = "tidy.csv"
         done = command("compare", source, "--reference", "a", "--json")
-        if done.code:
-            return 0.0, done.err
-        (arm,) = json.loads(done.out)
+        if done.returncode:
+            return 0.0, done.stderr
+        (arm,) = json.loads(done.stdout)
         if fact:
             return arm[fact]
         return arm["loss_difference"]["mean"], arm["verdict"]
@@ -113,15 +115,14 @@ def test_a_row_of_training_beside_that_of_an_evaluation_is_no_end(compared):
 
 def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path):
     (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", "loss,val_loss"))
-    refused = command("compare", "two.csv", "--reference", "a")
-    assert (refused.code, "loss may be val_loss, loss" in refused.err) == (2, True)
-    assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").code == 0
+    assert_refused(command("compare", "two.csv", "--reference", "a"), 2, "loss may be val_loss, loss")
+    assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").returncode == 0
 
 
 def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path):
     (tmp_path / "log.csv").write_text(curves())
     taken = command("import", "log.csv", "--where", "step == 400")
-    assert (taken.code, len(taken.out.splitlines())) == (0, 9)
+    assert (taken.returncode, len(taken.stdout.splitlines())) == (0, 9)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +135,7 @@ def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path
 )
 def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, remedy):
     (tmp_path / "log.csv").write_text(curves().replace(given, written))
-    refused = command("compare", "log.csv", "--reference", "a")
-    assert (refused.code, remedy in refused.err) == (2, True), refused.err
+    assert_refused(command("compare", "log.csv", "--reference", "a"), 2, remedy)
 
 
 ENDED = "arm,seed,n_params,n_tokens,{},val_loss"
@@ -197,8 +197,8 @@ def test_a_law_is_fitted_to_the_ends_of_runs_whose_tokens_are_those_planned(comm
     more = [first.partition("\n")[2].replace(str(10**7), str(size)).replace(",3.", at) for size, at in others]
     (tmp_path / "log.csv").write_text(first + "".join(more))
     fit = command("fit", "log.csv", "--law", "power", "--x", "N")
-    assert fit.out.count("12 points, 12 independent runs") == 2
-    assert fit.out.count("left out: 36 before the end of its run") == 2
+    assert fit.stdout.count("12 points, 12 independent runs") == 2
+    assert fit.stdout.count("left out: 36 before the end of its run") == 2
 
 
 def test_words_in_a_column_of_numbers_that_no_answer_needs_leave_it_unread(compared):
@@ -213,7 +213,7 @@ def test_a_rate_in_two_precisions_is_one_and_a_given_one_decides(compared, comma
     )
     assert "by --map learning_rate=COLUMN what the rate is" in compared(last)[1]
     given = command("compare", "log.csv", "--reference", "a", "--map", "learning_rate=0.001")
-    assert given.code == 0, given.err
+    assert given.returncode == 0, given.stderr
 
 
 @pytest.mark.parametrize("name", ["val_z_loss", "eval_aux_loss", "best_val_loss"])
@@ -222,6 +222,6 @@ def test_what_may_be_no_loss_of_the_next_token_is_asked_about(command, tmp_path,
     (tmp_path / "log.csv").write_text(text)
     assert (
         f"loss may be {name}, of held-out text: --map loss=COLUMN"
-        in command("compare", "log.csv", "--reference", "a").err
+        in command("compare", "log.csv", "--reference", "a").stderr
     )
-    assert command("compare", "log.csv", "--reference", "a", "--map", f"loss={name}").code == 0
+    assert command("compare", "log.csv", "--reference", "a", "--map", f"loss={name}").returncode == 0

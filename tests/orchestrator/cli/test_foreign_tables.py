@@ -8,22 +8,20 @@ import pandas as pd
 import pytest
 
 from scalevec import analysis
+from support import assert_refused, succeeded
 
 
 def test_import_writes_the_table_and_says_the_command_that_repeats_it(tmp_path, command):
     (tmp_path / "w.csv").write_text("val/loss,tokens,params\n3.2,1e9,10.6M\n")
-    answer = command("import", str(tmp_path / "w.csv"), "-o", str(tmp_path / "t.csv"))
-    assert answer.code == 0, answer.err
-    assert "--map 'loss=`val/loss`' --map n_params=params --map n_tokens=tokens" in answer.err
+    answer = succeeded(command("import", str(tmp_path / "w.csv"), "-o", str(tmp_path / "t.csv")))
+    assert "--map 'loss=`val/loss`' --map n_params=params --map n_tokens=tokens" in answer.stderr
     assert pd.read_csv(tmp_path / "t.csv")["n_params"].tolist() == [10.6e6]
 
 
 def test_an_import_that_is_refused_writes_nothing(tmp_path, command):
     (tmp_path / "w.csv").write_text("train/loss,tokens\n3.2,many\n")
     answer = command("import", str(tmp_path / "w.csv"), "-o", str(tmp_path / "t.csv"))
-    assert answer.code == 2
-    assert "no loss of held-out text" in answer.err
-    assert "no column of parameters" in answer.err
+    assert_refused(answer, 2, "no loss of held-out text", "no column of parameters")
     assert not (tmp_path / "t.csv").exists()
 
 
@@ -92,11 +90,9 @@ def test_sixty_runs_of_two_projects_with_the_usual_dirt_come_to_a_verdict_in_two
     export[is_first].to_csv(tmp_path / "a.csv", index=False)
     in_words_of_another_project(export[~is_first]).to_csv(tmp_path / "b.csv", index=False)
     arms = ("--map", "arm=config.optimizer", "--map", "arm=optim")
-    taken = command("import", "a.csv", "b.csv", *arms, "-o", "runs.csv")
-    assert taken.code == 0, taken.err
-    answer = command("compare", "runs.csv", "--reference", "adamw", "--bootstrap", 200, "--json")
-    assert answer.code == 0, answer.err
-    [ours] = json.loads(answer.out)
+    succeeded(command("import", "a.csv", "b.csv", *arms, "-o", "runs.csv"))
+    answer = succeeded(command("compare", "runs.csv", "--reference", "adamw", "--bootstrap", 200, "--json"))
+    [ours] = json.loads(answer.stdout)
 
     table = by_hand(export)
     options = {"reference": "adamw", "n_convention": "as-given", "unit": "loss", "bootstrap": 200}

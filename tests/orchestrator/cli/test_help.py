@@ -11,10 +11,11 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.cli import options as completion
 from scalevec.orchestrator.cli.app import PANELS, application
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from support import succeeded
 
 
 def test_commands_are_listed_in_panels_with_whole_sentences(command):
-    shown = command("--help").out
+    shown = command("--help").stdout
     for panel, names in PANELS.items():
         assert f"\n{panel}:\n" in shown
         assert all(f"\n  {name} " in shown for name in names)
@@ -24,18 +25,17 @@ def test_commands_are_listed_in_panels_with_whole_sentences(command):
 
 @pytest.mark.parametrize("name", [name for names in PANELS.values() for name in names])
 def test_the_help_of_a_command_fits_80_columns(command, name):
-    shown = command(name, "--help")
-    assert shown.code == 0
-    assert max(map(len, shown.out.splitlines())) <= 80
+    shown = succeeded(command(name, "--help"))
+    assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
 def test_the_help_of_run_says_what_each_executor_is(command):
-    shown = " ".join(command("run", "--help").out.split())
+    shown = " ".join(command("run", "--help").stdout.split())
     assert all(f"{name} ({registered.help})" in shown for name, registered in EXECUTORS.items())
 
 
 def test_the_version_is_that_of_the_package(command):
-    assert command("--version").out == f"scalevec {__version__}\n"
+    assert command("--version").stdout == f"scalevec {__version__}\n"
 
 
 def test_every_command_that_prints_for_programs_has_json():

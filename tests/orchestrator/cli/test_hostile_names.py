@@ -40,16 +40,16 @@ def holds_any(text: str) -> bool:
 )
 def test_no_command_passes_one_on(command, runs, words):
     done = command(*words.replace("TRIAL", directory_of(runs, "none", 0).trial_id).split())
-    assert done.code in (0, 1)
-    assert not holds_any(done.out + done.err)
-    assert "json" not in words or json.loads(done.out)
+    assert done.returncode in (0, 1)
+    assert not holds_any(done.stdout + done.stderr)
+    assert "json" not in words or json.loads(done.stdout)
 
 
 def test_an_argument_is_told_in_characters_that_print(command):
     for words in (["status", f"x{ORDER}{CONTROLS[1:]}"], ["status", f"--x{ORDER}{CONTROLS[1:]}"]):
         done = command(*words)
-        assert done.code == 2
-        assert not holds_any(done.out + done.err)
+        assert done.returncode == 2
+        assert not holds_any(done.stdout + done.stderr)
 
 
 def test_letters_of_all_languages_signs_and_line_ends_stay():
@@ -88,12 +88,12 @@ HUGE = "x" * 30_000
 def test_a_message_echoes_no_value_without_end(command, tmp_path, text):
     (tmp_path / "x.yaml").write_text(text)
     done = command("plan", "x.yaml")
-    assert done.code == 2
-    assert max(map(len, done.err.splitlines())) < 1_100
+    assert done.returncode == 2
+    assert max(map(len, done.stderr.splitlines())) < 1_100
 
 
 @pytest.mark.parametrize("words", [["status", HUGE], ["explain", HUGE], ["plan", "--store", HUGE], [HUGE]])
 def test_nor_does_one_about_an_argument(command, words):
     done = command(*words)
-    assert done.code in (2, 3)
-    assert len(done.err) < 3_000
+    assert done.returncode in (2, 3)
+    assert len(done.stderr) < 3_000

@@ -2,26 +2,20 @@
 
 import json
 
-
-def assert_refused(done, *parts: str) -> None:
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    for part in parts:
-        assert part in done.stderr
+from support import assert_refused, succeeded
 
 
 def test_a_missing_corpus_file_is_named_before_anything_is_written(scalevec, sweep_file, tmp_path):
     text = sweep_file.read_text()
     start = text.index("files: [") + len("files: [")
     sweep_file.write_text(text[:start] + '"nowhere/*.txt"' + text[text.index("]", start) :])
-    assert_refused(scalevec("run", "small.yaml"), "nowhere/*.txt")
+    assert_refused(scalevec("run", "small.yaml"), 2, "nowhere/*.txt")
     assert not list((tmp_path / "runs").glob("trials/*"))
 
 
 def test_arms_that_are_identical_by_construction_give_a_warning(scalevec, sweep_file):
     sweep_file.write_text(sweep_file.read_text().replace("tune:", "  iwd: {scale_vectors: iwd}\ntune:"))
-    done = scalevec("plan", "small.yaml")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(scalevec("plan", "small.yaml"))
     assert "arms baseline and iwd are identical by construction" in done.stderr
 
 
@@ -31,8 +25,7 @@ def test_debug_shows_the_traceback(scalevec):
 
 def test_a_plan_writes_nothing_and_says_that_the_corpus_is_not_prepared(scalevec, sweep_file, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    done = scalevec("plan", "small.yaml")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(scalevec("plan", "small.yaml"))
     assert "corpus not prepared: epochs and trial ids are unknown" in done.stdout
     assert "to see epochs and trial ids: scalevec corpus prepare small.yaml" in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
@@ -62,14 +55,13 @@ def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, t
     assert "sd 0.002 per pair, as given" in scalevec("plan", "small.yaml", "--noise", "0.002").stdout
     shown = scalevec("plan", "small.yaml", "--pilot", "pilot.csv").stdout
     assert "sd 0.071 per pair, a pilot with 1 degree of freedom" in shown
-    assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), "--noise is 0.0")
-    assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), "one of them")
+    assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), 2, "--noise is 0.0")
+    assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), 2, "one of them")
 
 
 def test_a_warning_of_a_library_is_one_line_without_a_place_in_our_code(scalevec_process, tmp_path):
-    rows = (
-        f"{arm},{n},{20 * n},{s},{3 + s / 9}" for arm in ("a", "\u57fa") for n in (1e6, 1e7) for s in (0, 1)
-    )
+    sizes = ((n, seed) for n in (1e6, 1e7) for seed in (0, 1))
+    rows = (f"{arm},{n},{20 * n},{seed},{3 + seed / 9}" for n, seed in sizes for arm in ("a", "\u57fa"))
     (tmp_path / "t.csv").write_text("\n".join(("arm,n_params,n_tokens,seed,loss", *rows)))
     err = scalevec_process("figures", "t.csv", "--only", "loss", "--reference", "a", "-o", "figures").stderr
     assert [line.startswith("warning: Glyph 22522") for line in err.splitlines() if "Glyph" in line] == [True]
@@ -82,4 +74,4 @@ def test_ctrl_c_while_commands_are_being_loaded_gets_one_line(command, monkeypat
 
     monkeypatch.setattr("scalevec.orchestrator.cli.main.application", interrupted)
     done = command("results", "nothing")
-    assert (done.code, done.err) == (130, "scalevec: interrupted\n")
+    assert (done.returncode, done.stderr) == (130, "scalevec: interrupted\n")

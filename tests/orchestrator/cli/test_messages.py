@@ -16,7 +16,7 @@ def write_sweep(folder, **sections) -> None:
 
 
 def assert_refused(done, message: str) -> None:
-    assert (done.code, done.out, done.err) == (2, "", f"scalevec: {message}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"scalevec: {message}\n")
 
 
 def test_unknown_key(command, tmp_path):
@@ -38,9 +38,8 @@ def test_no_such_sweep(command):
 
 def test_a_misspelt_sweep_is_answered_by_the_nearest_ones(command):
     done = command("run", "quikstart")
-    assert done.err.endswith(
-        "no sweep called 'quikstart' is shipped; nearest: quickstart, templates/quickstart\n"
-    )
+    words = "no sweep called 'quikstart' is shipped; nearest: quickstart, templates/quickstart\n"
+    assert done.stderr.endswith(words)
 
 
 def test_a_device_is_not_said_to_be_absent(command):
@@ -58,9 +57,8 @@ def test_no_such_trial(command, tmp_path):
 
 def test_unknown_arm(command, tmp_path):
     (tmp_path / "t.csv").write_text("arm,n_params,n_tokens,loss\na,1000,20000,3\nb,1000,20000,3\n")
-    assert_refused(
-        command("compare", "t.csv", "--reference", "c"), "reference is 'c', which is no arm; allowed: a, b"
-    )
+    done = command("compare", "t.csv", "--reference", "c")
+    assert_refused(done, "reference is 'c', which is no arm; allowed: a, b")
 
 
 def test_missing_column(command, tmp_path):
@@ -88,8 +86,8 @@ def test_missing_extra(command, tmp_path, monkeypatch):
     write_sweep(tmp_path)
     monkeypatch.setattr(connection, "find_spec", lambda _: None)
     done = command("run", "my.yaml", "--executor", "ray")
-    assert (done.code, done.out) == (3, "")
-    assert done.err.startswith("scalevec: executor 'ray' needs Ray, which is not installed: pip install ")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("scalevec: executor 'ray' needs Ray, which is not installed: pip install ")
 
 
 def test_json_has_null_for_a_number_that_is_infinite():

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from plugin_package import ARMS, write_plugin
+from support import succeeded
 
 SWEEP = """\
 name: planted
@@ -36,19 +37,17 @@ def folder(tmp_path, own_registries):
 def planted(folder, command):
     """The folder in which the sweep has been simulated."""
     (folder / "planted.yaml").write_text(SWEEP)
-    done = command("run", "planted.yaml", "--executor", "simulate")
-    assert done.code == 0, done.err
+    succeeded(command("run", "planted.yaml", "--executor", "simulate"))
     return folder
 
 
 @pytest.mark.slow
 def test_verdict_fit_and_report_rest_on_the_law_of_the_sweeps_plugin(planted, command):
-    compared = command("compare", "planted", "--json", *RUNS)
-    assert compared.code == 0, compared.err
-    assert json.loads(compared.out)[0]["verdict"] == "better"
+    compared = succeeded(command("compare", "planted", "--json", *RUNS))
+    assert json.loads(compared.stdout)[0]["verdict"] == "better"
     fitted = command("fit", "planted", "--law", "floor-in-n", "--bootstrap", 0, "--json", *RUNS)
-    assert {fit["law"] for fit in json.loads(fitted.out)} == {"floor-in-n"}, fitted.err
-    assert command("report", "planted", "-o", "page.html", *RUNS).code == 0
+    assert {fit["law"] for fit in json.loads(fitted.stdout)} == {"floor-in-n"}, fitted.stderr
+    assert command("report", "planted", "-o", "page.html", *RUNS).returncode == 0
     page = (planted / "page.html").read_text()
     assert "E + A/N^alpha" in page
     assert "mylab" not in sys.modules
@@ -57,4 +56,4 @@ def test_verdict_fit_and_report_rest_on_the_law_of_the_sweeps_plugin(planted, co
 def test_a_law_that_the_plugin_has_got_since_is_known_on_the_command_line(planted, command):
     write_plugin(planted, ARMS + 'plugins.law("later", "E + A/N^alpha", source="later")\n')
     fitted = command("fit", "planted", "--law", "later", "--bootstrap", 0, "--json", *RUNS)
-    assert {fit["law"] for fit in json.loads(fitted.out)} == {"later"}, fitted.err
+    assert {fit["law"] for fit in json.loads(fitted.stdout)} == {"later"}, fitted.stderr

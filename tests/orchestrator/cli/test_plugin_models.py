@@ -14,7 +14,7 @@ from plugin_package import ARMS, SWEEP, write_plugin
 from scalevec.model import optimization
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources import trained as reading
-from support import SCALEVEC, filled_once
+from support import SCALEVEC, assert_refused, filled_once
 
 pytestmark = pytest.mark.slow
 
@@ -57,17 +57,16 @@ def trial(folder) -> str:
 
 def test_it_is_asked_for_trust_and_then_is_measured_and_exported(folder, trial, command):
     (folder / "text.txt").write_text("def main():\n    return 1\n")
-    refused = command("evaluate", trial, "text.txt")
-    assert (refused.code, "its code is not trusted" in refused.err) == (2, True)
+    assert_refused(command("evaluate", trial, "text.txt"), 2, "its code is not trusted")
     assert "mylab" not in sys.modules
-    assert command("evaluate", trial, "text.txt", "--trust").code == 0
+    assert command("evaluate", trial, "text.txt", "--trust").returncode == 0
     exported = command("export", trial, "-o", "out")
-    assert "LlamaForCausalLM" in exported.out, exported.err
+    assert "LlamaForCausalLM" in exported.stdout, exported.stderr
 
 
 def test_the_exported_model_computes_what_the_trained_one_does(folder, trial, command):
     transformers = pytest.importorskip("transformers")
-    assert command("export", trial, "-o", "out", "--trust").code == 0
+    assert command("export", trial, "-o", "out", "--trust").returncode == 0
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / "out").eval()
     ours = scalevec.open(folder / "runs").trial(trial).model()
     tokens = torch.arange(24)[None]
@@ -82,14 +81,11 @@ def test_an_edit_of_the_plugin_does_not_matter_where_the_snapshot_has_what_train
     torch.testing.assert_close(vector(), torch.nn.functional.softplus(vector.beta + vector.alpha))
 
 
-def test_a_plugin_that_is_not_as_it_was_is_refused_with_where_it_was_looked_for(
-    folder, trial, command, tmp_path, monkeypatch
-):
+def test_a_changed_plugin_is_refused_with_where_it_was_sought(folder, trial, command, tmp_path, monkeypatch):
     monkeypatch.setenv("SCALEVEC_PRIVATE_DIR", str(tmp_path / "another"))
     write_plugin(folder, ARMS + "# an edit\n")
     refused = command("export", trial, "-o", "out", "--trust")
-    assert refused.code == 2
-    assert f"which is not there any more; other content is in: {folder}" in refused.err
+    assert_refused(refused, 2, f"which is not there any more; other content is in: {folder}")
     assert "mylab" not in sys.modules
     assert not (folder / "out").exists()
 

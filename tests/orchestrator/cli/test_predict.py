@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from support import succeeded
+
 
 @pytest.fixture
 def table(tmp_path):
@@ -16,8 +18,8 @@ def table(tmp_path):
 
 
 def points(done) -> list[dict]:
-    assert done.code == 0, done.err
-    [arm] = json.loads(done.out)
+    assert done.returncode == 0, done.stderr
+    [arm] = json.loads(done.stdout)
     return arm["points"]
 
 
@@ -34,11 +36,10 @@ def test_points_come_from_the_command_line_a_table_and_the_rungs_of_a_sweep(comm
 @pytest.mark.usefixtures("table")
 def test_every_number_has_its_distance_from_the_data_and_the_hold_out_beside_it(command):
     given = ("--at", "N=1e10,D=1e11", "--flops", "1e22", "--cluster", "row")
-    done = command("predict", "t.csv", "--law", "chinchilla", "--bootstrap", "0", *given)
-    assert done.code == 0, done.err
-    assert "+2.00 decades of C" in done.out
-    assert "hold-out (the largest rung" in done.out
-    assert "C                     1e+22" in done.out
+    done = succeeded(command("predict", "t.csv", "--law", "chinchilla", "--bootstrap", "0", *given))
+    assert "+2.00 decades of C" in done.stdout
+    assert "hold-out (the largest rung" in done.stdout
+    assert "C                     1e+22" in done.stdout
 
 
 @pytest.mark.usefixtures("table")
@@ -59,6 +60,6 @@ def test_every_number_has_its_distance_from_the_data_and_the_hold_out_beside_it(
 def test_what_is_no_point_and_no_budget_is_refused(command, options, message):
     law = [] if "--law" in options else ["--law", "chinchilla"]
     done = command("predict", "t.csv", *law, "--bootstrap", "0", *options)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from scalevec.analysis.data.tidy import checked, read_table
 from scalevec.analysis.errors import DataError
+from support import assert_refused, succeeded
 
 HEADER = ["arm", "seed", "n_params", "n_tokens", "loss"]
 LOSSES = {"a": ("3.51", "3.52", "3.52", "3.53"), "b": ("3.44", "3.45", "3.43", "3.44")}
@@ -78,13 +79,12 @@ def test_a_loss_that_is_not_finite_is_a_run_that_diverged(name, odd, tmp_path, c
         pd.DataFrame(records("NaN")).to_parquet(tmp_path / name)
     else:
         written(tmp_path, name, odd)
-    answer = command("compare", name, "--reference", "a", "--json", *TAKEN[odd])
-    assert answer.code == 0, answer.err
-    [arm] = json.loads(answer.out)
+    answer = succeeded(command("compare", name, "--reference", "a", "--json", *TAKEN[odd]))
+    [arm] = json.loads(answer.stdout)
     assert arm["pairs"] == 3
     assert arm["loss_difference"]["mean"] == pytest.approx(-0.25 / 3)
-    assert "1e+06, seed 1" in answer.out
-    assert "rows 6 ended without a finite loss: diverged" in answer.err
+    assert "1e+06, seed 1" in answer.stdout
+    assert "rows 6 ended without a finite loss: diverged" in answer.stderr
 
 
 REFUSED = {
@@ -98,16 +98,12 @@ REFUSED = {
 @pytest.mark.parametrize(("name", "odd"), each_with_one(REFUSED))
 def test_a_cell_that_is_no_number_is_refused_with_its_row_and_column(name, odd, tmp_path, command):
     verb, *options = REFUSED[odd]
-    refused = command(verb, written(tmp_path, name, odd), *options)
-    assert refused.code == 2, refused.out
-    assert "loss" in refused.err
-    assert f"row 6: {odd!r}" in refused.err
+    assert_refused(command(verb, written(tmp_path, name, odd), *options), 2, "loss", f"row 6: {odd!r}")
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_an_import_counts_the_same_runs(name, tmp_path, command):
-    taken = command("import", written(tmp_path, name, "NaN"), "--map", "loss=loss", "-o", "out.csv")
-    assert taken.code == 0, taken.err
+    succeeded(command("import", written(tmp_path, name, "NaN"), "--map", "loss=loss", "-o", "out.csv"))
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["status"].tolist() == ["completed"] * 5 + ["diverged"] + ["completed"] * 2
     assert table["loss"].sum() == pytest.approx(14.08 + 10.31)
@@ -151,17 +147,15 @@ def test_rows_that_where_leaves_out_are_not_looked_at(tmp_path, command):
     table.loc[5, "state"] = "out of memory"
     table.to_csv(tmp_path / "t.csv", index=False)
     where = ("--where", "seed != 1", "--map", "n_tokens=n_params*20", "--map", "loss=loss*1")
-    answer = command("compare", "t.csv", "--reference", "a", "--json", *where)
-    assert answer.code == 0, answer.err
-    assert json.loads(answer.out)[0]["pairs"] == 3
+    answer = succeeded(command("compare", "t.csv", "--reference", "a", "--json", *where))
+    assert json.loads(answer.stdout)[0]["pairs"] == 3
 
 
 def test_rows_that_only_a_formula_needs_are_read_by_every_door(tmp_path, command):
     for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
         lines = [f"{width}{mark}{2 + 3 / width}" for width in (1, 2, 4, 8, 16)]
         (tmp_path / name).write_text("\n".join([f"width{mark}loss", *lines]) + "\n")
-        answer = command("fit", name, "--formula", "E + A/width", "--bootstrap", 0)
-        assert answer.code == 0, answer.err
+        succeeded(command("fit", name, "--formula", "E + A/width", "--bootstrap", 0))
 
 
 @pytest.mark.parametrize("header", ["N,D,C,loss", "n,d,c,loss", "Params,Tokens,FLOPs,val_loss"])
@@ -169,10 +163,9 @@ def test_the_names_that_papers_use_are_known(header, tmp_path, command):
     sizes = [(n, 20 * n) for n in (1e6, 2e6, 4e6, 8e6)]
     lines = [f"{n:g},{d:g},{6 * n * d:g},{3 * n**-0.05:.5f}" for n, d in sizes]
     (tmp_path / "t.csv").write_text("\n".join([header, *lines]) + "\n")
-    answer = command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0)
-    assert answer.code == 0, answer.err
-    assert f"n_params         {header.split(',')[0]}" in answer.err
-    assert "alpha 0.0499" in answer.out
+    answer = succeeded(command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0))
+    assert f"n_params         {header.split(',')[0]}" in answer.stderr
+    assert "alpha 0.0499" in answer.stdout
 
 
 @pytest.mark.parametrize(
@@ -189,9 +182,7 @@ def test_the_names_that_papers_use_are_known(header, tmp_path, command):
 )
 def test_a_number_or_separator_that_is_in_doubt_is_asked_about(text, message, tmp_path, command):
     (tmp_path / "t.csv").write_text(text)
-    refused = command("compare", "t.csv", "--reference", "a")
-    assert refused.code == 2, refused.out
-    assert message in refused.err
+    assert_refused(command("compare", "t.csv", "--reference", "a"), 2, message)
 
 
 def test_a_list_in_one_column_changes_no_number_of_another(tmp_path, command):
@@ -202,22 +193,19 @@ def test_a_list_in_one_column_changes_no_number_of_another(tmp_path, command):
     ]
     (tmp_path / "t.csv").write_text("\n".join(["arm,seed,n_params,n_tokens,loss,gpus", *rows]))
     answer = command("compare", "t.csv", "--reference", "a", "--json")
-    [comparison] = json.loads(answer.out)
+    [comparison] = json.loads(answer.stdout)
     assert comparison["loss_difference"]["mean"] == pytest.approx(-0.071)
 
 
 def test_excel_may_say_in_the_first_line_what_separates(tmp_path, command):
     (tmp_path / "t.csv").write_text("sep=;\nN;loss\n1e6;3,51\n2e6;3,4\n4e6;3,31\n8e6;3,25\n")
-    answer = command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0)
-    assert answer.code == 0, answer.err
+    succeeded(command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0))
 
 
 def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_path, command):
-    (tmp_path / "t.csv").write_text(
-        "loss;n_params;n_tokens\n3,5;1.000.000;20.000.000\n3,25;2.000.000;40000000\n"
-    )
-    answer = command("import", "t.csv", "--map", "loss=loss", "-o", "out.csv")
-    assert answer.code == 0, answer.err
+    text = "loss;n_params;n_tokens\n3,5;1.000.000;20.000.000\n3,25;2.000.000;40000000\n"
+    (tmp_path / "t.csv").write_text(text)
+    succeeded(command("import", "t.csv", "--map", "loss=loss", "-o", "out.csv"))
     table = pd.read_csv(tmp_path / "out.csv")
     assert table[["loss", "n_params", "n_tokens"]].to_numpy().tolist() == [[3.5, 1e6, 2e7], [3.25, 2e6, 4e7]]
 
@@ -225,8 +213,8 @@ def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_pat
 def test_an_import_writes_csv_under_no_other_name(tmp_path, command):
     (tmp_path / "t.csv").write_text("N,loss\n1e6,3.5\n2e6,3.4\n")
     answer = command("import", "t.csv", "-o", "out.parquet")
-    assert (answer.code, (tmp_path / "out.parquet").exists()) == (2, False)
-    assert "out.parquet: a table is written as CSV" in answer.err
+    assert (answer.returncode, (tmp_path / "out.parquet").exists()) == (2, False)
+    assert "out.parquet: a table is written as CSV" in answer.stderr
 
 
 CHART = """\
@@ -239,9 +227,7 @@ CHART = """\
 def test_a_chart_with_steps_is_no_table_of_runs(tmp_path, command):
     (tmp_path / "chart.csv").write_text(CHART)
     for verb in ("import", "compare"):
-        refused = command(verb, "chart.csv")
-        assert refused.code == 2
-        assert "a chart that W&B exported, with columns per run (r)" in refused.err
+        assert_refused(command(verb, "chart.csv"), 2, "a chart that W&B exported, with columns per run (r)")
 
 
 def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, command):
@@ -249,12 +235,11 @@ def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, com
         rows = [f"{step},{3.2 - 1e-4 * step + shift:.4f}" for step in (100, 200, 300)]
         (tmp_path / name).write_text("\n".join(["step,loss", *rows]) + "\n")
     maps = ("--map", "n_params=1e6", "--map", "n_tokens=step*1000", "--map", "arm=run")
-    taken = command("import", "one.csv", "two.csv", *maps, "-o", "out.csv")
-    assert taken.code == 0, taken.err
-    assert "one run per file, of its name (one, two)" in taken.err
+    taken = succeeded(command("import", "one.csv", "two.csv", *maps, "-o", "out.csv"))
+    assert "one run per file, of its name (one, two)" in taken.stderr
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["arm"].tolist() == ["one"] * 3 + ["two"] * 3
-    assert "one size, 1e+06" in command("compare", "out.csv", "--reference", "one").out
+    assert "one size, 1e+06" in command("compare", "out.csv", "--reference", "one").stdout
 
 
 def test_a_table_of_very_many_columns_takes_seconds(tmp_path, command):
@@ -262,5 +247,5 @@ def test_a_table_of_very_many_columns_takes_seconds(tmp_path, command):
     table = pd.DataFrame(rows("3.4"), columns=HEADER)
     pd.concat([table, wide], axis=1).to_csv(tmp_path / "t.csv", index=False)
     before = time.process_time()
-    assert command("compare", "t.csv", "--reference", "a").code == 0
+    assert command("compare", "t.csv", "--reference", "a").returncode == 0
     assert time.process_time() - before < 15

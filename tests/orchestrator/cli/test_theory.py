@@ -26,9 +26,8 @@ def long_table(**changes) -> pd.DataFrame:
                         {**base, "kind": "query", "quantity": name, "layer": layer, "value": value}
                         for name, value in values.items()
                     ]
-                rows.append(
-                    {**base, "kind": "", "quantity": "sharpness", "layer": 0, "value": level * step + seed}
-                )
+                base |= {"kind": "", "quantity": "sharpness", "layer": 0}
+                rows.append({**base, "value": level * step + seed})
     return pd.DataFrame(rows)
 
 

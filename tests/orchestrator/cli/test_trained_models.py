@@ -10,7 +10,7 @@ import torch
 
 import scalevec
 from scalevec.model.train.evaluation import evaluate
-from support import filled_once, finished, run_python, two_arms
+from support import assert_refused, filled_once, finished, run_python, succeeded, two_arms
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +61,8 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
     prompt, folders = "def main(", []
     for name in trials:
         folders.append(str(tmp_path / name[:8]))
-        done = command("export", name[:8], "-o", folders[-1])
-        assert done.code == 0, done.err
-    loaded = run_python(f"folders, prompt = {folders!r}, {prompt!r}{LOADED}")
-    assert loaded.returncode == 0, loaded.stderr
+        succeeded(command("export", name[:8], "-o", folders[-1]))
+    succeeded(run_python(f"folders, prompt = {folders!r}, {prompt!r}{LOADED}"))
     for name, folder in zip(trials, folders, strict=True):
         model, answer = runs.trial(name).model(), torch.load(f"{folder}/answer.pt")
         with torch.no_grad():
@@ -79,12 +77,10 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
         torch.testing.assert_close(chosen, logits.max(1).values, rtol=0, atol=1e-4)
 
 
-def test_a_card_has_the_numbers_of_the_trial_and_how_to_load_it_for_whom_the_umask_says(
-    trials, command, tmp_path
-):
+def test_a_card_has_the_trials_numbers_and_how_to_load_it_for_whom_the_umask_says(trials, command, tmp_path):
     usual = os.umask(0o027)
     try:
-        assert command("export", trials[0][:8], "-o", tmp_path / "out").code == 0
+        assert command("export", trials[0][:8], "-o", tmp_path / "out").returncode == 0
     finally:
         os.umask(usual)
     card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
@@ -95,20 +91,18 @@ def test_a_card_has_the_numbers_of_the_trial_and_how_to_load_it_for_whom_the_uma
 
 def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
     (tmp_path / "text.txt").write_text("def main():\n    return 1\n" * 20)
-    answer = command("evaluate", trials[0][:8], tmp_path / "text.txt", "--json")
-    assert answer.code == 0, answer.err
-    record = json.loads(answer.out)
-    assert record["bits_per_byte"] == pytest.approx(
-        record["loss"] * record["tokens"] / record["bytes"] / math.log(2)
-    )
+    answer = succeeded(command("evaluate", trials[0][:8], tmp_path / "text.txt", "--json"))
+    record = json.loads(answer.stdout)
+    expected = pytest.approx(record["loss"] * record["tokens"] / record["bytes"] / math.log(2))
+    assert record["bits_per_byte"] == expected
 
 
 def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, command, tmp_path):
     shutil.rmtree(runs.trial(trials[0]).checkpoints_path)
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert refused.code == 2
-    assert "write keep: weights in runs/sweeps/kept/sweep.yaml, then: rm -r " in refused.err
-    assert "&& scalevec run kept --runs runs" in refused.err
+    assert refused.returncode == 2
+    assert "write keep: weights in runs/sweeps/kept/sweep.yaml, then: rm -r " in refused.stderr
+    assert "&& scalevec run kept --runs runs" in refused.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -116,9 +110,7 @@ def test_a_damaged_model_is_named_with_what_trains_it_again(runs, trials, comman
     (path,) = runs.trial(trials[0][:8]).path.glob("checkpoints/*.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
     refused = command("export", trials[0][:8], "-o", "out")
-    assert refused.code == 2
-    assert f"{path.name} is damaged (" in refused.err
-    assert "to train the model again: rm -r " in refused.err
+    assert_refused(refused, 2, f"{path.name} is damaged (", "to train the model again: rm -r ")
 
 
 def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_goes_on(runs, trials, command, tmp_path):
@@ -132,8 +124,7 @@ def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_goes_on(run
         (f"to see where: scalevec explain {trials[0][:12]}", "to have one: scalevec run kept --runs runs"),
         strict=True,
     ):
-        refused = command("export", name[:8], "-o", tmp_path / "out")
-        assert (refused.code, line in refused.err) == (2, True)
+        assert_refused(command("export", name[:8], "-o", tmp_path / "out"), 2, line)
 
 
 def test_a_model_that_transformers_cannot_compute_is_refused(trials, command, tmp_path, monkeypatch):
@@ -144,19 +135,16 @@ def test_a_model_that_transformers_cannot_compute_is_refused(trials, command, tm
 
     monkeypatch.setattr(hugging_face, "exported", refuse)
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert (refused.code, (tmp_path / "out").exists()) == (2, False)
-    assert f"trial {trials[0][:12]}: attention is 'window'" in refused.err
+    assert (refused.returncode, (tmp_path / "out").exists()) == (2, False)
+    assert f"trial {trials[0][:12]}: attention is 'window'" in refused.stderr
 
 
 def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):
     (tmp_path / "out").mkdir()
-    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert (refused.code, "is there already" in refused.err) == (2, True)
+    assert_refused(command("export", trials[0][:8], "-o", tmp_path / "out"), 2, "is there already")
 
 
-def test_an_export_whose_folder_another_process_makes_meanwhile_is_refused(
-    trials, command, tmp_path, monkeypatch
-):
+def test_an_export_whose_folder_another_makes_meanwhile_is_refused(trials, command, tmp_path, monkeypatch):
     def card(*_: object) -> str:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "theirs").touch()
@@ -164,10 +152,10 @@ def test_an_export_whose_folder_another_process_makes_meanwhile_is_refused(
 
     monkeypatch.setattr("scalevec.orchestrator.commands.models.export._card", card)
     refused = command("export", trials[0][:8], "-o", "out")
-    assert (refused.code, "another process has just made it; nothing was written" in refused.err) == (2, True)
+    assert_refused(refused, 2, "another process has just made it; nothing was written")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
 
 
 def test_an_empty_text_is_refused(trials, command, tmp_path):
     (tmp_path / "empty.txt").touch()
-    assert command("evaluate", trials[0][:8], tmp_path / "empty.txt").code == 2
+    assert command("evaluate", trials[0][:8], tmp_path / "empty.txt").returncode == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalevec.results.extras import install_command, packages_of
+from support import assert_refused, succeeded
 
 TABLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "wandb_export.csv"
 WITHOUT = f"""
@@ -32,8 +33,7 @@ def scalevec(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     ids=lambda arguments: arguments[0],
 )
 def test_tables_are_analysed(arguments, tmp_path):
-    ended = scalevec(tmp_path, *arguments)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(scalevec(tmp_path, *arguments))
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,7 @@ def test_tables_are_analysed(arguments, tmp_path):
 )
 def test_what_trains_names_the_command_that_installs_what_is_missing(arguments, tmp_path):
     ended = scalevec(tmp_path, *arguments)
-    assert ended.returncode == 3
-    assert f"needs torch, which is not installed: {install_command('train')}" in ended.stderr
+    assert_refused(ended, 3, f"needs torch, which is not installed: {install_command('train')}")
     assert not list(tmp_path.iterdir())
 
 

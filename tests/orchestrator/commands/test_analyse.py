@@ -8,6 +8,7 @@ from scalevec.orchestrator.commands.analyse.question import options_of, referenc
 from scalevec.orchestrator.commands.analyse.report import report
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.sources import sources
+from support import assert_refused
 
 
 @pytest.fixture
@@ -81,7 +82,5 @@ def test_a_sweeps_own_table_keeps_its_meanings(rows, tmp_path, scalevec):
 def test_a_file_that_is_read_is_not_written_over(rows, tmp_path, scalevec, words):
     rows.to_csv(tmp_path / "t.csv", index=False)
     before = (tmp_path / "t.csv").read_bytes()
-    done = scalevec(*words.split())
-    assert done.returncode == 2
-    assert "that is the file to read; name another one" in done.stderr
+    assert_refused(scalevec(*words.split()), 2, "that is the file to read; name another one")
     assert (tmp_path / "t.csv").read_bytes() == before

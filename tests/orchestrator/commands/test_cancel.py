@@ -112,9 +112,7 @@ def states(sent) -> list[str]:
     return [directory_of(sent, "none", seed).state().state for seed in range(6)]
 
 
-def test_where_the_cluster_does_not_answer_the_trials_with_jobs_are_cancelling_until_it_is_repeated(
-    sent, monkeypatch, capsys
-):
+def test_without_an_answer_trials_with_jobs_are_cancelling_until_it_is_repeated(sent, monkeypatch, capsys):
     result = cancel_on(Unreachable(), sent, monkeypatch)
     assert result.code is Exit.MISSING_REQUIREMENT
     assert "SLURM does not answer" in capsys.readouterr().err

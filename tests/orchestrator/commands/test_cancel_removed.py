@@ -36,9 +36,8 @@ def cancel_removed(runs: Path, **sections) -> list[str]:
     path = runs.parent / "my.yaml"
     path.write_text(yaml.safe_dump(SWEEP | sections, sort_keys=False))
     assert cancel(str(path), runs, removed=True).code is Exit.DONE
-    return sorted(
-        arms.get(name, "of no sweep") for name in trial_ids(runs) if is_cancelled(RunDirectory.of(runs, name))
-    )
+    cancelled = (name for name in trial_ids(runs) if is_cancelled(RunDirectory.of(runs, name)))
+    return sorted(arms.get(name, "of no sweep") for name in cancelled)
 
 
 def is_cancelled(directory: RunDirectory) -> bool:

@@ -49,9 +49,8 @@ def test_what_a_sweep_leaves_out_has_its_default(folder):
     config = config_of("{source: jsonl, files: [a.jsonl]}", folder)
     assert config == CorpusConfig("jsonl", "bpe", 1024, (path,), field="text", sample_bytes=256_000_000)
     assert config_of("{}", folder) == CorpusConfig("python-stdlib", "bpe", 1024)
-    assert config_of("{source: text, files: [a.jsonl], tokenizer: bytes}", folder) == CorpusConfig(
-        "text", "bytes", 256, (path,)
-    )
+    expected = CorpusConfig("text", "bytes", 256, (path,))
+    assert config_of("{source: text, files: [a.jsonl], tokenizer: bytes}", folder) == expected
 
 
 def test_every_part_of_the_section_reaches_the_configuration(folder):
@@ -63,9 +62,9 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
         " tokenizer: {vocabulary: 70000, separator: 3}}",
         folder,
     ) == CorpusConfig("shards", "ids", 70_000, (a,), (b,), (c,), separator_id=3, dtype="uint32")
-    assert config_of(
-        "{source: parquet, files: [a.jsonl], field: body, tokenizer: {bpe: 300, sample_mb: 0.5}}", folder
-    ) == CorpusConfig("parquet", "bpe", 300, (a,), field="body", sample_bytes=500_000)
+    mapping = "{source: parquet, files: [a.jsonl], field: body, tokenizer: {bpe: 300, sample_mb: 0.5}}"
+    expected = CorpusConfig("parquet", "bpe", 300, (a,), field="body", sample_bytes=500_000)
+    assert config_of(mapping, folder) == expected
     assert config_of(
         "{source: text, files: [a.jsonl],"
         " tokenizer: {file: tokenizer.json, separator: </s>, vocabulary: 50304}}",
@@ -73,9 +72,8 @@ def test_every_part_of_the_section_reaches_the_configuration(folder):
     ) == CorpusConfig(
         "text", "file", 50_304, (a,), tokenizer_name=str(folder / "tokenizer.json"), separator="</s>"
     )
-    assert config_of("{source: text, files: [a.jsonl], tokenizer: {hub: gpt2}}", folder) == CorpusConfig(
-        "text", "hub", 0, (a,), tokenizer_name="gpt2"
-    )
+    expected = CorpusConfig("text", "hub", 0, (a,), tokenizer_name="gpt2")
+    assert config_of("{source: text, files: [a.jsonl], tokenizer: {hub: gpt2}}", folder) == expected
 
 
 def test_the_fingerprint_is_known_without_preparing(folder):
@@ -138,18 +136,14 @@ def without_network(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
 
 
-def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
-    without_network, scalevec_process, tmp_path
-):
+def test_without_network_a_tokenizer_of_the_hub_is_out_of_reach(without_network, scalevec_process, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     corpus = "corpus: {source: text, files: [a.txt], tokenizer: {hub: me/it}}"
     (tmp_path / "my.yaml").write_text(corpus + REST)
     done = scalevec_process("corpus", "fingerprint", "my.yaml")
     assert done.returncode == 3, done.stderr
-    assert (
-        "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
-        in done.stderr
-    )
+    message = "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
+    assert message in done.stderr
     assert "give its file instead, as in {file: token" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -12,7 +12,7 @@ from scalevec.orchestrator.sources.sources import compare_section, tuning_choice
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP, simulated
-from support import call_main, filled_once
+from support import assert_refused, call_main, filled_once, succeeded
 
 NAME = SWEEP["name"]
 
@@ -43,8 +43,7 @@ def told(runs, tmp_path):
 
     def call(*words: str) -> tuple[str, str]:
         cache = {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
-        done = call_main([*words, "--runs", str(runs)], tmp_path, cache)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(call_main([*words, "--runs", str(runs)], tmp_path, cache))
         return done.stdout, done.stderr
 
     return call
@@ -93,8 +92,7 @@ def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs
 def test_a_damaged_entry_of_members_is_said_with_what_writes_them_again(runs, folder, tmp_path):
     edit(folder.members_path, lambda members: members.__setitem__(0, "zz"))
     done = call_main(["results", NAME, "--runs", str(runs)], tmp_path, {})
-    assert done.returncode == 2
-    assert f"{folder.members_path}: entry 1 has no 'trial_id'" in done.stderr
+    assert_refused(done, 2, f"{folder.members_path}: entry 1 has no 'trial_id'")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +124,7 @@ def test_damaged_choices_are_said_and_left_out(told, folder, capsys, change, pro
 def test_a_run_with_damaged_choices_is_refused_rather_than_tuned_again(folder, runs, tmp_path):
     edit(folder.tuning_path, lambda tuning: tuning["choices"][0].pop("chosen"))
     done = call_main(["run", NAME, "--runs", str(runs), "--executor", "simulate"], tmp_path, {})
-    assert done.returncode == 2
-    assert f"choices.0.chosen: Field required; restore {folder.tuning_path}" in done.stderr
+    assert_refused(done, 2, f"choices.0.chosen: Field required; restore {folder.tuning_path}")
 
 
 def test_a_run_writes_members_again_that_nobody_can_read(folder, runs, tmp_path, capsys):

@@ -48,11 +48,8 @@ def test_what_the_executor_needs_is_a_problem(examined):
 def test_without_ray_the_line_that_installs_it_is_there(examined, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     findings, code = examined()
-    assert (findings["ray"]["state"], findings["ray"]["remedy"], code) == (
-        "absent",
-        install_command("ray"),
-        0,
-    )
+    expected = ("absent", install_command("ray"), 0)
+    assert (findings["ray"]["state"], findings["ray"]["remedy"], code) == expected
     assert examined("--executor", "ray")[1] == Exit.MISSING_REQUIREMENT
 
 
@@ -90,10 +87,8 @@ def test_without_torch_the_rest_is_looked_at_all_the_same(examined, monkeypatch)
 def test_gpus_that_torch_does_not_see_are_named(examined, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     findings, _ = examined()
-    assert (findings["GPUs"]["state"], findings["GPUs"]["detail"]) == (
-        "warning",
-        "torch sees none, though there is CUDA_VISIBLE_DEVICES=0,1",
-    )
+    expected = ("warning", "torch sees none, though there is CUDA_VISIBLE_DEVICES=0,1")
+    assert (findings["GPUs"]["state"], findings["GPUs"]["detail"]) == expected
 
 
 def test_a_broken_look_hides_no_other(examined, monkeypatch):

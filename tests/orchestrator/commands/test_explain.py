@@ -47,10 +47,8 @@ def told(trial, runs_dir) -> str:
 
 def test_every_sweep_that_holds_the_trial_is_named_with_its_place(trial, runs_dir):
     memberships = explained(trial, runs_dir)["members_of"]
-    assert [(member["sweep"], member["stage"], member["rung"], member["seed"]) for member in memberships] == [
-        ("other", "comparison", "first", 0),
-        ("small", "comparison", "a", 0),
-    ]
+    actual = [(member["sweep"], member["stage"], member["rung"], member["seed"]) for member in memberships]
+    assert actual == [("other", "comparison", "first", 0), ("small", "comparison", "a", 0)]
     assert memberships[0]["tuning"] == []
     assert memberships[1]["tuning"] == [CHOICE | {"axis": "log", "check": None, "predicted": None}]
 
@@ -121,10 +119,8 @@ def test_each_attempt_has_its_code_and_its_versions(trial, runs_dir):
     trial.write_environment(older | {"versions": {"torch": "1.0"}})
     trial.write_environment(now | {"attempt": 2})
     attempts = explained(trial, runs_dir)["attempts"]
-    assert [(each["attempt"], each["torch"]) for each in attempts] == [
-        (1, "1.0"),
-        (2, now["versions"]["torch"]),
-    ]
+    expected = [(1, "1.0"), (2, now["versions"]["torch"])]
+    assert [(each["attempt"], each["torch"]) for each in attempts] == expected
     text = told(trial, runs_dir)
     assert "attempt 1 on elsewhere (cpu): commit 000000000000 with uncommitted changes" in text
 

@@ -9,7 +9,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.orchestrator.errors import Exit
-from support import CHECKOUT
+from support import CHECKOUT, assert_refused, succeeded
 
 TEMPLATES = CHECKOUT / "sweeps" / "templates"
 
@@ -20,8 +20,7 @@ def init(scalevec, tmp_path):
 
     def write(*arguments: str) -> tuple[dict, dict]:
         (tmp_path / "my-sweep.yaml").unlink(missing_ok=True)
-        done = scalevec("init", "--json", *arguments)
-        assert done.returncode == Exit.DONE, done.stderr
+        done = succeeded(scalevec("init", "--json", *arguments))
         return yaml.safe_load((tmp_path / "my-sweep.yaml").read_text()), json.loads(done.stdout)
 
     return write
@@ -38,8 +37,7 @@ def test_each_template_is_a_sweep_whose_rates_are_extrapolated_from_two_rungs(in
 @pytest.mark.parametrize("name", ["quickstart", "own-trainer"])
 def test_what_init_wrote_can_be_planned(init, scalevec, name):
     init("--from", name)
-    plan = scalevec("plan", "my-sweep.yaml")
-    assert plan.returncode == Exit.DONE, plan.stderr
+    plan = succeeded(scalevec("plan", "my-sweep.yaml"))
     assert "trials, 0 of them done" in plan.stdout
 
 
@@ -56,8 +54,7 @@ def test_with_data_the_corpus_is_the_largest_kind_of_text_there(init, tmp_path):
 def test_no_sweep_file_is_overwritten_and_nothing_is_written_beside_it(scalevec, tmp_path):
     (tmp_path / "my-sweep.yaml").write_text("mine")
     done = scalevec("init", "--from", "own-trainer")
-    assert done.returncode == Exit.INVALID_INPUT
-    assert "my-sweep.yaml exists and is not overwritten" in done.stderr
+    assert_refused(done, Exit.INVALID_INPUT, "my-sweep.yaml exists and is not overwritten")
     assert (tmp_path / "my-sweep.yaml").read_text() == "mine"
     assert len(list(tmp_path.glob("[mt]*.*"))) == 1
 
@@ -67,8 +64,7 @@ def test_beside_a_script_of_ones_own_a_sweep_file_for_that_script_is_written(sca
     path = tmp_path / (arguments[-1] if arguments else "my-sweep.yaml")
     path.parent.mkdir(exist_ok=True)
     path.with_name("train.py").write_text("print('my own')")
-    done = scalevec("init", "--from", "own-trainer", *arguments)
-    assert done.returncode == Exit.DONE, done.stderr
+    done = succeeded(scalevec("init", "--from", "own-trainer", *arguments))
     assert "train.py is there and stays as it is" in done.stderr
     assert path.with_name("train.py").read_text() == "print('my own')"
     assert "train.py" in yaml.safe_load(path.read_text())["trainer"]["command"]
@@ -85,18 +81,15 @@ def test_beside_a_script_of_ones_own_a_sweep_file_for_that_script_is_written(sca
 )
 def test_what_cannot_be_is_refused(scalevec, tmp_path, arguments, message):
     (tmp_path / "empty").mkdir()
-    done = scalevec("init", *arguments)
-    assert done.returncode == Exit.INVALID_INPUT
-    assert message in done.stderr
+    assert_refused(scalevec("init", *arguments), Exit.INVALID_INPUT, message)
 
 
 def test_comments_stay_where_they_are_and_the_name_is_that_of_the_file(scalevec, tmp_path):
     assert scalevec("init", "-o", "my own.yaml").returncode == Exit.DONE
     template = (TEMPLATES / "quickstart.yaml").read_text()
     written = (tmp_path / "my own.yaml").read_text()
-    assert [line.rfind(" #") for line in written.splitlines()] == [
-        line.rfind(" #") for line in template.splitlines()
-    ]
+    expected = [line.rfind(" #") for line in template.splitlines()]
+    assert [line.rfind(" #") for line in written.splitlines()] == expected
     assert yaml.safe_load(written)["name"] == "my-own"
 
 

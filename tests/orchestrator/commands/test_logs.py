@@ -59,9 +59,8 @@ def test_a_sweep_file_stands_for_the_sweep_of_its_name(runs_dir, tmp_path, capsy
     controller.path.mkdir(parents=True)
     controller.log_path.write_text("tuning: 3 trials\n")
     path = tmp_path / "mine.yaml"
-    path.write_text(
-        (CHECKOUT / "sweeps" / "quickstart.yaml").read_text().replace("name: quickstart", "name: small")
-    )
+    text = (CHECKOUT / "sweeps" / "quickstart.yaml").read_text()
+    path.write_text(text.replace("name: quickstart", "name: small"))
     logging.logs(str(path), runs_dir)
     assert capsys.readouterr().out == "tuning: 3 trials\n"
 
@@ -70,9 +69,8 @@ def test_following_goes_on_until_the_trial_has_ended(runs_dir, directory, capsys
     monkeypatch.setattr(logging, "POLL_S", 0.01)
     directory.append_event("running", attempt=1)
     directory.log_path.write_text("begun ")
-    follower = threading.Thread(
-        target=logging.logs, args=(directory.trial_id[:8], runs_dir), kwargs={"follow": True}
-    )
+    args = (directory.trial_id[:8], runs_dir)
+    follower = threading.Thread(target=logging.logs, args=args, kwargs={"follow": True})
     follower.start()
     with directory.log_path.open("a") as log:
         log.write("and done\n")

@@ -18,9 +18,8 @@ from scalevec.orchestrator.executors.simulate.planted_law import hold_simulation
 
 
 def ladder(*hours: float, seeds: int = 3) -> list[ExtendableSize]:
-    return [
-        ExtendableSize(f"rung {number}", f"rung {number}", seeds, cost) for number, cost in enumerate(hours)
-    ]
+    named = ((f"rung {number}", cost) for number, cost in enumerate(hours))
+    return [ExtendableSize(name, name, seeds, cost) for name, cost in named]
 
 
 def pairs(rungs: int, seeds: int = 3, split: float = 0.0) -> ComparedTrials:
@@ -29,16 +28,12 @@ def pairs(rungs: int, seeds: int = 3, split: float = 0.0) -> ComparedTrials:
     for number, size in enumerate(ladder(*[1.0] * rungs)):
         for arm, seed in itertools.product(("baseline", "unified"), range(seeds)):
             row = {"arm": arm, "rung": size.rung, "n_params": 1e6 * 4**number, "n_tokens": 2e7 * 4**number}
-            row |= {
-                "seed": seed,
-                "stream": f"{size.rung} {seed}",
-                "loss": 3.0 + 0.001 * rng.standard_normal(),
-            }
+            loss = 3.0 + 0.001 * rng.standard_normal()
+            row |= {"seed": seed, "stream": f"{size.rung} {seed}", "loss": loss}
             away = np.random.default_rng(1).standard_normal(64)
             blocks = row["loss"] + (arm == "unified") * split * (away - away.mean())
-            rows.append(
-                row | {"loss_blocks": json.dumps(blocks.tolist()), "block_tokens": json.dumps([1] * 64)}
-            )
+            row |= {"loss_blocks": json.dumps(blocks.tolist()), "block_tokens": json.dumps([1] * 64)}
+            rows.append(row)
     return compared_trials(pd.DataFrame(rows), "baseline", AnalysisOptions())
 
 

@@ -1,4 +1,4 @@
-"""The commands that scalevec prints are ones that a shell takes."""
+"""The commands that scalevec prints are ones that a shell takes as they stand."""
 
 import shlex
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.commands.run.retry import retry
 from scalevec.orchestrator.commands.run.run import run
 from scalevec.orchestrator.errors import Exit
@@ -49,3 +50,21 @@ def test_of_a_sweep_with_failed_trials(path, capsys):
     assert command_in(capsys.readouterr().err, "run")[:3] == ["scalevec", "run", HARD]
     assert retry(path, runs).write() is Exit.DONE
     assert command_in(capsys.readouterr().out, "run")[:3] == ["scalevec", "run", HARD]
+
+
+def test_a_folder_where_the_command_looks_anyway_is_not_named(monkeypatch):
+    monkeypatch.delenv("SCALEVEC_RUNS_DIR", raising=False)
+    assert command("run", "a.yaml", Path("runs")) == "scalevec run a.yaml"
+    monkeypatch.setenv("SCALEVEC_RUNS_DIR", "/far/runs")
+    assert command("run", "a.yaml", Path("/far/runs")) == command("run", "a.yaml") == "scalevec run a.yaml"
+
+
+def test_another_folder_and_the_machines_are_named(monkeypatch):
+    monkeypatch.delenv("SCALEVEC_RUNS_DIR", raising=False)
+    shown = command("run", "a.yaml", Path("/far/runs"), executor="ray", profile=None)
+    assert shown == "scalevec run a.yaml --runs /far/runs --executor ray"
+
+
+def test_a_flag_is_named_where_it_was_given():
+    assert command("run", "a.yaml", Path("runs"), retune=True) == "scalevec run a.yaml --retune"
+    assert command("run", "a.yaml", Path("runs"), retune=False) == "scalevec run a.yaml"

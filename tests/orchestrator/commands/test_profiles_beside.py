@@ -68,8 +68,7 @@ def test_that_of_the_folder_that_a_sweep_came_from_is_asked_about_too(canary, sc
     runs = tmp_path / "runs" / "simulated"
     folder = SweepFolder.of(runs, SWEEP["name"])
     (folder.path / "origin.json").write_text(json.dumps({"folder": str(other)}))
-    done = scalevec(
-        *("run", SWEEP["name"], "--runs", str(runs), "--executor", "simulate", "--profile", "cluster")
-    )
+    where = ("--runs", str(runs), "--executor", "simulate", "--profile", "cluster")
+    done = scalevec("run", SWEEP["name"], *where)
     assert (done.returncode, f"{other}/profiles.yaml, profile cluster: its code" in done.stderr) == (2, True)
     assert not canary.exists()

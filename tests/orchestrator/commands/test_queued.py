@@ -138,16 +138,12 @@ def test_a_trial_that_is_requeued_for_little_is_warned_of(runs_dir, queue):
     assert "interrupted 8 times; the last 5 starts brought 0 of 10 steps" in text
 
 
-def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_is_no_number_is_not_asked(
-    queue,
-):
+def test_queued_jobs_are_shown_while_a_submission_is_unanswered_and_what_is_no_number_is_not_asked(queue):
     numbers = [f"7_1/0@{TOKEN}", f"?0/0@{TOKEN}", f"7,--help/0@{TOKEN}", "x"]
     shown = slurm_queue.look(numbers)
     assert queue == [{"7_1"}]
-    assert {number: job.state for number, job in shown.items()} == {
-        numbers[0]: "RUNNING",
-        numbers[1]: "sent without an answer",
-    }
+    expected = {numbers[0]: "RUNNING", numbers[1]: "sent without an answer"}
+    assert {number: job.state for number, job in shown.items()} == expected
 
 
 def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):

@@ -24,18 +24,14 @@ class Silent(SimpleNamespace):
         """Nothing is held."""
 
 
-def test_an_executor_that_is_not_there_is_told_before_the_corpus_is_prepared(
-    sweep_file, tmp_path, monkeypatch
-):
+def test_an_executor_that_is_absent_is_told_before_the_corpus_is_prepared(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingRequirementError, match="no sbatch on the PATH"):
         run(str(sweep_file), tmp_path / "runs", "slurm")
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_cluster_that_does_not_answer_is_told_before_the_corpus_is_prepared(
-    sweep_file, tmp_path, monkeypatch
-):
+def test_a_cluster_that_is_silent_is_told_before_the_corpus_is_prepared(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_executor, "RayExecutor", lambda site: Silent(site=site))
     with pytest.raises(MissingRequirementError, match="no cluster answers"):
         run(str(sweep_file), tmp_path / "runs", "ray")

@@ -9,16 +9,8 @@ RUNGS = ("tiny-25k", "tiny-55k", "tiny-83k", "tiny-150k")
 
 
 def cell(rung, arm, *, loss=None, stage="comparison", setting=None, **states) -> dict:
-    return {
-        "stage": stage,
-        "rung": rung,
-        "n_params": None,
-        "setting": setting or {},
-        "arm": arm,
-        "trials": sum(states.values()),
-        "states": states,
-        "loss": loss,
-    }
+    of = {"stage": stage, "rung": rung, "n_params": None, "setting": setting or {}, "arm": arm}
+    return of | {"trials": sum(states.values()), "states": states, "loss": loss}
 
 
 def status_of(*cells, **changes) -> dict:
@@ -54,13 +46,8 @@ def lines_of(status, width=80, height=None) -> list[str]:
 def failure(number, error="RuntimeError: boom") -> dict:
     label = f"none tiny-25k seed {number}"
     trial_id = f"{number:064x}"[::-1]
-    return {
-        "trial_id": trial_id,
-        "label": label,
-        "error": error,
-        "reason": "the same error twice",
-        "cause": "error",
-    }
+    why = {"error": error, "reason": "the same error twice", "cause": "error"}
+    return {"trial_id": trial_id, "label": label, **why}
 
 
 def waiting(reason, trials) -> dict:
@@ -73,9 +60,8 @@ def test_settings_tell_the_rows_of_a_rung_apart_whole():
         for decay in ("0.1", "0.3")
         for scale, gain in (("none", "g"), ("sqrt-width", "1+w"))
     ]
-    shown = screen(
-        [status_of(*(cell("tiny-25k", "iwd", setting=each, completed=2) for each in settings))], 80
-    )
+    cells = [cell("tiny-25k", "iwd", setting=each, completed=2) for each in settings]
+    shown = screen([status_of(*cells)], 80)
     words = " ".join(shown.plain.split())
     for each in settings:
         assert f"tiny-25k {' '.join(f'{name} {value}' for name, value in each.items())}" in words
@@ -88,10 +74,8 @@ def test_rates_of_several_settings_are_told_as_a_range_and_those_of_one_by_rung(
 
     by_rung = [choice("tiny-25k", {}, 0.02), choice("tiny-55k", {}, 0.01, "censored")]
     several = [*by_rung, choice("tiny-25k", {"optimizer": "muon"}, 0.04)]
-    for chosen, told in (
-        (by_rung, "0.02, 0.01 (edge of the grid)"),
-        (several, "0.01 to 0.04 (1 at the edge"),
-    ):
+    ranges = {"0.02, 0.01 (edge of the grid)": by_rung, "0.01 to 0.04 (1 at the edge": several}
+    for told, chosen in ranges.items():
         shown = "\n".join(lines_of(status_of(cell("tiny-25k", "none", completed=1), chosen=chosen), 200))
         assert f"learning rate at tiny-25k, tiny-55k: none {told}" in shown
 
@@ -105,9 +89,8 @@ def test_rungs_stand_by_arms_with_counts_and_mean_losses():
             cell("tiny-55k", "none", diverged=1, failed=1),
         )
     )
-    assert " ".join(lines[:2]) == (
-        "small: comparison, 4 of 8 trials done (1 diverged), 1 running, 2 waiting, 1 failed"
-    )
+    expected = "small: comparison, 4 of 8 trials done (1 diverged), 1 running, 2 waiting, 1 failed"
+    assert " ".join(lines[:2]) == expected
     assert [line.split() for line in lines[-4:]] == [
         ["baseline", "none"],
         ["tiny-25k", "2/2", "4.4469", "1/2", "r1", "4.4826"],

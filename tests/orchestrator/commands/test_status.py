@@ -10,6 +10,7 @@ from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import status as looking
 from scalevec.results.claims import acquire
 from scalevec.results.index.store import ResultsIndex
+from support import succeeded
 
 ARMS = ("baseline", "none")
 
@@ -45,12 +46,8 @@ def test_status_looks_at_running_trials_themselves(runs_dir):
     status(runs_dir)
     directory.append_metrics({"step": 4})
     (running,) = status(runs_dir)[0]["running"]
-    assert (running["arm"], running["step"], running["steps"], running["worker_alive"]) == (
-        "none",
-        4,
-        10,
-        True,
-    )
+    expected = ("none", 4, 10, True)
+    assert (running["arm"], running["step"], running["steps"], running["worker_alive"]) == expected
     claim.release()
     assert not status(runs_dir)[0]["running"][0]["worker_alive"]
 
@@ -69,7 +66,6 @@ def test_another_login_sees_what_it_may_only_read(as_nobody):
     runs_dir = as_nobody.folder / "runs"
     record_sweep(runs_dir, "small", [member_of("none", seed) for seed in range(2)])
     complete(directory_of(runs_dir, "none", 0))
-    done = as_nobody.scalevec("status", "small", "--runs", runs_dir)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(as_nobody.scalevec("status", "small", "--runs", runs_dir))
     assert "small: comparison, 1 of 2 trials done, 1 waiting" in done.stdout
     assert sorted(path.name for path in runs_dir.iterdir()) == ["sweeps", "trials"]

@@ -58,18 +58,15 @@ def test_the_mean_loss_of_each_cell_is_that_of_its_completed_trials(tmp_path):
     known = without(simulation, "large")
     for rung_and_arm, loss in known.items():
         assert cells[rung_and_arm]["loss"] == pytest.approx(loss)
-        assert cells_of(tmp_path)[rung_and_arm] == cells[rung_and_arm] | {
-            "states": {"pending": 2},
-            "loss": None,
-        }
+        expected = cells[rung_and_arm] | {"states": {"pending": 2}, "loss": None}
+        assert cells_of(tmp_path)[rung_and_arm] == expected
 
 
 def test_to_watch_is_no_look_no_arm_is_compared_with_another(tmp_path):
     simulated(tmp_path)
     (status,) = sweep_statuses(NAME, tmp_path)
-    assert not [
-        word for word in ("difference", "p_value", "interval", "verdict") if word in json.dumps(status)
-    ]
+    looks = ("difference", "p_value", "interval", "verdict")
+    assert not [word for word in looks if word in json.dumps(status)]
 
 
 def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage(tmp_path):
@@ -80,9 +77,8 @@ def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage
     tuning.write_members(tuning.members())
     (status,) = sweep_statuses(NAME, tmp_path)
     assert (status["trials"], status["to_come"], missing(status), status["stage"]) == (4, 8, 12, "tuning")
-    assert {each["reason"]: each["trials"] for each in status["waiting"]}[
-        "for the rates that tuning chooses"
-    ] == 8
+    waiting = {each["reason"]: each["trials"] for each in status["waiting"]}
+    assert waiting["for the rates that tuning chooses"] == 8
     planned = sum(entry["planned_s"] for entry in (*tuning.folder.members(), *tuning.folder.to_come()))
     assert status["plan"]["planned_s"] == pytest.approx(planned)
     assert status["cost"] == {"unit": "core hours", "spent": 0.0, "left": pytest.approx(planned / 3600)}
@@ -92,9 +88,8 @@ def test_once_tuned_it_says_what_was_chosen_and_nothing_is_to_come(tmp_path):
     simulated(tmp_path, **TUNED)
     (status,) = sweep_statuses(NAME, tmp_path)
     assert status["to_come"] == 0
-    assert {(choice["arm"], choice["rung"]) for choice in status["chosen"]} == {
-        (arm, rung) for arm in ("baseline", "unified") for rung in ("small", "large")
-    }
+    expected = {(arm, rung) for arm in ("baseline", "unified") for rung in ("small", "large")}
+    assert {(choice["arm"], choice["rung"]) for choice in status["chosen"]} == expected
     shown = screen([status], 110).plain
     assert "tuned    learning rate at small: baseline " in shown
 
@@ -118,27 +113,22 @@ def test_without_an_error_on_record_the_last_line_of_the_log_tells(runs_dir):
 
 def test_the_reasons_for_which_trials_wait(runs_dir):
     (status,) = sweep_statuses("small", runs_dir)
-    assert status["waiting"] == [
-        {"reason": "for somebody to run the sweep", "trials": 2, "jobs": [], "remedy": ""}
-    ]
+    expected = [{"reason": "for somebody to run the sweep", "trials": 2, "jobs": [], "remedy": ""}]
+    assert status["waiting"] == expected
     directory_of(runs_dir, "none", 1).append_event("pending", cause="out_of_memory")
     claim = acquire(ownership.owner_directory(runs_dir, "small"), {})
     (status,) = sweep_statuses("small", runs_dir)
     claim.release()
-    assert sorted(each["reason"] for each in status["waiting"]) == [
-        "for a free slot",
-        "to be tried again after out of memory",
-    ]
+    actual = sorted(each["reason"] for each in status["waiting"])
+    assert actual == ["for a free slot", "to be tried again after out of memory"]
 
 
 def test_arms_that_share_a_trial_both_show_it(runs_dir):
     record_sweep(runs_dir, "small", [member_of("none", 0), member_of("none", 0) | {"arm": "as none"}])
     complete(directory_of(runs_dir, "none", 0))
     (status,) = sweep_statuses("small", runs_dir)
-    assert [(cell["arm"], cell["states"]) for cell in status["cells"]] == [
-        ("none", {"completed": 1}),
-        ("as none", {"completed": 1}),
-    ]
+    expected = [("none", {"completed": 1}), ("as none", {"completed": 1})]
+    assert [(cell["arm"], cell["states"]) for cell in status["cells"]] == expected
     assert status["trials"] == 1
 
 
@@ -159,7 +149,5 @@ def test_a_setting_with_parts_tells_cells_apart_too(runs_dir):
     ]
     record_sweep(runs_dir, "small", members)
     (status,) = sweep_statuses("small", runs_dir)
-    assert [cell["setting"] for cell in status["cells"]] == [
-        {"embedding": "{'scale': 1}"},
-        {"embedding": "{'scale': 8}"},
-    ]
+    expected = [{"embedding": "{'scale': 1}"}, {"embedding": "{'scale': 8}"}]
+    assert [cell["setting"] for cell in status["cells"]] == expected

@@ -23,9 +23,8 @@ def owner(runs_dir):
 
 
 def record(runs_dir, *members) -> None:
-    record_sweep(
-        runs_dir, "small", [member_of("none", seed, **fields) for seed, fields in enumerate(members)]
-    )
+    recorded = [member_of("none", seed, **fields) for seed, fields in enumerate(members)]
+    record_sweep(runs_dir, "small", recorded)
 
 
 def finish(runs_dir, seed, seconds) -> None:

@@ -93,9 +93,6 @@ def test_as_json_each_change_is_a_line(runs_dir, capsys):
         as_json=True,
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["states"] for line in lines] == [
-        {"pending": 2},
-        {"completed": 1, "pending": 1},
-        {"completed": 1, "pending": 1},
-    ]
+    expected = [{"pending": 2}, {"completed": 1, "pending": 1}, {"completed": 1, "pending": 1}]
+    assert [line["states"] for line in lines] == expected
     assert [line["owned"] for line in lines] == [True, True, False]

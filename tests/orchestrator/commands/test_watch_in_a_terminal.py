@@ -29,9 +29,8 @@ def variables(sweep: ForeignSweep) -> dict[str, str]:
 def test_a_watch_started_before_the_run_outlives_every_gap_and_ends_with_the_sweep(sweep):
     watch = PseudoTerminal(WATCH, sweep.folder, variables(sweep) | {"NO_COLOR": "1"})
     with (sweep.folder / "lines").open("wb") as lines:
-        on_pipe = subprocess.Popen(
-            [*WATCH, "--json"], cwd=sweep.folder, env=watch.environment, stdout=lines, start_new_session=True
-        )
+        options = {"cwd": sweep.folder, "env": watch.environment, "start_new_session": True}
+        on_pipe = subprocess.Popen([*WATCH, "--json"], stdout=lines, **options)
     watch.shows("theirs: not begun")
     sweep.hold()
     run = sweep.start("-j", "1")
@@ -49,9 +48,8 @@ def test_a_watch_started_before_the_run_outlives_every_gap_and_ends_with_the_swe
 
 @pytest.mark.slow
 def test_a_run_at_a_terminal_ends_with_its_state_and_why_a_trial_failed(sweep):
-    script = SCRIPT.replace(
-        "for step in", "if float(given['decay']): raise ValueError('no decay')\nfor step in"
-    )
+    failing = "if float(given['decay']): raise ValueError('no decay')\n"
+    script = SCRIPT.replace("for step in", f"{failing}for step in")
     (sweep.folder / "train.py").write_text(script)
     command = [str(SCALEVEC), "run", "theirs.yaml", "--trust", "-j", "1"]
     run = PseudoTerminal(command, sweep.folder, variables(sweep))

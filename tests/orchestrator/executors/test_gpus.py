@@ -20,9 +20,7 @@ def _nothing_chosen(monkeypatch):
 
 @pytest.mark.parametrize("hidden", ["", "-1", "-1,0", "NoDevFiles", " -1"])
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
-def test_a_variable_that_hides_the_gpus_leaves_none_and_torch_is_not_asked(
-    variable, hidden, monkeypatch, gpus_of_torch
-):
+def test_a_variable_that_hides_gpus_leaves_none_without_torch(variable, hidden, monkeypatch, gpus_of_torch):
     gpus_of_torch(2)
     monkeypatch.setattr(gpus, "_COUNT", "raise SystemExit('was asked')")
     monkeypatch.setenv(variable, hidden)

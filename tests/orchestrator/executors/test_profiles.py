@@ -75,9 +75,7 @@ def test_the_users_own_profile_stands_before_one_beside_the_sweep(folder):
         "log: [wandb]",
     ],
 )
-def test_what_of_a_profile_beside_a_sweep_becomes_a_command_is_asked_about_before_it_counts(
-    folder, capsys, text
-):
+def test_what_of_a_profile_beside_a_sweep_is_a_command_is_asked_about_before_it_counts(folder, capsys, text):
     write(folder / "profiles.yaml", f"site: {{partition: cpu, {text}}}")
     with pytest.raises(InvalidInputError, match="profile site: its code is not trusted; nothing was run"):
         load_profile("site", folder)
@@ -114,9 +112,8 @@ def test_a_profile_of_the_users_own_is_not_asked_about(folder, monkeypatch):
 
 def test_every_key_of_a_profile_is_inert_or_asked_about():
     assert set(Profile.model_fields) >= INERT
-    assert set(Profile.model_fields) - INERT == {
-        *("python", "launcher", "setup", "flags", "address", "log", "private_dir", "rungs")
-    }
+    expected = {*("python", "launcher", "setup", "flags", "address", "log", "private_dir", "rungs")}
+    assert set(Profile.model_fields) - INERT == expected
 
 
 def test_the_environment_names_another_file(folder, monkeypatch):
@@ -132,9 +129,8 @@ def test_a_file_that_the_environment_names_has_to_be_there(folder, monkeypatch):
 
 
 def test_a_rung_has_its_own_resources_over_the_general_ones(folder):
-    text = (
-        "site: {partition: cpu, time: 30, rungs: {2B: {partition: gpu, gpus: 1, setup: [module load cuda]}}}"
-    )
+    of_rung = "{partition: gpu, gpus: 1, setup: [module load cuda]}"
+    text = f"site: {{partition: cpu, time: 30, rungs: {{2B: {of_rung}}}}}"
     write(folder / "config" / "scalevec" / "profiles.yaml", text)
     profile = load_profile("site", folder)
     large, small = profile.for_rung("2B"), profile.for_rung("25M")
@@ -148,23 +144,20 @@ def test_a_rung_may_take_back_to_the_default_what_the_profile_says(folder):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(folder):
-    assert refusal(folder, "cluster: {}", "clutser") == (
-        "profile 'clutser': unknown; did you mean cluster? (allowed: cluster)"
-    )
+    expected = "profile 'clutser': unknown; did you mean cluster? (allowed: cluster)"
+    assert refusal(folder, "cluster: {}", "clutser") == expected
 
 
 def test_where_there_are_no_profiles_the_message_says_where_they_were_looked_for(folder):
-    with pytest.raises(
-        InvalidInputError, match=r"there are no profiles; looked for .*profiles.yaml and .*profiles.yaml"
-    ):
+    message = r"there are no profiles; looked for .*profiles.yaml and .*profiles.yaml"
+    with pytest.raises(InvalidInputError, match=message):
         load_profile("site", folder)
 
 
 def test_an_unknown_key_is_refused_with_file_line_and_the_nearest(folder):
     message = refusal(folder, "site:\n  partition: a\n  acount: b\n")
-    assert message.startswith(
-        f"{folder}/profiles.yaml:3: site.acount: unknown key; did you mean account? (allowed: "
-    )
+    words = "3: site.acount: unknown key; did you mean account? (allowed: "
+    assert message.startswith(f"{folder}/profiles.yaml:{words}")
 
 
 def test_everything_that_is_wrong_is_said_at_once(folder):

@@ -101,9 +101,8 @@ def test_space_for_all_that_the_plan_counts_is_looked_for(run_with, free, sectio
     free(needed)
     refused_by(require_space, run)
     free(needed - 1)
-    with pytest.raises(
-        MissingRequirementError, match=r"GB are free, what is left takes about .* GB\. Nothing"
-    ):
+    message = r"GB are free, what is left takes about .* GB\. Nothing"
+    with pytest.raises(MissingRequirementError, match=message):
         refused_by(require_space, run)
 
 
@@ -152,10 +151,8 @@ def rows_of_plan(folder: Path, placement: Placement, runs: str = "runs") -> list
 def test_the_plan_takes_a_profile_from_beside_the_sweep(tmp_path):
     (tmp_path / "profiles.yaml").write_text("site: {rungs: {large: {gpus: 1}}}")
     rows = rows_of_plan(tmp_path, Placement(profile="site"))
-    assert {row["rung"]: (row["gpus"], row["device"]) for row in rows} == {
-        "small": (0, "cpu"),
-        "large": (1, "cuda"),
-    }
+    expected = {"small": (0, "cpu"), "large": (1, "cuda")}
+    assert {row["rung"]: (row["gpus"], row["device"]) for row in rows} == expected
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hold import can_hold, hold, release
 from plugin_package import SWEEP, write_plugin
 from scalevec.results.claims import end_claim
 from scalevec.results.run_directory import RunDirectory
-from support import filled_once, finished, two_arms
+from support import filled_once, finished, succeeded, two_arms
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +29,8 @@ def long_sweep(text_files) -> str:
 
 
 def losses(folder: Path) -> dict[str, tuple[float, float]]:
-    actual = {
-        path.parent.name: json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/result.json")
-    }
+    paths = folder.glob("runs/trials/*/*/result.json")
+    actual = {path.parent.name: json.loads(path.read_text()) for path in paths}
     return {name: (result["loss"], result["loss_validation"]) for name, result in actual.items()}
 
 
@@ -108,8 +107,7 @@ def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, s
     victim, *survivors = workers_of(disturbed)
     victim.kill()
     release(disturbed)
-    done = scalevec("run", "long.yaml")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "long.yaml"))
     assert_whole(disturbed, undisturbed)
     assert attempts(disturbed) == [1, 2]  # the survivor was adopted, not run twice
     assert len(survivors) == 1
@@ -136,8 +134,7 @@ def test_kill_9_of_a_trial_with_the_optimizer_of_a_plugin_changes_no_bit(
     (tmp_path / "s.yaml").write_text(text + "resources: {default: {checkpoint_s: 0.5}}\n")
     write_plugin(tmp_path)
     signs = ("run", "s.yaml", "--trust", "--jobs", 1, "--where", "arm == 'signs'")
-    done = scalevec_process(*signs)
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec_process(*signs))
     whole, whole_steps = losses(tmp_path), steps(tmp_path)
     shutil.rmtree(tmp_path / "runs")
     hold(tmp_path)
@@ -165,27 +162,21 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
     assert_whole(disturbed, undisturbed)
 
 
-def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
-    disturbed, undisturbed, scalevec, start_held
-):
+def test_cancel_elsewhere_checkpoints_and_a_later_run_goes_on(disturbed, undisturbed, scalevec, start_held):
     scheduler = start_held()
     wait_until(lambda: has_checkpoints(disturbed, 2))
-    cancelled = scalevec("cancel", "long")
-    assert cancelled.returncode == 0, cancelled.stderr
+    cancelled = succeeded(scalevec("cancel", "long"))
     assert "2 trials cancelled" in cancelled.stdout
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 1
     assert "2 trials cancelled" in messages
     assert workers_of(disturbed) == []
     assert json.loads(scalevec("status", "long", "--json").stdout)[0]["states"] == {"cancelled": 2}
-    done = scalevec("run", "long.yaml")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "long.yaml"))
     assert_whole(disturbed, undisturbed)
 
 
-def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
-    disturbed, undisturbed, start_scalevec, start_held
-):
+def test_stopping_a_copys_run_leaves_the_original_alone(disturbed, undisturbed, start_scalevec, start_held):
     scheduler = start_held()
     wait_until(lambda: has_checkpoints(disturbed, 2))
     before = {process.pid for process in workers_of(disturbed)}
@@ -204,9 +195,7 @@ def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
     assert_whole(disturbed, undisturbed)
 
 
-def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
-    disturbed, undisturbed, scalevec, start_held
-):
+def test_a_worker_past_its_lease_touches_nothing_of_a_successor(disturbed, undisturbed, scalevec, start_held):
     scheduler = start_held("--jobs", "1")
     wait_until(lambda: has_checkpoints(disturbed, 1))
     sleeper = workers_of(disturbed)[0]
@@ -217,8 +206,7 @@ def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
     directory = RunDirectory.of(disturbed / "runs", sleeper.cmdline()[-1])
     end_claim(directory, 1, "stale, as another machine sees it")
     directory.jobs_path.unlink()  # from there the process cannot be adopted either
-    done = scalevec("run", "long.yaml")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "long.yaml"))
     before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
     sleeper.resume()
     sleeper.wait(PATIENCE_S)

@@ -203,9 +203,7 @@ def last_events(runs: Path) -> list[tuple[str, str | None]]:
     return [(event["state"], event.get("cause")) for event in events]
 
 
-def test_the_first_machine_that_lacks_something_ends_the_run_and_what_waits_leaves_the_queue(
-    elsewhere, tmp_path
-):
+def test_the_first_machine_that_lacks_something_ends_the_run_and_empties_its_queue(elsewhere, tmp_path):
     built = elsewhere()
     with pytest.raises(MissingRequirementError) as lacks:
         simulated(tmp_path / "runs")
@@ -235,9 +233,7 @@ def test_what_was_never_begun_is_sent_again_once_the_machine_is_ready(elsewhere,
         (WorkerExit.MACHINE_LACKS, "SLURM: FAILED; no_such_module", "no_such_module"),
     ],
 )
-def test_a_job_that_never_came_to_a_worker_is_told_with_its_last_words(
-    elsewhere, tmp_path, monkeypatch, code, says, words
-):
+def test_a_job_without_a_worker_is_told_with_last_words(elsewhere, tmp_path, monkeypatch, code, says, words):
     monkeypatch.setattr(RunDirectory, "last_log_line", lambda _: "python: No such file")
     elsewhere(says=(), end=Ended("", code, message=says))
     with pytest.raises(MissingRequirementError, match=f"lacks what trials of large need(.|\n)*{words}"):

@@ -85,9 +85,8 @@ def test_trials_whose_rate_is_still_to_be_chosen_are_counted_too(tmp_path):
 
 
 def test_checks_of_a_carried_rate_share_no_trunk(tmp_path):
-    ladder = [
-        {"name": name, "width": 32, "layers": layers, "heads": 2} for name, layers in (("a", 1), ("b", 2))
-    ]
+    rungs = (("a", 1), ("b", 2))
+    ladder = [{"name": name, "width": 32, "layers": layers, "heads": 2} for name, layers in rungs]
     tune = {"learning_rate": [0.01, 0.02], "rungs": ["a"], "seeds": [100], "check_carried": True}
     rows = planned(sweep_run(tmp_path, ladder=ladder, tune=tune))
     checks = [row for row in rows if row["trial_id"] is None and row["stage"] == "tuning"]

@@ -17,7 +17,7 @@ from scalevec.orchestrator.snapshots import snapshot as module
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 from scalevec.orchestrator.snapshots.start import MACHINE_LACKS, NOT_AS_SENT, PARTS
 from scalevec.orchestrator.worker.provenance import INSTALLED, code_state
-from support import CHECKOUT, two_arms
+from support import CHECKOUT, succeeded, two_arms
 
 DAY_S = 24 * 3600.0
 VERSION = ("-m", "scalevec.orchestrator.cli.main", "--version")
@@ -67,8 +67,7 @@ def within(snapshot: Snapshot, code: str, *words: object) -> str:
     """What ``code`` prints in a process whose packages of ours are those of the snapshot."""
     script = f"import sys; sys.path.insert(0, {str(snapshot.root)!r})\n{code}"
     command = [sys.executable, "-P", "-c", script, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(subprocess.run(command, capture_output=True, text=True))
     return done.stdout
 
 
@@ -164,9 +163,7 @@ def test_a_snapshot_that_others_could_have_written_is_taken_again(snapshot, tmp_
     assert not (planted / "evil.pyc").exists()
 
 
-def test_an_edit_changes_nothing_that_was_sent_and_all_that_is_sent_by_a_later_run(
-    edited, tmp_path, monkeypatch
-):
+def test_an_edit_changes_nothing_that_was_sent_and_all_that_a_later_run_sends(edited, tmp_path, monkeypatch):
     before = taken(tmp_path)
     kept = (before.root / "scalevec" / "analysis" / "laws.py").read_text()
     edited.write_text(kept + "EDITED = True\n")
@@ -213,9 +210,7 @@ def test_only_a_module_of_ours_is_started_from_the_snapshot(snapshot):
 
 
 @pytest.mark.parametrize(("days", "is_kept"), [(59, True), (61, False)])
-def test_a_snapshot_that_nothing_started_from_for_two_months_is_removed(
-    snapshot, tmp_path, monkeypatch, days, is_kept
-):
+def test_a_snapshot_unused_for_two_months_is_removed(snapshot, tmp_path, monkeypatch, days, is_kept):
     older = snapshot.root.with_name("0" * 32)
     older.mkdir()
     os.utime(older, (time.time() - days * DAY_S,) * 2)
@@ -236,16 +231,12 @@ def test_start_knows_every_package_of_ours():
 
 
 @pytest.mark.slow
-def test_the_events_of_a_trial_name_the_snapshot_that_it_was_trained_from(
-    tmp_path, text_files, scalevec_process
-):
+def test_the_events_of_a_trial_name_the_snapshot_it_was_trained_from(tmp_path, text_files, scalevec_process):
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 1, width=16, layers=1))
-    done = scalevec_process("run", "small.yaml")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec_process("run", "small.yaml"))
     kept = {path.name for path in Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*")}
-    events = [
-        json.loads(line) for path in tmp_path.glob("runs/trials/*/*/events.jsonl") for line in path.open()
-    ]
+    paths = tmp_path.glob("runs/trials/*/*/events.jsonl")
+    events = [json.loads(line) for path in paths for line in path.open()]
     [code] = {event["code"] for event in events if event["state"] == "running"}
     assert code in kept
     [environment] = json.loads(next(tmp_path.glob("runs/trials/*/*/environment.json")).read_text())

@@ -65,18 +65,14 @@ def test_a_long_run_has_some_of_its_statistics_from_the_first_to_the_last_evenly
 def test_the_command_gives_a_row_for_each_arm(runs):
     result = theory("small", runs)
     rows = [(row["arm"], row["relative_error"], row["sharpness_last"]) for row in result.record]
-    assert rows == [
-        ("none", 0.1, 3.0),
-        ("unified", 0.2, 6.0),
-    ]
+    assert rows == [("none", 0.1, 3.0), ("unified", 0.2, 6.0)]
     assert "unified" in result.text
 
 
 def test_a_sweep_without_measurements_says_how_to_get_them(runs, tmp_path):
     record_sweep(runs, "other", [member_of("baseline", 0)])
-    with pytest.raises(
-        InvalidInputError, match=r"no completed trial with measurements; give it a section such as measure"
-    ):
+    message = r"no completed trial with measurements; give it a section such as measure"
+    with pytest.raises(InvalidInputError, match=message):
         measured(open_source("other", runs), runs)
 
 

@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 
 from scalevec.orchestrator.errors import Exit
+from support import succeeded
 
 RUNS = [(arm, seed, loss + seed / 100) for arm, loss in (("a", 3.5), ("b", 3.4)) for seed in range(3)]
 HEADER = "arm,seed,n_params,n_tokens,loss\n"
@@ -57,8 +58,7 @@ COMMANDS = (("compare",), ("fit",), ("plan",), ("run",), ("submit", "--executor"
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_read_by_what_it_holds_whatever_it_is_called(name, scalevec, tmp_path):
     (tmp_path / name).write_bytes(TABLES[name])
-    imported = scalevec("import", name)
-    assert imported.returncode == Exit.DONE, imported.stderr
+    imported = succeeded(scalevec("import", name))
     assert imported.stdout.startswith("loss,n_params,n_tokens,arm,")
     results = scalevec("fit", name, "--json")
     assert "not a sweep file" not in results.stderr

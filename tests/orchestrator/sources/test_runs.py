@@ -32,10 +32,7 @@ def test_its_sweeps_are_listed(runs):
 
 def test_results_are_a_frame_with_one_row_per_trial_whatever_its_state(runs):
     results = runs.results("small")
-    assert dict(zip(results.trial_id, results.status, strict=True)) == {
-        FIRST: "completed",
-        SECOND: "pending",
-    }
+    assert dict(zip(results.trial_id, results.status, strict=True)) == {FIRST: "completed", SECOND: "pending"}
     assert results.loss.dropna().tolist() == [3.5]
 
 

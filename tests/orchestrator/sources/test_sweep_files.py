@@ -35,10 +35,8 @@ def test_a_file_comes_before_a_sweep_of_the_same_name(runs, tmp_path):
 def test_a_sweep_in_the_runs_directory_comes_before_a_shipped_one(runs, tmp_path, capsys):
     keep(runs, tmp_path, name="quickstart", seeds=[7])
     assert load_sweep("quickstart", runs).seeds == (7,)
-    assert (
-        capsys.readouterr().err
-        == f"sweep quickstart: {runs}/sweeps/quickstart/sweep.yaml, as last run or submitted\n"
-    )
+    expected = f"sweep quickstart: {runs}/sweeps/quickstart/sweep.yaml, as last run or submitted\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("name", ["quickstart", "paper/main", "small/main"])
@@ -89,9 +87,7 @@ def test_the_corpus_of_a_shipped_sweep_is_looked_up_where_the_person_stands(runs
     assert load_sweep("paper/main", runs).name == "paper-main"
 
 
-def test_a_file_that_changed_since_its_sweep_was_run_is_no_silent_name_for_the_old_one(
-    runs, tmp_path, capsys
-):
+def test_a_file_that_changed_since_its_sweep_was_run_is_no_silent_name_of_the_old_one(runs, tmp_path, capsys):
     text = yaml.safe_dump(SWEEP | {"name": "mine"}, sort_keys=False)
     keep(runs, tmp_path, name="mine")
     Path("mine.yaml").write_text(text)

@@ -135,10 +135,8 @@ def test_what_is_wrong_with_each_file_is_said_at_once(tmp_path):
 def test_perplexities_are_told_by_their_size_and_taken_when_they_are_named(tmp_path):
     text = "loss,tokens,params\n24.5,1e9,1e6\n20.1,2e9,1e6\n"
     assert "a perplexity?" in refusal(tmp_path, text)
-    assert from_csv(tmp_path, text, unit="perplexity").rows["loss"].tolist() == [
-        math.log(24.5),
-        math.log(20.1),
-    ]
+    expected = [math.log(24.5), math.log(20.1)]
+    assert from_csv(tmp_path, text, unit="perplexity").rows["loss"].tolist() == expected
 
 
 def test_bits_become_nats_and_bits_per_byte_do_where_the_bytes_of_a_token_are_known(tmp_path):
@@ -155,9 +153,8 @@ def test_a_row_that_repeats_another_is_left_out_and_a_run_with_two_results_is_re
     copies = from_csv(tmp_path, head + row + row)
     assert len(copies.rows) == 1
     assert "row 2: equal to others in every column" in copies.notes[0]
-    assert "row 1, row 2 are of the same runs (r1)" in refusal(
-        tmp_path, head + row + row.replace("3.2", "3.1")
-    )
+    words = "row 1, row 2 are of the same runs (r1)"
+    assert words in refusal(tmp_path, head + row + row.replace("3.2", "3.1"))
 
 
 @pytest.mark.parametrize(
@@ -248,15 +245,12 @@ def test_a_run_with_two_results_in_two_files_is_refused(tmp_path):
 
 def test_projects_with_other_columns_go_one_below_the_other(tmp_path):
     (tmp_path / "one.csv").write_text("val/loss,tokens,params,arm\n3.2,1e9,1e6,a\n")
-    records = [
-        {"eval": {"loss": 3.0}, "config": {"n_params": {"value": 2e6}, "arm": "b"}, "total_tokens": 2e9}
-    ]
+    config = {"n_params": {"value": 2e6}, "arm": "b"}
+    records = [{"eval": {"loss": 3.0}, "config": config, "total_tokens": 2e9}]
     (tmp_path / "two.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     table = imported([read_given(str(tmp_path / name)) for name in ("one.csv", "two.jsonl")])
-    assert table.rows[["arm", "loss", "n_params", "n_tokens"]].to_numpy().tolist() == [
-        ["a", 3.2, 1e6, 1e9],
-        ["b", 3.0, 2e6, 2e9],
-    ]
+    expected = [["a", 3.2, 1e6, 1e9], ["b", 3.0, 2e6, 2e9]]
+    assert table.rows[["arm", "loss", "n_params", "n_tokens"]].to_numpy().tolist() == expected
 
 
 def test_a_file_can_be_one_arm(tmp_path):

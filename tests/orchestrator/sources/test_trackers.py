@@ -16,9 +16,8 @@ def test_a_folder_of_mlflow_gives_the_last_value_of_each_metric(tmp_path):
     rows = imported([read_given(str(folder))]).rows
     assert rows["loss"].tolist()[0] == 3.1
     assert rows["status"].tolist() == ["completed", "diverged"]
-    assert (
-        rows[["n_params", "n_tokens", "seed", "wall_s"]].to_numpy().tolist() == [[10.6e6, 2e9, 1, 60.0]] * 2
-    )
+    expected = [[10.6e6, 2e9, 1, 60.0]] * 2
+    assert rows[["n_params", "n_tokens", "seed", "wall_s"]].to_numpy().tolist() == expected
     assert rows["run"].tolist() == ["aa", "bb"]
 
 
@@ -36,9 +35,8 @@ def test_a_database_of_mlflow_is_read_without_being_changed(tmp_path):
     path = mlflow_database(tmp_path / "mlflow.db")
     before = path.read_bytes()
     table = imported([read_given(str(path))])
-    assert table.rows[["run", "loss", "n_params", "n_tokens", "wall_s"]].to_numpy().tolist() == [
-        ["aa", 3.1, 10.6e6, 2e9, 60.0]
-    ]
+    expected = [["aa", 3.1, 10.6e6, 2e9, 60.0]]
+    assert table.rows[["run", "loss", "n_params", "n_tokens", "wall_s"]].to_numpy().tolist() == expected
     assert any("1 failed" in note for note in table.notes)
     assert path.read_bytes() == before
 

@@ -94,10 +94,8 @@ class Queue:
 
 def sent_to(tmp_path, profile: Profile):
     queue = Queue()
-    assert (
-        controller.submit(queue, Site(tmp_path, "small", 1, profile), "small", "site", executor="slurm")
-        == "17"
-    )
+    actual = controller.submit(queue, Site(tmp_path, "small", 1, profile), "small", "site", executor="slurm")
+    assert actual == "17"
     return queue.job
 
 
@@ -112,8 +110,7 @@ def test_its_own_section_of_the_profile_counts(tmp_path):
 
 def test_it_is_scalevec_run_and_its_number_is_on_record(tmp_path):
     command = sent_to(tmp_path, Profile()).command
-    assert command[command.index("small") :] == (
-        *("small", "--runs", str(tmp_path), "--executor", "slurm", "--profile", "site"),
-    )
+    expected = ("small", "--runs", str(tmp_path), "--executor", "slurm", "--profile", "site")
+    assert command[command.index("small") :] == expected
     record = controller.directory_of(tmp_path, "small").job()
     assert (record["executor"], record["job"], record["cluster"]) == ("slurm", "17", "here")

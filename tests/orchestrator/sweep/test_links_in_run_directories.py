@@ -24,9 +24,7 @@ def private(tmp_path) -> Path:
         *((name, True) for name in ("out", "events.jsonl", ".")),
     ],
 )
-def test_the_trial_fails_by_name_the_others_go_on_and_nothing_outside_changes(
-    tmp_path, private, name, is_done
-):
+def test_the_trial_fails_by_name_others_go_on_and_nothing_outside_changes(tmp_path, private, name, is_done):
     trials = simulated(tmp_path / "runs").directories()
     linked = trials[0].path / name
     if not is_done:

@@ -18,6 +18,7 @@ from scalevec.orchestrator.sweep.plan_text import foreign_lines
 from scalevec.orchestrator.sweep.planning import planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import Silent
+from support import assert_refused, succeeded
 
 SCRIPT = """
 import argparse, json, math, os, random
@@ -62,8 +63,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_a_plan_says_what_a_trial_rests_on_and_runs_nothing(folder, scalevec):
-    done = scalevec("plan", "mine.yaml")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(scalevec("plan", "mine.yaml"))
     assert "a trial rests on the content of train.py" in done.stdout
     assert "nobody knows yet how long trials of this trainer take" in done.stdout
     assert "no checkpoint is named" in done.stdout
@@ -88,24 +88,21 @@ def test_a_plan_names_what_is_imported_and_what_cannot_be_seen(folder, scalevec)
 
 
 def test_an_edit_of_what_is_imported_asks_again_and_makes_new_trials(folder, scalevec):
-    (folder / "train.py").write_text(
-        SCRIPT.replace("+ noise", "+ noise - model.GAIN").replace("math,", "math, model,")
-    )
+    script = SCRIPT.replace("+ noise", "+ noise - model.GAIN").replace("math,", "math, model,")
+    (folder / "train.py").write_text(script)
     (folder / "model.py").write_text("GAIN = 0.0\n")
     text = SWEEP.replace("tune:", "# tune:").replace(", {name: m, width: 12}, {name: l, width: 16}", "")
     (folder / "mine.yaml").write_text(f"{text}trial: {{learning_rate: 0.01}}\nseeds: [0]\n")
     assert "2 trials, 2 completed" in scalevec("run", "mine.yaml", "--trust").stdout
     (folder / "model.py").write_text("GAIN = 0.5\n")
     assert "model.py has changed since 2 trials of this sweep" in scalevec("plan", "mine.yaml").stderr
-    asked = scalevec("run", "mine.yaml")
-    assert (asked.returncode, "model.py (11 bytes)" in asked.stderr) == (2, True)
+    assert_refused(scalevec("run", "mine.yaml"), 2, "model.py (11 bytes)")
     assert scalevec("run", "mine.yaml", "--trust").returncode == 0
     assert len(list(folder.glob("runs/trials/*/*"))) == 4
 
 
 def test_a_simulation_needs_no_trust_and_gives_a_verdict(folder, scalevec):
-    done = scalevec("run", "mine.yaml", "--executor", "simulate")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(scalevec("run", "mine.yaml", "--executor", "simulate"))
     assert "18 trials, 18 completed" in done.stdout
     verdict = json.loads(scalevec("compare", "mine", "--runs", "runs/simulated", "--json").stdout)
     assert verdict[0]["pairs"] == 6
@@ -133,8 +130,7 @@ def run_of(folder: Path, profile: Profile) -> SweepRun:
 
 @pytest.mark.slow
 def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
-    done = scalevec("run", "mine.yaml", "--trust", "-j", "2")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(scalevec("run", "mine.yaml", "--trust", "-j", "2"))
     assert "18 trials, 18 completed" in done.stdout
     rows = list(csv.DictReader(io.StringIO(scalevec("results", "mine").stdout)))
     compared = [row for row in rows if row["stage"] == "comparison"]
@@ -147,8 +143,7 @@ def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
     assert verdict["loss_difference"]["mean"] == pytest.approx(0.001, abs=1e-6)
 
     refused = scalevec("export", compared[0]["trial_id"], "-o", "model")
-    assert refused.returncode == 2
-    assert "a trainer of its sweep trained it" in refused.stderr
+    assert_refused(refused, 2, "a trainer of its sweep trained it")
     assert "whose text is its own affair" in scalevec("corpus", "prepare", "mine.yaml").stderr
     again = scalevec("run", "mine.yaml")
     assert "18 trials, 18 completed" in again.stdout
@@ -168,8 +163,7 @@ def test_the_script_of_init_trains(folder, scalevec):
     fields["trial"]["learning_rate"] = 0.01
     small = {"ladder": fields["ladder"][:1], "tokens_per_parameter": 2, "seeds": [0]}
     (folder / "plain.yaml").write_text(yaml.safe_dump(fields | small))
-    done = scalevec("run", "plain.yaml", "--trust")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "plain.yaml", "--trust"))
     rows = list(csv.DictReader(io.StringIO(scalevec("results", "plain").stdout)))
     assert len(rows) == 2
     assert all(0 < float(row["loss"]) < float(row["loss_initial"]) for row in rows)

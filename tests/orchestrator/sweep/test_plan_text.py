@@ -1,9 +1,20 @@
-"""The plan fits the terminal, in the order in which the trials run."""
+"""The plan fits the terminal, in the order in which trials run, and shows what a queue is given."""
+
+from functools import partial
 
 import pytest
 
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.sweep.plan_text import plan_text
-from scalevec.orchestrator.sweep.planning import planned, without_identity
+from scalevec.orchestrator.sweep.planning import (
+    gpu_hours,
+    jobs_table,
+    most_at_a_time,
+    planned,
+    queued_rungs,
+    seconds_left,
+    without_identity,
+)
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import sweep_run
 
@@ -67,3 +78,70 @@ def test_labels_tell_budgets_and_grid_values_apart(run):
     labels = [run.label(member) for member in run.members()]
     assert len(set(labels)) == len(labels)
     assert labels[0] == ("baseline small 8 tokens/parameter weight_decay 0.0 seed 100 learning rate 0.01")
+
+
+@pytest.fixture
+def run_with(tmp_path):
+    return partial(sweep_run, tmp_path / "runs")
+
+
+def queue_of(run: SweepRun, *, seconds: float | None = None):
+    rows = planned(run)
+    if seconds is not None:
+        rows = [row | {"seconds": seconds} for row in rows]
+    return queued_rungs(run, rows)
+
+
+def test_trials_that_share_a_job_are_one_job(run_with):
+    small = RungProfile(trials_per_job=3)
+    queue = queue_of(run_with(Profile(max_parallel=2, rungs={"small": small})))
+    trials = {rung.rung: len(rung.rows) for rung in queue}
+    expected = {"small": -(-trials["small"] // 3), "large": trials["large"]}
+    assert {rung.rung: rung.jobs for rung in queue} == expected
+    assert {rung.at_a_time for rung in queue} == {2}
+    assert most_at_a_time(queue) == 4  # each rung is an array of its own
+
+
+def test_max_submitted_bounds_what_runs_at_a_time(run_with):
+    queue = queue_of(run_with(Profile(max_submitted=1)))
+    assert all(rung.at_a_time == 1 for rung in queue)
+    assert most_at_a_time(queue) == 1
+
+
+def test_a_trial_longer_than_its_partition_allows_is_started_again_and_so_counted(run_with):
+    queue = queue_of(run_with(Profile(gpus=1, max_time=60)), seconds=5 * 3600.0)
+    for rung in queue:
+        assert (rung.minutes, rung.starts) == (60, 6)  # start-up and notice take some minutes of each hour
+        assert rung.most_gpu_hours == 6 * rung.jobs
+    assert "1 h 0 min, 6 starts" in jobs_table(queue)[1]
+
+
+def test_gpu_hours_by_rung_add_up_to_those_of_the_plan(run_with):
+    run = run_with(Profile(gpus=1, time=60))
+    queue = queue_of(run)
+    assert sum(gpu_hours(rung.rows) for rung in queue) == pytest.approx(gpu_hours(planned(run)))
+    assert "GPU-hours" in jobs_table(queue)[0]
+
+
+def test_rungs_run_side_by_side_and_stages_one_after_the_other(run_with):
+    tune = {"learning_rate": [0.01, 0.02], "rungs": ["small"]}
+    queue = queue_of(run_with(Profile(max_parallel=1), tune=tune), seconds=10.0)
+    by_stage = {rung.stage: 10.0 * len(rung.rows) for rung in sorted(queue, key=lambda rung: len(rung.rows))}
+    assert seconds_left(queue) == sum(by_stage.values())
+
+
+def test_the_plan_shows_jobs_limits_and_the_parallelism_of_the_profile(run_with):
+    run = run_with(Profile(max_parallel=3, gpus=1, time=90))
+    shown = plan_text(run, planned(run), 2, in_queue=True).splitlines()
+    (header,) = [line for line in shown if "at a time" in line and "jobs" in line and "limit" in line]
+    first = shown[shown.index(header) + 1].split()
+    assert first[:2] == ["comparison", "small"]
+    assert "1 h 30 min" in shown[shown.index(header) + 1]
+    assert "left with 6 jobs at a time, without waits in the queue" in "\n".join(shown)
+    assert "limit" not in plan_text(run, planned(run), 2)
+
+
+def test_trials_that_share_a_gpu_cost_their_share_of_it(run_with):
+    alone, shared = (queue_of(run_with(Profile(gpus=1, trials_per_gpu=n))) for n in (1, 2))
+    assert [rung.jobs for rung in shared] == [-(-rung.jobs // 2) for rung in alone]
+    assert gpu_hours(shared[0].rows) == pytest.approx(gpu_hours(alone[0].rows) / 2)

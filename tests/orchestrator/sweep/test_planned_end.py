@@ -48,9 +48,8 @@ def test_a_loss_of_before_the_end_is_no_result_and_the_numbers_and_the_remedy_ar
     folder = given('"--eval_interval=35"')
     done = scalevec("run", "ends.yaml", "--trust")
     assert done.returncode == 1
-    assert (
-        "is of step 70; the plan ends at step 100 (6,400 tokens). Evaluate after the last step" in done.stderr
-    )
+    message = "is of step 70; the plan ends at step 100 (6,400 tokens). Evaluate after the last step"
+    assert message in done.stderr
     assert not list(folder.glob("runs/trials/*/*/result.json"))
     assert len(list(folder.glob("runs/trials/*/*/claims/*.json"))) == 2  # each was tried once
 
@@ -62,11 +61,7 @@ def test_an_interval_that_divides_the_steps_is_well(given, scalevec):
 
 def test_a_plan_says_where_the_end_cannot_be_checked(given, scalevec):
     folder = given("x")
-    text = (
-        (folder / "ends.yaml")
-        .read_text()
-        .replace("trial: {batch_tokens: 64}\n", "")
-        .replace("steps=", "tokens=")
-    )
+    text = (folder / "ends.yaml").read_text().replace("trial: {batch_tokens: 64}\n", "")
+    text = text.replace("steps=", "tokens=")
     (folder / "ends.yaml").write_text(text.replace("{steps}", "{tokens}"))
     assert "at the planned end cannot be checked: name tokens" in scalevec("plan", "ends.yaml").stdout

@@ -85,9 +85,8 @@ def test_a_trial_that_a_card_cannot_hold_is_warned_of_and_on_a_known_card_refuse
     assert "trials of rung 1b would not fit: needs " in shown
     assert "more than the 80 GB of one H100" in shown
     run.profile = Profile(gpus="a100:1")
-    with pytest.raises(
-        InvalidInputError, match=r"rung 1b, arm .*micro_batch: \d+ with recompute: block fits"
-    ):
+    message = r"rung 1b, arm .*micro_batch: \d+ with recompute: block fits"
+    with pytest.raises(InvalidInputError, match=message):
         require_room(planned(run))
 
 
@@ -145,17 +144,12 @@ def test_the_json_holds_every_row(run_of):
 
 
 def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(run_of):
-    tune = {
-        "learning_rate": [0.005, 0.01, 0.02],
-        "rungs": ["tiny-25k"],
-        "check_carried": True,
-        "seeds": [7, 8],
-    }
+    tune = {"learning_rate": [0.005, 0.01, 0.02], "rungs": ["tiny-25k"], "seeds": [7, 8]}
+    tune |= {"check_carried": True}
     rows = planned(run_of(tune=tune))
     tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
-    assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == [
-        ("baseline", seed, None) for seed in (7, 8) * 3
-    ]
+    expected = [("baseline", seed, None) for seed in (7, 8) * 3]
+    assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == expected
 
 
 def test_the_grid_of_a_larger_rung_is_planned_before_it_is_predicted(run_of):
@@ -189,20 +183,16 @@ def test_the_plan_of_what_is_done_reads_no_record_of_a_trial(run_of, monkeypatch
 
 def test_a_plan_counts_the_pairs_that_an_arm_has_and_settings_apart(run_of):
     """Two settings at two rungs with two seeds; one arm in one of the settings only."""
-    run = run_of(
-        arms={name: {"scale_vectors": name} for name in ("baseline", "none", "unified")},
-        optimizers=["adamw", "muon"],
-        exclude=[{"arm": "none", "optimizer": "muon"}],
-    )
+    arms = {name: {"scale_vectors": name} for name in ("baseline", "none", "unified")}
+    run = run_of(arms=arms, optimizers=["adamw", "muon"], exclude=[{"arm": "none", "optimizer": "muon"}])
     analysis = power(run, planned(run))
     assert analysis.design.df == 2 * 2
     assert {part.what: part.df for part in analysis.parts} == {ONE_SETTING: 2, "none, in fewer cells": 2}
 
 
 def test_learning_rates_of_a_grid_share_their_random_numbers(run_of):
-    run = run_of(
-        grid={"learning_rate": [0.01, 0.02, 0.04]}, arms={**SWEEP["arms"], "none": {"scale_vectors": "none"}}
-    )
+    arms = {**SWEEP["arms"], "none": {"scale_vectors": "none"}}
+    run = run_of(grid={"learning_rate": [0.01, 0.02, 0.04]}, arms=arms)
     assert power(run, planned(run)).design.df == 2
 
 

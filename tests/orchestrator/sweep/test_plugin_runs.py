@@ -9,6 +9,7 @@ import pytest
 
 from plugin_package import ARMS, SWEEP, install, write_plugin
 from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import assert_refused, succeeded
 
 
 @pytest.fixture
@@ -29,19 +30,16 @@ def call(folder, scalevec_process):
 def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call, scalevec):
     write_plugin(folder)
     refused = scalevec("run", "s.yaml")
-    assert (refused.returncode, "mylab/signs.py" in refused.stderr) == (2, True)
+    assert_refused(refused, 2, "mylab/signs.py")
     assert "--trust" in refused.stderr
     assert not (folder / "runs").exists()
-    done = call("run", "s.yaml", "--trust", "-j", "1")
-    assert done.returncode == 0, done.stderr
+    succeeded(call("run", "s.yaml", "--trust", "-j", "1"))
     shutil.rmtree(folder / "mylab")
-    [signs] = [
-        path.parent.name for path in folder.glob("runs/trials/*/*/trial.json") if "signs" in path.read_text()
-    ]
+    paths = folder.glob("runs/trials/*/*/trial.json")
+    [signs] = [path.parent.name for path in paths if "signs" in path.read_text()]
     assert "plugin mylab.arms, source " in scalevec("explain", signs).stdout
     for words in (("status", "s.yaml"), ("results", "plugged"), ("table", "plugged", "overhead")):
-        read = scalevec(*words)
-        assert read.returncode == 0, read.stderr
+        succeeded(scalevec(*words))
     [plugin] = [
         trial["optimizer"]["plugin"]
         for name in trial_ids(folder / "runs")
@@ -58,14 +56,12 @@ def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(f
         "    return SignMomentum(", "    print('key', os.environ['LAB_API_KEY'])\n    return SignMomentum("
     )
     install(folder, noisy)
-    done = call("run", "s.yaml", "--trust", "-j", "1")
-    assert done.returncode == 0, done.stderr
+    succeeded(call("run", "s.yaml", "--trust", "-j", "1"))
     logs = "".join(path.read_text() for path in folder.glob("runs/trials/*/*/log.txt"))
     assert "key ***" in logs
     assert "hunter2" not in logs
-    [[attempt], _] = [
-        json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/environment.json")
-    ]
+    paths = folder.glob("runs/trials/*/*/environment.json")
+    [[attempt], _] = [json.loads(path.read_text()) for path in paths]
     assert len(attempt["plugins"]["mylab.arms"]) == 64
     copies = Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*/plugins/mylab/arms.py")
     assert noisy in [copy.read_text() for copy in copies]
@@ -75,7 +71,6 @@ def test_a_plugin_that_raises_at_import_is_refused_before_anything_runs(folder, 
     write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
     done = call("run", "s.yaml", "--trust")
     assert done.returncode == 2
-    assert "mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_had'" in (
-        done.stderr
-    )
+    message = "mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_had'"
+    assert message in done.stderr
     assert not (folder / "runs" / "trials").exists()

@@ -11,7 +11,7 @@ from scalevec import sweeps
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
-from support import CHECKOUT
+from support import CHECKOUT, succeeded
 
 RECIPES = CHECKOUT / "docs" / "recipes"
 
@@ -50,8 +50,7 @@ def test_a_recipe_trains_and_is_read_by_its_own_log(name, packages, kept, tmp_pa
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     shutil.copy(RECIPES / f"{name}_train.py", tmp_path)
     (tmp_path / "toy.yaml").write_text(toy_size((RECIPES / f"{name}.yaml").read_text()))
-    done = scalevec("run", "toy.yaml", "--trust")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "toy.yaml", "--trust"))
     for trial_id in trial_ids(tmp_path / "runs"):
         directory = RunDirectory.of(tmp_path / "runs", trial_id)
         result = directory.result()

@@ -106,9 +106,7 @@ def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(t
         assert len(RunDirectory.of(tmp_path / "there", name).events()) == 1  # none of a second training
 
 
-def test_of_stages_that_were_stopped_tuning_is_kept_as_far_as_it_came_and_seeds_that_all_arms_have(
-    tmp_path, paper
-):
+def test_of_stopped_stages_tuning_is_kept_as_far_as_it_came_and_seeds_that_all_arms_have(tmp_path, paper):
     simulated(tmp_path / "here", where=SMALL, **TUNED)
     folder = SweepFolder.of(tmp_path / "here", NAME)
     members = [member for member in folder.members() if member["rung"] == "small"]

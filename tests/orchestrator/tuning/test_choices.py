@@ -56,11 +56,9 @@ def test_a_carried_rate_beyond_which_the_optimum_lies_is_censored(best: str, sta
 
 @given(slope=st.floats(-1, 1), gap=st.floats(0.5, 2))
 def test_the_slope_is_shared_and_the_levels_are_not(slope, gap):
-    choices = [
-        choice(arm, n, level * n**slope)
-        for arm, level in (("a", 0.1), ("b", 0.1 * gap))
-        for n in (1000, 3000)
-    ]
+    levels = {"a": 0.1, "b": 0.1 * gap}
+    cells = ((arm, n) for arm in levels for n in (1000, 3000))
+    choices = [choice(arm, n, levels[arm] * n**slope) for arm, n in cells]
     assert shared_slope(choices) == pytest.approx(slope, abs=1e-9)
 
 

@@ -10,6 +10,7 @@ from scalevec import sweeps
 from scalevec.orchestrator.tuning.tuner import Tuner
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
+from simulations import Silent, simulated
 
 FACTS = CorpusFacts("f" * 64, 1024, 10_000_000)
 
@@ -195,10 +196,8 @@ def test_a_number_of_the_scale_vectors_is_tuned_and_left_alone_in_an_arm_without
     tuner = Tuner(cells, [], extend=1)
     tuner.run(lambda _: loss)
     by_arm = {cell.arm: tuner.of(cell)[field] for cell in cells if cell.tune_seeds}
-    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in by_arm.items()} == {
-        ("baseline", "tuned", 1.0, 0),
-        ("none", "tuned", 0.5, 0),
-    }
+    expected = {("baseline", "tuned", 1.0, 0), ("none", "tuned", 0.5, 0)}
+    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in by_arm.items()} == expected
     carried = next(cell for cell in cells if (cell.arm, cell.rung) == ("baseline", "b"))
     assert carried.trial(0, **{field: 4.0}).model.scale_vectors.learning_rate_factor == 4.0
     assert tuner.of(carried)[field].status == "carried"
@@ -274,19 +273,16 @@ def test_budgets_that_could_share_a_trunk_have_one_choice(sweep_text):
     choices = Tuner(budgets_of(sweep_text, "warmup_tokens: 512"), [], extend=0).run(bowls.train)
     assert {choice.chosen for choice in choices} == {2 ** (round(4 * math.log2(0.02)) / 4)}
     assert {choice.status for choice in choices} == {"tuned"}
-    losses = [
-        3 + 0.05 * (math.log2(rate / 0.04) ** 2 + math.log2(rate / 0.01) ** 2) for rate in (0.01, 0.02, 0.04)
-    ]
+    rates = (0.01, 0.02, 0.04)
+    losses = [3 + 0.05 * (math.log2(rate / 0.04) ** 2 + math.log2(rate / 0.01) ** 2) for rate in rates]
     assert choices[0].losses == pytest.approx(losses)
     assert len(choices) == 4
 
 
 def test_budgets_without_a_common_trunk_have_a_choice_each(sweep_text):
     choices = Tuner(budgets_of(sweep_text, "warmup_fraction: 0.25"), [], extend=0).run(OfBudgets().train)
-    assert {(choice.setting["tokens_per_parameter"], choice.chosen) for choice in choices} == {
-        (4.0, 0.04),
-        (8.0, 0.01),
-    }
+    expected = {(4.0, 0.04), (8.0, 0.01)}
+    assert {(choice.setting["tokens_per_parameter"], choice.chosen) for choice in choices} == expected
 
 
 def test_a_new_budget_is_tuned_beside_frozen_ones(sweep_text):
@@ -376,3 +372,23 @@ def test_an_arm_that_no_rung_will_be_tuned_for_is_refused_before_anything_is_tra
         Tuner(without, [], extend=1).require_sources()
     chosen = Tuner(cells, [], extend=1).run(Bowls().train)
     Tuner(without, chosen, extend=1).require_sources()
+
+
+TUNE = {"learning_rate": [0.002, 0.004, 0.008], "rungs": ["small"], "extend": 1}
+
+
+def test_an_edge_and_the_choices_are_announced_once_with_arm_rung_and_values(tmp_path, monkeypatch):
+    messages: list[str] = []
+    monkeypatch.setattr(Silent, "message", lambda _, text: messages.append(text))
+    sections = {"tune": TUNE, "simulate": {"learning_rate": {"optimum": 0.02, "at": 1e5}}}
+    simulated(tmp_path / "runs", **sections)
+    [edge] = [message for message in messages if "at the edge" in message]
+    assert edge.startswith("tuning small adamw cosine tokens_per_parameter=20: best learning rate of ")
+    assert edge.endswith(" at the edge (0.008 of 0.002..0.008): grid of all arms gets 0.016")
+    small, large = [message for message in messages if message.startswith("chosen learning rate at ")]
+    assert small.startswith("chosen learning rate at small adamw cosine tokens_per_parameter=20: baseline ")
+    assert "(censored), unified " in small
+    assert large.startswith("chosen learning rate at large ")
+    messages.clear()
+    simulated(tmp_path / "runs", **sections)
+    assert not [message for message in messages if message.startswith(("chosen", "tuning small"))]

@@ -119,9 +119,7 @@ def test_a_forked_worker_leads_a_session_of_its_own_and_shows_its_command(waitin
     assert process.cmdline()[len(WORKER) :] == ["--help"]
 
 
-def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_others(
-    shared, waiting_of_shared
-):
+def test_a_forked_worker_has_neither_the_servers_connection_nor_its_view_of_others(shared, waiting_of_shared):
     with closing(WaitingWorker(shared)) as other:
         process = psutil.Process(other.identity["pid"])
         wait_until(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
@@ -267,9 +265,8 @@ class TestLocalExecutor:
         return {number: end.exit_code for number, end in collect(executor, count).items()}
 
     def test_workers_with_other_threads_have_a_server_of_their_own(self, executor, tmp_path):
-        executor.submit(
-            [self.job(tmp_path, cpus, "--help", request=ResourceRequest(cpus=cpus)) for cpus in (1, 2)]
-        )
+        requests = [ResourceRequest(cpus=cpus) for cpus in (1, 2)]
+        executor.submit([self.job(tmp_path, each.cpus, "--help", request=each) for each in requests])
         assert len(self.servers()) == 2
         self.ends(executor, 2)
 
@@ -278,9 +275,7 @@ class TestLocalExecutor:
         assert not self.servers()
         self.ends(executor, 1)
 
-    def test_after_the_kill_of_a_server_a_worker_starts_fresh_and_the_next_has_a_new_server(
-        self, executor, tmp_path
-    ):
+    def test_after_a_servers_kill_a_worker_starts_fresh_and_the_next_has_a_new_one(self, executor, tmp_path):
         executor.submit([self.job(tmp_path, 0, "--help")])
         (before,) = self.servers()
         self.ends(executor, 1)
@@ -326,9 +321,8 @@ def test_a_forked_worker_trains_and_records_what_a_fresh_one_does(finished_sweep
     subprocess.run(command, env=worker_environment(), check=True, capture_output=True)
     again, (other, *_) = trial.result(), trial.environments()
     timed = {"wall_s", "tokens_per_s", "timing", "peak_memory_bytes"}
-    assert {k: v for k, v in again.items() if k not in timed} == {
-        k: v for k, v in result.items() if k not in timed
-    }
+    expected = {k: v for k, v in result.items() if k not in timed}
+    assert {k: v for k, v in again.items() if k not in timed} == expected
     differ = {name for name in environment if environment[name] != other[name]}
     assert differ <= {"time", "command", "job"}
     assert environment["command"][0] == other["command"][0]

@@ -125,9 +125,7 @@ def until(attempts: Attempts, step: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("of", "shard"), [("rank 0", True), ("rank 1", False), ("the worker", False)])
-def test_after_kill_9_of_a_process_none_is_left_and_the_next_attempt_ends_with_the_same_bits(
-    of, shard, make, tmp_path
-):
+def test_after_kill_9_of_a_rank_none_is_left_and_the_next_ends_with_the_same_bits(of, shard, make, tmp_path):
     undisturbed = make("whole", shard=shard)
     undisturbed.end(undisturbed.begin())
     hold, attempts = tmp_path / "hold", make("killed", checkpoint_s=1e-9, shard=shard)
@@ -149,9 +147,7 @@ def ranks_of(worker_process: psutil.Process) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(("number", "to"), [(signal.SIGTERM, "all"), (signal.SIGUSR2, "the worker")])
-def test_a_signal_before_the_time_limit_reaches_all_ranks_and_ends_in_one_checkpoint(
-    number, to, make, tmp_path
-):
+def test_a_signal_before_the_limit_reaches_all_ranks_and_ends_in_one_checkpoint(number, to, make, tmp_path):
     hold, attempts = tmp_path / "hold", make("stopped")
     hold.touch()
     worker_process = attempts.begin(stand_at(3, hold))
@@ -285,9 +281,8 @@ def test_machines_that_do_not_meet_are_a_node_failure_that_names_them(node, monk
     if node:
         first.listener.close()
         first = replace(first, node=1, listener=None)
-    with pytest.raises(
-        AttemptFailedError, match=r"the 2 machines of this trial, sent to n\[1-2\],"
-    ) as failure:
+    message = r"the 2 machines of this trial, sent to n\[1-2\],"
+    with pytest.raises(AttemptFailedError, match=message) as failure:
         first.run(lambda _: {})
     assert failure.value.cause == "node_failure"
     assert f"machine {node}, {os.uname().nodename}, says" in str(failure.value)

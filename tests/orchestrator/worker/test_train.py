@@ -127,18 +127,15 @@ THEIRS = {"trainer": {"command": ["true"]}}
 
 
 @pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1), (None, 2)])
-def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
-    keep, left, recorder, monkeypatch, tmp_path
-):
+def test_a_worker_that_finds_a_result_prunes_as_its_maker_would(keep, left, recorder, monkeypatch, tmp_path):
     directory = recorder.directory
     checkpoints(directory)
     directory.write_result({"status": "completed", "keep": keep})
     recorder.claim.release()
     monkeypatch.setattr(worker.TrialAttempt, "trainer", lambda _: None)
     monkeypatch.setattr(worker.TrialAttempt, "fields", lambda _: THEIRS)
-    exit_code = worker.run_attempt(
-        worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions(keep="none")), ""
-    )
+    again = worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions(keep="none"))
+    exit_code = worker.run_attempt(again, "")
     assert exit_code == WorkerExit.RESULT
     assert len(list(directory.checkpoints_path.iterdir())) == left
 

@@ -64,9 +64,8 @@ def test_a_malformed_store_is_refused_without_its_password(url, problem):
     ],
 )
 def test_a_store_that_nobody_answers_is_unavailable_and_hides_its_password(url):
-    with pytest.raises(
-        StoreUnavailableError, match=r"store postgresql\+psycopg://user.*@127\.0\.0\.1:1/name"
-    ) as caught:
+    message = r"store postgresql\+psycopg://user.*@127\.0\.0\.1:1/name"
+    with pytest.raises(StoreUnavailableError, match=message) as caught:
         ResultsIndex(url)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -79,9 +78,8 @@ def test_a_folder_that_is_not_there_makes_the_store_unavailable():
 
 def test_a_driver_that_is_not_installed_is_named_with_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(
-        StoreUnavailableError, match=r"driver is not installed .*; pip install -e \S+\[postgresql\]'$"
-    ):
+    message = r"driver is not installed .*; pip install -e \S+\[postgresql\]'$"
+    with pytest.raises(StoreUnavailableError, match=message):
         ResultsIndex("postgresql://user:secret@127.0.0.1:1/name")
 
 

@@ -51,9 +51,8 @@ def test_what_the_architecture_means_is_in_the_stream_as_if_it_were_written_out(
     written = ", ".join(f"{name}: {value}" for name, value in OF_ARCHITECTURE["gemma"].items())
     (short,) = cells_of("trial: {architecture: gemma}")
     (long,) = cells_of(f"trial: {{architecture: gemma, {written}}}")
-    (norms,) = cells_of(
-        "trial: {architecture: gemma, embedding_scale: none, norm_gain: g, activation: swiglu}"
-    )
+    back = ", ".join(f"{name}: {value}" for name, value in SET_BACK.items())
+    (norms,) = cells_of(f"trial: {{architecture: gemma, {back}}}")
     assert short.trial(0) == long.trial(0)
     assert short.stream_base != norms.stream_base
 

@@ -64,9 +64,8 @@ def test_an_arm_overrules_what_all_trials_share(cells_of: Cells) -> None:
 
 def test_tokens_follow_from_n_without_scale_vectors_in_whole_batches(cells_of: Cells) -> None:
     arms = {name: {"scale_vectors": name} for name in ("none", "unified")}
-    cells = cells_of(
-        arms=arms, tokens_per_parameter=[16], trial={"batch_tokens": 3000, "sequence_length": 100}
-    )
+    trial = {"batch_tokens": 3000, "sequence_length": 100}
+    cells = cells_of(arms=arms, tokens_per_parameter=[16], trial=trial)
     assert {(cell.n_params, cell.template.tokens) for cell in cells} == {(25_088, 134 * 3000)}
 
 
@@ -80,9 +79,7 @@ def test_the_batch_is_eight_sequences_unless_given(cells_of: Cells) -> None:
     assert [cell.template.batch_tokens for cell in cells] == [256, 1024]
 
 
-def test_a_trial_is_evaluated_on_what_is_given_else_four_million_tokens_as_far_as_they_are_there(
-    cells_of: Cells, corpus: CorpusFacts
-) -> None:
+def test_a_trial_is_evaluated_on_what_is_given_else_four_million_tokens_as_far_as_there_are(cells_of, corpus):
     given, left_out = (cells_of(trial=fields)[0].template for fields in ({"evaluation_tokens": 1000}, {}))
     facts = replace(corpus, held_out_tokens=(600, 5000))
     assert left_out.evaluation_tokens == 4_000_000
@@ -112,11 +109,8 @@ def test_only_tuned_rungs_have_tuning_seeds(cells_of: Cells) -> None:
 def test_a_trial_of_a_cell_has_its_seed_and_its_tuned_fields(cells_of: Cells) -> None:
     cell = cells_of()[0]
     trial = cell.trial(5, learning_rate=0.25, warmup_fraction=1)
-    assert (trial.seed, trial.optimizer.learning_rate, trial.schedule.warmup_tokens) == (
-        5,
-        0.25,
-        trial.tokens,
-    )
+    expected = (5, 0.25, trial.tokens)
+    assert (trial.seed, trial.optimizer.learning_rate, trial.schedule.warmup_tokens) == expected
     assert trial.model == cell.template.model
 
 
@@ -142,9 +136,7 @@ def test_batches_that_no_budget_can_be_whole_ones_of_are_refused(cells_of: Cells
         ({"optimizer": "adamw", "schedule": "cosine", "seed": 0}, 8),
     ],
 )
-def test_exclude_drops_what_matches_all_its_fields(
-    rule: dict[str, Any], n_left: int, cells_of: Cells
-) -> None:
+def test_exclude_drops_what_matches_all_its_fields(rule, n_left, cells_of):
     sections: dict[str, Any] = {
         "ladder": ["tiny-25k", "tiny-55k"],
         "arms": {"a": {}, "b": {"tied_embeddings": True}},

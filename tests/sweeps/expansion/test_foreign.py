@@ -143,12 +143,8 @@ def test_budgets_come_in_whole_batches_where_a_batch_is_given(folder: Path) -> N
 
 def test_a_tuned_field_of_its_own_is_of_its_own_kind(folder: Path) -> None:
     command = [*COMMAND, "--warm={warm}"]
-    cells = cells_in(
-        folder,
-        trainer={"command": command},
-        fields={"dropout": "float", "warm": "int"},
-        tune={"warm": [10, 20, 40]},
-    )
+    fields = {"dropout": "float", "warm": "int"}
+    cells = cells_in(folder, trainer={"command": command}, fields=fields, tune={"warm": [10, 20, 40]})
     assert cells[0].tune_grid == {"warm": (10, 20, 40)}
     assert cells[0].trial(100, warm=20.0).values["warm"] == 20  # type: ignore[union-attr]
 
@@ -157,9 +153,8 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
     sweep = sweeps.loads(sweep_text(), "mine.yaml", folder)
     again = sweeps.loads(yaml.safe_dump(sweep.resolved(), sort_keys=False), "resolved.yaml", folder)
     facts = CorpusFacts("", 2, 2**60)
-    assert [cell.template for cell in expand(again, facts)] == [
-        cell.template for cell in expand(sweep, facts)
-    ]
+    expected = [cell.template for cell in expand(sweep, facts)]
+    assert [cell.template for cell in expand(again, facts)] == expected
 
 
 @pytest.mark.parametrize(
@@ -213,26 +208,16 @@ def test_what_is_wrong_is_refused_with_its_place(folder: Path, changes: dict[str
 
 
 @pytest.mark.parametrize("name", ["N", "seed", "vector_decay"])
-def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one_message(
-    folder: Path, name: str
-) -> None:
-    changes = {
-        "fields": {"dropout": "float", name: "float"},
-        "arms": {"a": {name: 1.0}},
-        "grid": {name: [1.0]},
-    }
-    message = refusal(folder, **changes)
+def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one_message(folder, name):
+    fields = {"dropout": "float", name: "float"}
+    message = refusal(folder, fields=fields, arms={"a": {name: 1.0}}, grid={name: [1.0]})
     words = "another name (a column of the results or a word of sweep files is called so)"
     assert message.endswith(f"fields.{name}: '{name}'; allowed: {words}")
     assert "\n" not in message
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"fields": ["dropout"]},
-        {"fields": None, "trainer": {"fields": {"dropout": "float"}}},
-    ],
+    "changes", [{"fields": ["dropout"]}, {"fields": None, "trainer": {"fields": {"dropout": "float"}}}]
 )
 def test_fields_that_are_declared_wrongly_are_told_once(folder: Path, changes: dict[str, Any]) -> None:
     assert "\n" not in refusal(folder, **changes, arms={"a": {"dropout": 0.1}})

@@ -53,9 +53,7 @@ def test_two_rungs_or_settings_share_no_stream(sections: dict[str, Any], cells_o
     ],
     ids=str,
 )
-def test_cells_that_differ_in_budget_or_rate_or_cooldown_share_theirs(
-    sections: dict[str, Any], cells_of: Cells
-) -> None:
+def test_cells_that_differ_in_budget_or_rate_or_cooldown_share_theirs(sections, cells_of):
     assert len(set(streams(cells_of(**sections)))) == 1
 
 
@@ -77,9 +75,8 @@ def test_what_is_written_out_counts_as_what_is_left_out(cells_of: Cells) -> None
         "architecture": "llama",
         "scale_vectors": {"preset": "baseline", "branches": "heterogeneous"},
     }
-    assert streams(cells_of(trial=written)) == streams(
-        cells_of(trial={"scale_vectors": {"branches": "heterogeneous"}})
-    )
+    expected = streams(cells_of(trial={"scale_vectors": {"branches": "heterogeneous"}}))
+    assert streams(cells_of(trial=written)) == expected
 
 
 def test_tuned_fields_count_at_their_untuned_value(cells_of: Cells) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -193,22 +192,13 @@ ELSEWHERE = [
 """Where the problem is in another line than the change: that of the last field."""
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected", "faulty"),
-    [
-        *((old, new, message, old) for old, group in CASES.items() for new, message in group.items()),
-        *ELSEWHERE,
-    ],
-)
+IN_PLACE = [(old, new, message, old) for old, group in CASES.items() for new, message in group.items()]
+
+
+@pytest.mark.parametrize(("old", "new", "expected", "faulty"), [*IN_PLACE, *ELSEWHERE])
 def test_bad_input_is_refused_with_its_place_and_what_is_allowed(
-    old: str,
-    new: str,
-    expected: str,
-    faulty: str,
-    changed: Callable[[str, str], str],
-    line_of: Callable[[str], int],
-    refusal: Callable[[str], str],
-) -> None:
+    old, new, expected, faulty, changed, line_of, refusal
+):
     message = refusal(changed(old, new))
     actual = [line for line in message.splitlines() if expected in line]
     assert actual, message
@@ -221,9 +211,7 @@ def test_yaml_that_is_not_a_mapping_is_refused(text: str, refusal: Callable[[str
     assert "allowed: a mapping of fields (name, ladder, arms)" in refusal(text)
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_lines(
-    quickstart: str, refusal: Callable[[str], str]
-) -> None:
+def test_all_problems_are_told_at_once_in_the_order_of_the_lines(quickstart, refusal):
     text = quickstart.replace("margin: 0.005", "margin: -1").replace("name: quickstart", "name: a b")
     assert [line.split(": ")[1] for line in refusal(text).splitlines()] == ["name", "compare.margin"]
 
@@ -249,15 +237,12 @@ def test_a_hostile_value_is_printed_escaped_and_short(refusal: Callable[[str], s
 
 def test_a_corpus_too_small_for_one_batch_is_refused(quickstart: str) -> None:
     sweep = sweeps.loads(quickstart, "my.yaml")
-    with pytest.raises(
-        sweeps.SweepError, match=r"corpus: 1024 training tokens are too few .* batch_tokens, 1024"
-    ):
+    message = r"corpus: 1024 training tokens are too few .* batch_tokens, 1024"
+    with pytest.raises(sweeps.SweepError, match=message):
         expand(sweep, CorpusFacts("c0" * 32, 1024, 1024))
 
 
-def test_corpus_files_are_looked_up_beside_the_sweep_file(
-    tmp_path: Path, changed: Callable[..., str]
-) -> None:
+def test_corpus_files_are_looked_up_beside_the_sweep_file(tmp_path, changed):
     (tmp_path / "texts").mkdir()
     for name in ("b.txt", "a.txt"):
         (tmp_path / "texts" / name).write_text("text")

@@ -102,9 +102,7 @@ def outcome(path: Path, corpus: CorpusFacts) -> str:
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (500, 1000, 1500))]
 )
-def test_a_mutated_sweep_file_expands_or_is_refused_in_bounds(
-    first: int, tmp_path: Path, quickstart: str, corpus: CorpusFacts
-) -> None:
+def test_a_mutated_sweep_file_expands_or_is_refused_in_bounds(first, tmp_path, quickstart, corpus):
     path = tmp_path / "mutated.yaml"
     outcomes: Counter[str] = Counter()
     before = signal.signal(signal.SIGALRM, hung)

@@ -63,35 +63,17 @@ def test_what_only_sounds_like_a_secret_is_taken(tmp_path, words):
     assert problems(tmp_path, *words) == ""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "api_key",
-        "token",
-        "hf_token",
-        "secret",
-    ],
-)
+@pytest.mark.parametrize("name", ["api_key", "token", "hf_token", "secret"])
 def test_a_text_field_that_is_called_like_a_secret_is_refused(tmp_path, name):
     assert f"fields.{name}: is called like a secret" in problems(tmp_path, **{name: "str"})
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("tokenizer", "str"), ("num_tokens", "int"), ("keys", "str")],
-)
+@pytest.mark.parametrize(("name", "kind"), [("tokenizer", "str"), ("num_tokens", "int"), ("keys", "str")])
 def test_a_field_that_only_sounds_like_a_secret_is_taken(tmp_path, name, kind):
     assert problems(tmp_path, **{name: kind}) == ""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "WANDB_API_KEY",
-        "HF_TOKEN",
-        "PGPASSWORD",
-    ],
-)
+@pytest.mark.parametrize("name", ["WANDB_API_KEY", "HF_TOKEN", "PGPASSWORD"])
 def test_names_of_secrets_are_those_whose_values_are_masked(name):
     value = "v" * SHORTEST
     assert is_secret(name)

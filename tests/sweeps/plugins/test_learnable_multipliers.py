@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from support import CHECKOUT
+from support import CHECKOUT, succeeded
 
 SOURCE = CHECKOUT / "docs" / "examples" / "learnable-multipliers.yaml"
 
@@ -23,8 +23,7 @@ def test_the_shipped_sweep_trains(tmp_path, text_files, scalevec_process):
     text = text.replace("batch_tokens: 1024", "batch_tokens: 256, learning_rate: 0.01")
     (tmp_path / "s.yaml").write_text(text.replace("tokens_per_parameter: [16]", "tokens_per_parameter: [2]"))
     shutil.copy(SOURCE.with_name("learnable_multipliers.py"), tmp_path)
-    done = scalevec_process("run", "s.yaml", "--trust", "--jobs", "1")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec_process("run", "s.yaml", "--trust", "--jobs", "1"))
     rows = list(csv.DictReader(io.StringIO(scalevec_process("results", "learnable-multipliers").stdout)))
     assert {row["arm"] for row in rows} == {"baseline", "unified", "multipliers"}
     assert all(0 < float(row["loss"]) < float(row["loss_initial"]) for row in rows)

@@ -102,9 +102,8 @@ def test_a_trial_is_read_back_where_the_plugin_is_not_known_or_has_changed(folde
 
 
 def test_options_are_tuned_and_listed_as_our_own(folder):
-    text = SWEEP.replace("optimizer: adamw, schedule: cosine,", "optimizer: sign-momentum,").replace(
-        "kappa: 0.8, ", ""
-    )
+    text = SWEEP.replace("optimizer: adamw, schedule: cosine,", "optimizer: sign-momentum,")
+    text = text.replace("kappa: 0.8, ", "")
     tuned = text + "tune: {{kappa: [0.8, 0.9, 0.95], seeds: [7]}}\ngrid: {{shape: [hard, soft]}}\n"
     cells = expand(loaded(folder, tuned), FACTS)
     assert {cell.setting["shape"] for cell in cells} == {"hard", "soft"}

@@ -32,9 +32,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("ladder", "expected"), CASES.items())
-def test_a_ladder_that_cannot_be_is_refused_with_its_place_and_what_is_allowed(
-    ladder: str, expected: str
-) -> None:
+def test_a_ladder_that_cannot_be_is_refused_with_its_place_and_what_is_allowed(ladder, expected):
     with pytest.raises(sweeps.SweepError) as refusal:
         sweeps.loads(f"name: x\nladder: {ladder}\narms: {{a: {{}}}}", "my.yaml")
     assert f"my.yaml:2: {expected}" in str(refusal.value)

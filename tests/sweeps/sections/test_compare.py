@@ -1,4 +1,4 @@
-"""The section ``compare``: the options of the analysis, checked where the file gives them."""
+"""The sections compare and measure: options of the analysis, what is measured along runs."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.sweeps.expansion.expand import expand
 
 BEGINNING = "name: a\nladder: [tiny-25k]\narms: {b: {}}\ncompare: "
 
@@ -54,3 +55,39 @@ def test_a_law_of_ones_own_is_a_formula_with_its_positive_parameters_and_starts(
 )
 def test_a_bad_option_is_refused_with_its_line_and_the_nearest_word(text, message, refusal):
     assert f"my.yaml:4: compare.{message}" in refusal(BEGINNING + text)
+
+
+LAST = "resources:\n"
+
+
+@pytest.fixture
+def measuring(changed):
+    return lambda text: changed(LAST, f"measure: {text}\n{LAST}")
+
+
+def test_the_resolved_file_measures_the_same(measuring):
+    sweep = sweeps.loads(measuring("{what: [preconditioner, sharpness]}"), "my.yaml")
+    assert sweep.resolved()["measure"] == {"what": ["preconditioner", "sharpness"], "every": 100}
+
+
+def test_an_unknown_measure_names_the_nearest(measuring, refusal):
+    message = refusal(measuring("{what: [sharpnes]}"))
+    assert "measure.what[0]: 'sharpnes': no such measure; did you mean sharpness?" in message
+    assert "(allowed: preconditioner, sharpness)" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("{what: [sharpness], every: 0}", "measure.every: 0; allowed: 1 or more"),
+        ("{every: 50}", "measure.what"),
+    ],
+)
+def test_a_wrong_section_is_refused(measuring, refusal, text, part):
+    assert part in refusal(measuring(text))
+
+
+def test_measuring_changes_no_trial(measuring, quickstart, corpus):
+    texts = (quickstart, measuring("{what: [sharpness]}"))
+    plain, measured = (sweeps.loads(text, "my.yaml") for text in texts)
+    assert expand(plain, corpus) == expand(measured, corpus)

@@ -30,9 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("corpus", "vocabulary"), VOCABULARIES.items())
-def test_a_corpus_of_every_source_loads_and_resolves_to_itself(
-    folder: Path, corpus: str, vocabulary: int
-) -> None:
+def test_a_corpus_of_every_source_loads_and_resolves_to_itself(folder, corpus, vocabulary):
     sweep = sweeps.loads(f"corpus: {corpus}{REST}", "my.yaml", folder)
     assert sweep.corpus.vocabulary == vocabulary
     again = sweeps.loads(yaml.safe_dump(sweep.resolved()), "again.yaml", folder)
@@ -41,12 +39,8 @@ def test_a_corpus_of_every_source_loads_and_resolves_to_itself(
 
 def test_an_old_corpus_is_written_out_as_it_was(folder: Path) -> None:
     sweep = sweeps.loads(f"corpus: {{tokenizer: bytes}}{REST}", "my.yaml", folder)
-    assert sweep.corpus.model_dump(mode="json") == {
-        "source": "python-stdlib",
-        "files": None,
-        "tokenizer": "bytes",
-        "sequence_length": 256,
-    }
+    expected = {"source": "python-stdlib", "files": None, "tokenizer": "bytes", "sequence_length": 256}
+    assert sweep.corpus.model_dump(mode="json") == expected
 
 
 REFUSED = {
@@ -96,9 +90,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("mapping", "message"), REFUSED.items())
-def test_what_does_not_go_together_is_refused_with_what_does(
-    folder: Path, mapping: str, message: str
-) -> None:
+def test_what_does_not_go_together_is_refused_with_what_does(folder, mapping, message):
     with pytest.raises(sweeps.SweepError) as error:
         sweeps.loads(f"name: my\ncorpus: {mapping}{REST.replace('name: my', '')}", "my.yaml", folder)
     assert message in str(error.value)

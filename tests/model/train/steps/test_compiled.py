@@ -97,9 +97,7 @@ def train_on(trial, corpus, folder, recorder, *, compiled):
     return train(with_strategy(trial, "baseline"), corpus, options, recorder, folder)
 
 
-def test_a_compiled_run_is_resumed_with_the_same_bits_as_it_began_whatever_it_is_asked(
-    trial, corpus, tmp_path
-):
+def test_a_compiled_run_is_resumed_with_the_same_bits_as_it_began_whatever_is_asked(trial, corpus, tmp_path):
     undisturbed, resumed = MemoryRecorder(), MemoryRecorder(stop_after=5)
     result = train_on(trial, corpus, tmp_path / "undisturbed", undisturbed, compiled=True)
     with pytest.raises(TrainingInterruptedError):

@@ -67,12 +67,10 @@ def test_the_address_of_the_environment_is_asked_first_too(executor_at, nobody, 
 def test_another_server_is_not_taken_for_ray(monkeypatch):
     monkeypatch.setattr("scalevec.orchestrator.executors.ray.connection.ANSWER_S", 300.0)
     program = "import http.server as h; h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler)"
-    code = (
-        f"{program.replace('h.HTTP', 's = h.HTTP', 1)}; print(s.server_port, flush=True); s.serve_forever()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as server:
+    kept = program.replace("h.HTTP", "s = h.HTTP", 1)
+    code = f"{kept}; print(s.server_port, flush=True); s.serve_forever()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         address = f"127.0.0.1:{int(server.stdout.readline())}"
         with pytest.raises(MissingRequirementError, match="something else than Ray listens there"):
             require_answer(address)

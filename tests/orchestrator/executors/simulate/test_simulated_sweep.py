@@ -12,6 +12,7 @@ from scalevec.analysis import compare
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
+from support import succeeded
 
 TEN_PERCENT = {"preempted": 0.03, "killed": 0.02, "error": 0.01, "out_of_memory": 0.01, "node_failure": 0.02}
 
@@ -24,12 +25,8 @@ def simulate(tmp_path: Path) -> Callable[..., Simulated]:
 
 def one_trial(**faults: float) -> dict[str, Any]:
     """Sections of a sweep of a single trial in which these faults strike."""
-    return {
-        "ladder": SWEEP["ladder"][:1],
-        "arms": {"baseline": {}},
-        "seeds": [0],
-        "simulate": {"faults": faults},
-    }
+    small = {"ladder": SWEEP["ladder"][:1], "arms": {"baseline": {}}, "seeds": [0]}
+    return small | {"simulate": {"faults": faults}}
 
 
 def ends(directory: RunDirectory) -> list[str]:
@@ -61,18 +58,16 @@ def test_faults_change_no_loss(simulate):
 def test_seed_noise_is_shared_by_the_arms_and_cancels_in_their_difference(simulate):
     noise = {"pair_noise": 0, "block_noise": 0, "seed_noise": 0.1}
     losses = simulate(simulate={**noise, "arms": {"unified": {"E": 1.0}}}).losses()
-    differences = [
-        loss - losses["baseline", *cell] for (arm, *cell), loss in losses.items() if arm == "unified"
-    ]
+    unified = [cell for cell in losses if cell[0] == "unified"]
+    differences = [losses[cell] - losses["baseline", *cell[1:]] for cell in unified]
     assert differences == pytest.approx([1.0 - 1.69] * len(differences), abs=1e-6)
     assert len({loss for (arm, *_), loss in losses.items() if arm == "baseline"}) == len(differences)
 
 
 def test_tuning_finds_the_planted_learning_rate(simulate):
     bowl = {"optimum": 0.004, "at": 1e5, "exponent": -0.25, "curvature": 0.1}
-    sweep = simulate(
-        tune={"learning_rate": [0.002, 0.004, 0.008]}, simulate={"learning_rate": bowl, "pair_noise": 1e-4}
-    )
+    tune = {"learning_rate": [0.002, 0.004, 0.008]}
+    sweep = simulate(tune=tune, simulate={"learning_rate": bowl, "pair_noise": 1e-4})
     for choice in sweep.run.tuner.choices.values():
         best = 0.004 * (choice.n_params / 1e5) ** -0.25
         assert choice.status == "tuned"
@@ -87,22 +82,12 @@ def test_a_rate_beyond_the_planted_bound_diverges(simulate):
 
 @pytest.mark.slow
 def test_the_fit_recovers_the_planted_law(simulate, scalevec, tmp_path):
-    ladder = [
-        {"name": f"w{width}", "width": width, "layers": 8} for width in (256, 384, 512, 768, 1024, 1536)
-    ]
-    simulate(
-        ladder=ladder,
-        tokens_per_parameter=[5, 20, 80, 320],
-        seeds=[0, 1, 2],
-        simulate={
-            "seed_noise": 0.001,
-            "pair_noise": 0.001,
-            "block_noise": 0,
-            "arms": {"unified": {"gain": 1.3}},
-        },
-    )
-    fit = scalevec("fit", "simulated", "--law", "chinchilla", "--json", "--bootstrap", 200)
-    assert fit.returncode == 0, fit.stderr
+    widths = (256, 384, 512, 768, 1024, 1536)
+    ladder = [{"name": f"w{width}", "width": width, "layers": 8} for width in widths]
+    noise = {"seed_noise": 0.001, "pair_noise": 0.001, "block_noise": 0}
+    sections = {"tokens_per_parameter": [5, 20, 80, 320], "seeds": [0, 1, 2]}
+    simulate(ladder=ladder, **sections, simulate={**noise, "arms": {"unified": {"gain": 1.3}}})
+    fit = succeeded(scalevec("fit", "simulated", "--law", "chinchilla", "--json", "--bootstrap", 200))
     planted = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
     (intervals,) = [load["intervals"] for load in json.loads(fit.stdout) if load["arm"] == "baseline"]
     for name, value in planted.items():
@@ -199,8 +184,7 @@ def test_five_hundred_trials_with_faults_end_complete_none_lost_none_twice(simul
 def test_the_shipped_example_is_small_and_finds_its_gain(scalevec, tmp_path):
     path = tmp_path / "simulate.yaml"
     path.write_text(sweeps.shipped("simulate").read_text())
-    done = scalevec("run", "simulate.yaml", "--executor", "simulate")
-    assert done.returncode == 0, done.stderr
+    succeeded(scalevec("run", "simulate.yaml", "--executor", "simulate"))
     compared = scalevec("compare", "simulate.yaml", "--runs", "runs/simulated")
     unified = next(line for line in compared.stdout.splitlines() if line.startswith("unified "))
     assert " better " in unified, compared.stdout
@@ -224,18 +208,16 @@ def test_a_carried_rate_that_is_checked_has_its_trials_and_its_place_in_the_reco
     assert not sweep.outcome.failed
     members = sweep.run.folder.members()
     checked = [member for member in members if member["lr_status"] == "check"]
-    assert {(m["arm"], m["rung"], m["stage"], m["seed"]) for m in checked} == {
-        ("baseline", "large", "tuning", 100)
-    }
+    expected = {("baseline", "large", "tuning", 100)}
+    assert {(m["arm"], m["rung"], m["stage"], m["seed"]) for m in checked} == expected
     choices = sweep.run.folder.tuning()["choices"]
     (actual,) = [choice for choice in choices if choice["check"]]
     assert (actual["arm"], actual["rung"], actual["status"]) == ("baseline", "large", "carried")
     assert actual["check"]["grid"] == sorted(member["learning_rate"] for member in checked)
     validation = [sweep.results()[member["trial_id"]]["loss_validation"] for member in checked]
     assert actual["check"]["losses"] == validation
-    of_comparison = [
-        m for m in members if (m["arm"], m["rung"], m["stage"]) == ("baseline", "large", "comparison")
-    ]
+    cell = ("baseline", "large", "comparison")
+    of_comparison = [m for m in members if (m["arm"], m["rung"], m["stage"]) == cell]
     status = "carried" if actual["check"]["status"] == "inside" else "censored"
     assert {member["lr_status"] for member in of_comparison} == {status}
 

@@ -30,9 +30,8 @@ def test_jobs_that_one_may_not_end_are_said_after_ones_own_were_ended(monkeypatc
 
     def call(*command):
         asked.append(command)
-        raise slurm_queue.SlurmCommandError(
-            "scancel: error: Kill job error on job id 7: Access/permission denied"
-        )
+        message = "scancel: error: Kill job error on job id 7: Access/permission denied"
+        raise slurm_queue.SlurmCommandError(message)
 
     monkeypatch.setattr(slurm_queue, "call", call)
     with pytest.raises(MissingRequirementError, match=r"somebody else.*job id 7: Access/permission denied"):
@@ -171,12 +170,8 @@ def test_a_job_starts_from_the_snapshot(tmp_path, sent):
     worker = Job("a" * 64, (*WORKER, "--job", "t0"), trials(tmp_path, "a")[0].directory, token="t0")
     [trial] = Submitter(here).submit([worker], 1)
     start = taken(here.private).start
-    assert shlex.split(sent[0])[1:5] == [
-        "-P",
-        start,
-        "-m",
-        "scalevec.orchestrator.executors.slurm.job_script",
-    ]
+    expected = ["-P", start, "-m", "scalevec.orchestrator.executors.slurm.job_script"]
+    assert shlex.split(sent[0])[1:5] == expected
     [[entry]] = read_payload(here.private / "slurm" / trial.token).jobs
     assert entry.command[1:5] == ("-P", start, "-m", WORKER[-1])
 

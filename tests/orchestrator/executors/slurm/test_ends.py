@@ -119,9 +119,7 @@ def test_a_job_that_slurm_cannot_launch_is_ended_and_is_a_fault_of_the_node(exec
     ("n_trials", "since_change_s", "seconds"),
     [(1, 0, 2), (10, 0, 2), (1, 300, 30), (1, 9000, 60), (11, 0, 60)],
 )
-def test_few_trials_are_looked_for_quickly_at_first_and_many_slowly(
-    executor_on, n_trials, since_change_s, seconds
-):
+def test_few_trials_are_polled_often_at_first_and_many_seldom(executor_on, n_trials, since_change_s, seconds):
     executor, _ = executor_on(row("RUNNING"))
     executor.site = replace(executor.site, profile=Profile(poll_s=60))
     (trial,) = executor._trials.values()

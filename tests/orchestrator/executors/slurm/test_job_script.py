@@ -59,10 +59,8 @@ def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
     assert ended.value.code == 3
     records = [JobRecord(folder, "7", index).read() for index in (0, 1)]
     fields = ("exit_code", "cause", "node", "final")
-    assert [tuple(record[name] for name in fields) for record in records] == [
-        (0, None, "n1", True),
-        (3, None, "n1", True),
-    ]
+    expected = [(0, None, "n1", True), (3, None, "n1", True)]
+    assert [tuple(record[name] for name in fields) for record in records] == expected
 
 
 def test_a_job_whose_disk_fills_begins_no_other_trial_and_says_so_by_its_exit_code(

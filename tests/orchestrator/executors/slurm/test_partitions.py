@@ -1,4 +1,4 @@
-"""What SLURM says of its partitions, as a limit for jobs and as a first profile."""
+"""What SLURM says of its partitions, as limits and as a first profile; how many jobs may wait at a time."""
 
 from pathlib import Path
 
@@ -8,7 +8,13 @@ import yaml
 from scalevec.orchestrator.commands.run.init import init
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
-from scalevec.orchestrator.executors.slurm.partitions import refuse_unknown_partitions, with_limits
+from scalevec.orchestrator.executors.slurm import partitions
+from scalevec.orchestrator.executors.slurm.partitions import (
+    QueueRoom,
+    most_submitted,
+    refuse_unknown_partitions,
+    with_limits,
+)
 
 SINFO = r"""#!/bin/sh
 cat <<'END'
@@ -73,11 +79,8 @@ def test_without_slurm_no_profile_is_written(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("site")
 def test_a_time_limit_ends_at_that_of_the_partition() -> None:
-    rungs = {
-        "small": RungProfile(partition="cpu"),
-        "large": RungProfile(partition="cpu,debug"),
-        "x": RungProfile(),
-    }
+    partitions = {"small": "cpu", "large": "cpu,debug", "x": None}
+    rungs = {rung: RungProfile(partition=partition) for rung, partition in partitions.items()}
     profile = with_limits(Profile(partition="gpu", rungs=rungs))
     limits = {rung: profile.for_rung(rung).max_time for rung in ("other", "x", "small", "large")}
     assert limits == {"other": 1200.0, "x": 1200.0, "small": 2880.0, "large": None}
@@ -91,3 +94,49 @@ def test_an_unknown_partition_is_refused_with_those_there_are() -> None:
     refuse_unknown_partitions(Profile(partition="gpu,cpu"))
     with pytest.raises(InvalidInputError, match="'gqu', which SLURM does not have; allowed: cpu, debug, gpu"):
         refuse_unknown_partitions(Profile(rungs={"r": RungProfile(partition="gqu")}))
+
+
+@pytest.mark.parametrize(("settings", "most"), [({}, 5000), ({"MaxJobCount": "100"}, 50)])
+def test_half_of_what_the_cluster_holds_may_wait(settings, most):
+    assert most_submitted(settings, Profile()) == most
+
+
+def test_the_profile_has_the_last_word():
+    assert most_submitted({"MaxJobCount": "100"}, Profile(max_submitted=70)) == 70
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The seconds that it is, which a test sets."""
+    now = [1000.0]
+    monkeypatch.setattr(partitions.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.usefixtures("clock")
+def test_after_a_refusal_half_as_many_are_tried():
+    room = QueueRoom(5000)
+    assert room.free(0) == 5000
+    room.refused(1000, in_queue=0)
+    assert room.free(0) == 500
+    room.refused(500, in_queue=250)
+    assert [room.free(250), room.free(500)] == [250, 0]
+
+
+@pytest.mark.usefixtures("clock")
+def test_with_nothing_in_the_queue_one_is_always_tried():
+    room = QueueRoom(10)
+    room.refused(1, in_queue=0)
+    assert room.free(0) == 1
+
+
+def test_a_quarter_more_is_tried_after_a_while_up_to_what_the_cluster_allows(clock):
+    room = QueueRoom(50)
+    room.refused(80, in_queue=0)
+    assert room.free(40) == 0
+    for more in (10, 10):
+        clock[0] += partitions.PROBE_S
+        assert room.free(40) == more
+    clock[0] += partitions.PROBE_S / 2
+    room.refused(10, in_queue=40)
+    assert room.free(45) == 0

@@ -37,12 +37,8 @@ def parameters(tmp_path: Path, given: Job, **profile):
 def test_the_profile_says_what_the_request_leaves_open_and_more(tmp_path):
     given = job(tmp_path, request=ResourceRequest(cpus=3, gpus=0.3, memory_gb=1.5, time_s=3600))
     asked = parameters(tmp_path, given, partition="main", rungs={"b": RungProfile(partition="other")})
-    assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == (
-        3,
-        1,
-        "1536M",
-        60,
-    )
+    expected = (3, 1, "1536M", 60)
+    assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == expected
     assert asked["partition"] == "main"
 
 
@@ -50,12 +46,8 @@ def test_a_rungs_fields_stand_over_the_request(tmp_path):
     given = job(tmp_path, request=ResourceRequest(cpus=3, gpus=1, memory_gb=1.5, time_s=3600))
     rung = RungProfile(cpus=8, gpus="h100:1", memory_gb=64, time=90, partition="gpu", qos="long")
     asked = parameters(tmp_path, given, partition="main", rungs={"a": rung})
-    assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == (
-        8,
-        "h100:1",
-        "65536M",
-        90,
-    )
+    expected = (8, "h100:1", "65536M", 90)
+    assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == expected
     assert (asked["partition"], asked["qos"]) == ("gpu", "long")
 
 
@@ -264,13 +256,8 @@ def test_a_job_that_slurm_could_not_start_and_holds_is_a_fault_of_the_node():
 
 
 def test_commands_do_not_inherit_the_job_they_are_given_in(monkeypatch):
-    for name in (
-        "SLURM_MEM_PER_CPU",
-        "SLURM_CONF",
-        "SQUEUE_PARTITION",
-        "SCANCEL_INTERACTIVE",
-        "SBATCH_ACCOUNT",
-    ):
+    of_job = ("SLURM_MEM_PER_CPU", "SQUEUE_PARTITION", "SCANCEL_INTERACTIVE")
+    for name in (*of_job, "SLURM_CONF", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "x")
     kept = slurm_queue.clean_environment()
     assert {name for name in kept if kept[name] == "x"} == {"SLURM_CONF", "SBATCH_ACCOUNT"}

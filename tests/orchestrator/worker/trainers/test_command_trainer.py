@@ -62,9 +62,7 @@ def test_the_command_is_given_what_only_an_attempt_knows(lab):
 
 
 @pytest.mark.parametrize(("asked", "seen"), [(False, None), (True, 7)])
-def test_it_runs_in_the_folder_of_the_sweep_and_sees_the_schedulers_variables_only_if_asked(
-    lab, monkeypatch, asked, seen
-):
+def test_it_runs_in_the_sweeps_folder_and_sees_schedulers_variables_if_asked(lab, monkeypatch, asked, seen):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     body = "print(Path.cwd(), os.environ.get('SLURM_JOB_ID'), sys.flags.safe_path)\n" + WHOLE
     trials = lab(body, protocol=Protocol(scheduler_variables=asked))
@@ -144,9 +142,8 @@ def test_a_loss_of_400_digits_is_an_error(lab):
 
 
 def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
-    fails_for_good(
-        lab("log(10, '')"), "ended without a row of metrics that holds 'step' and 'loss'; keys in "
-    )
+    message = "ended without a row of metrics that holds 'step' and 'loss'; keys in "
+    fails_for_good(lab("log(10, '')"), message)
 
 
 def test_where_no_row_has_the_loss_the_keys_of_the_rows_are_named(lab):
@@ -295,11 +292,8 @@ def test_validation_and_test_losses_are_told_apart(lab):
 
 
 def test_several_processes_of_a_machine_are_the_commands_to_start(lab):
-    trials = lab(
-        "print('given', sys.argv[3:])\n" + WHOLE,
-        command=(*COMMAND, "{gpus}", "{master}"),
-        options=RunOptions(processes=4),
-    )
+    command = (*COMMAND, "{gpus}", "{master}")
+    trials = lab("print('given', sys.argv[3:])\n" + WHOLE, command=command, options=RunOptions(processes=4))
     assert trials.run() == WorkerExit.RESULT
     assert trials.printed().count("given ['4', '127.0.0.1']") == 1
     assert trials.result()["world_size"] == 4
@@ -334,9 +328,8 @@ def test_other_machines_are_called_once_the_first_has_emptied_the_folder(lab, tm
 
     monkeypatch.setattr(ranks.Ranks, "call_others", calling)
     here = TrialMachine(0, 2, meeting)
-    assert (
-        trials.run(replace(trials.attempt, here=here, options=RunOptions(processes=2))) == WorkerExit.RESULT
-    )
+    expected = WorkerExit.RESULT
+    assert trials.run(replace(trials.attempt, here=here, options=RunOptions(processes=2))) == expected
     assert seen == [[]]
     assert json.loads(meeting.read_text())["port"]
 

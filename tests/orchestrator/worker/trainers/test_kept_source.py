@@ -12,12 +12,7 @@ import pytest
 from foreign_trials import WHOLE
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.private import KEPT_S
-from scalevec.orchestrator.worker.trainers.kept_source import (
-    KEPT,
-    from_source,
-    keep_source,
-    module_variables,
-)
+from scalevec.orchestrator.worker.trainers.kept_source import KEPT, from_source, keep_source, module_variables
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest
 

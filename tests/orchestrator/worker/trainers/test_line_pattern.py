@@ -15,11 +15,8 @@ def row(line: str, pattern: str = COMMON) -> dict[str, str] | None:
 
 
 def test_the_groups_name_the_values():
-    assert row("step 10: train loss 3.5, val loss 3.75") == {
-        "step": "10",
-        "training_loss": "3.5",
-        "loss": "3.75",
-    }
+    expected = {"step": "10", "training_loss": "3.5", "loss": "3.75"}
+    assert row("step 10: train loss 3.5, val loss 3.75") == expected
 
 
 @pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf", "None", "-1.5", "1e-05", "NaN", "1.2.3"])
@@ -32,9 +29,8 @@ def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
 def test_a_word_that_is_padded_to_the_width_of_numbers_counts():
     values = row("step 10: train loss    nan, val loss    nan")
     assert values is not None
-    assert (float(values["training_loss"]), float(values["loss"])) == pytest.approx(
-        (math.nan,) * 2, nan_ok=True
-    )
+    expected = pytest.approx((math.nan,) * 2, nan_ok=True)
+    assert (float(values["training_loss"]), float(values["loss"])) == expected
 
 
 def test_an_exponent_that_the_pattern_does_not_know_is_part_of_the_number():
@@ -49,10 +45,8 @@ def test_what_a_pattern_of_digits_leaves_of_a_number_is_part_of_it(value):
         values = row(line)
         assert values is not None
         assert value in values.values()
-    assert row(f"step {value} loss 3", r"step (?P<step>\d+).*loss (?P<loss>\d)") == {
-        "step": value,
-        "loss": "3",
-    }
+    expected = {"step": value, "loss": "3"}
+    assert row(f"step {value} loss 3", r"step (?P<step>\d+).*loss (?P<loss>\d)") == expected
 
 
 def test_a_comma_between_columns_is_part_of_no_number():

@@ -131,9 +131,8 @@ def test_losses_are_kept_in_nats_whatever_their_unit(unit, given):
 )
 def test_a_first_loss_of_a_uniform_guess_in_another_unit_is_an_error(unit, first, named):
     rows = metric_rows(Kept(), unit=unit, vocabulary=1024, bytes_per_token=4.0)
-    with pytest.raises(
-        DefiniteError, match=f"uniform guess among 1024 tokens costs in {named}, not in {unit}"
-    ):
+    message = f"uniform guess among 1024 tokens costs in {named}, not in {unit}"
+    with pytest.raises(DefiniteError, match=message):
         rows.take([{"step": 1, "loss": first}])
 
 
@@ -210,10 +209,8 @@ def test_a_csv_file_may_get_columns_later(tmp_path):
     path.write_text("step,train\n1,4.0\n")
     assert file.new_rows() == [{"step": "1", "train": "4.0"}]
     path.write_text("step,train,val\n1,4.0,\n1,,3.5\n")
-    assert file.new_rows() == [
-        {"step": "1", "train": "4.0", "val": ""},
-        {"step": "1", "train": "", "val": "3.5"},
-    ]
+    expected = [{"step": "1", "train": "4.0", "val": ""}, {"step": "1", "train": "", "val": "3.5"}]
+    assert file.new_rows() == expected
 
 
 def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path):

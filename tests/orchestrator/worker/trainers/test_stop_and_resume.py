@@ -26,11 +26,8 @@ while True: time.sleep(0.01)
 def test_a_script_that_keeps_a_checkpoint_goes_on_from_it(lab):
     trials = lab(GOES_ON, protocol=RESUMES)
     assert trials.run() == WorkerExit.STOPPED
-    assert (trials.last()["state"], trials.last()["cause"], trials.last()["step"]) == (
-        "pending",
-        "preempted",
-        5,
-    )
+    expected = ("pending", "preempted", 5)
+    assert (trials.last()["state"], trials.last()["cause"], trials.last()["step"]) == expected
     before = trials.directory.metrics()[-1]["wall_s"]
     assert trials.run() == WorkerExit.RESULT
     assert trials.result()["wall_s"] > before  # that of all attempts
@@ -145,9 +142,8 @@ def test_a_script_that_ends_with_the_exit_code_of_a_stop_goes_on_later(lab):
 
 
 def test_a_script_that_finishes_when_it_is_asked_to_stop_is_completed(lab):
-    trials = lab(
-        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit())\n" + WHOLE + STOP.replace("log(4, 3.6)", "")
-    )
+    handler = "signal.signal(signal.SIGUSR2, lambda *_: sys.exit())\n"
+    trials = lab(handler + WHOLE + STOP.replace("log(4, 3.6)", ""))
     assert trials.run() == WorkerExit.RESULT
     assert trials.result()["loss"] == 3.0
 

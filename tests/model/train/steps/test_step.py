@@ -1,19 +1,31 @@
-"""Weights folded once per step, and padded: the same loss and gradients as folding in every pass."""
+"""Steps: weights folded once and padded, a device that is not waited for, readings every few steps."""
 
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from scalevec.model import feed_forward
-from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, RunOptions, Shape
+from scalevec.model import experts, feed_forward
+from scalevec.model.config import (
+    OF_ARCHITECTURE,
+    OPTIMIZERS,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    RunOptions,
+    ScheduleConfig,
+    Shape,
+)
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train import loop
-from scalevec.model.train.loop import train
+from scalevec.model.train.loop import TrainingRun, train
+from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.model.train.step import fold_once
-from support import MemoryRecorder
+from support import STEPS, MemoryRecorder
 
 SHAPE = Shape(32, 2, 4, 2, 88)
 EXPERTS = Experts(4, 2, 24, shared_experts=1)
@@ -21,9 +33,8 @@ TOKENS = torch.randint(128, (4, 17), generator=torch.Generator().manual_seed(0))
 
 
 def config_of(preset, architecture="llama", shape=SHAPE, **fields):
-    return ModelConfig(
-        shape, 128, PRESETS[preset], architecture=architecture, **OF_ARCHITECTURE[architecture], **fields
-    )
+    fields |= OF_ARCHITECTURE[architecture]
+    return ModelConfig(shape, 128, PRESETS[preset], architecture=architecture, **fields)
 
 
 def drawn_model(config, dtype):
@@ -131,9 +142,7 @@ def test_a_run_of_compiled_blocks_in_micro_batches_folds_once_a_step(trial, corp
 @pytest.mark.parametrize(("residual_type", "expected"), [(None, torch.float32), (torch.bfloat16,) * 2])
 @pytest.mark.parametrize("architecture", OF_ARCHITECTURE)
 @pytest.mark.parametrize("mixture", [False, True])
-def test_the_residual_stream_keeps_its_type_through_every_sublayer(
-    residual_type, expected, architecture, mixture
-):
+def test_the_residual_stream_keeps_its_type_in_every_sublayer(residual_type, expected, architecture, mixture):
     fields = {"shape": replace(SHAPE, feed_forward=72), "experts": EXPERTS} if mixture else {}
     model = drawn_model(config_of("unified", architecture, **fields), torch.float32)
     model.residual_type = residual_type
@@ -160,3 +169,98 @@ def test_a_trial_names_its_residual_stream(trial, corpus, tmp_path):
     run = loop.TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path)
     assert run.model.residual_type == torch.bfloat16
     assert run.run()["precision"] == "bfloat16-residual"
+
+
+WAITING = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.bincount.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten.unique_dim.default,
+    torch.ops.aten._unique2.default,
+}
+
+
+class Asked(TorchDispatchMode):
+    """Counts operations that wait for the device; an optimizer's counters of steps are never on it."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__()
+        self.optimizer = optimizer
+        self.operations: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        counters = [state.get("step") for state in self.optimizer.state.values()]
+        if func in WAITING and not any(args[0] is counter for counter in counters):
+            self.operations[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "mixture", [None, Experts(n_experts=4, top_k=2, feed_forward=24)], ids=["dense", "mixture"]
+)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_nothing_is_read_from_the_device_within_a_step(name, mixture, trial, corpus, tmp_path, monkeypatch):
+    trial = replace(trial, optimizer=OptimizerConfig(name), model=replace(trial.model, experts=mixture))
+    # A GPU has one grouped product for all experts, and one_hot looks at its input on a CPU alone.
+    monkeypatch.setattr(experts, "looped_products", lambda rows, weights, load: rows @ weights[0].T)
+    monkeypatch.setattr(
+        torch.nn.functional, "one_hot", lambda chosen, n: chosen.unsqueeze(-1) == torch.arange(n)
+    )
+    run = TrainingRun(trial, corpus, RunOptions(micro_batch=2), MemoryRecorder(), tmp_path)
+    with run.writer, run.feed:
+        run._step(0)
+        with Asked(run.optimizer) as asked:
+            run._step(1)
+    assert asked.operations == {}
+
+
+TIMES = ("tokens_per_s", "wall_s", "timing", "data_s")
+
+
+@pytest.fixture
+def every_seventh(monkeypatch):
+    """The device is waited for after every seventh step, as a GPU might be."""
+    monkeypatch.setattr(loop, "steps_between_readings", lambda trial, options: 7)
+
+
+def run_to_the_end(trial, corpus, folder, **options):
+    recorder = MemoryRecorder()
+    result = train(trial, corpus, RunOptions(**options), recorder, folder)
+    return result, recorder.rows
+
+
+def timeless(row):
+    return {name: value for name, value in row.items() if name not in (*TIMES, "peak_memory_bytes")}
+
+
+@pytest.mark.parametrize("micro_batch", [0, 3])
+def test_rows_and_result_are_those_of_reading_every_step(micro_batch, trial, corpus, tmp_path, request):
+    result, rows = run_to_the_end(trial, corpus, tmp_path / "each", micro_batch=micro_batch)
+    request.getfixturevalue("every_seventh")
+    later, later_rows = run_to_the_end(trial, corpus, tmp_path / "seventh", micro_batch=micro_batch)
+    assert [*map(timeless, later_rows)] == [*map(timeless, rows)]
+    assert len(rows) == STEPS
+    assert (later["loss"], later["loss_validation"]) == (result["loss"], result["loss_validation"])
+
+
+def test_a_run_diverges_at_the_same_step_and_records_none_beyond(trial, corpus, tmp_path, request):
+    wild = replace(trial, optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30))
+    wild = replace(wild, schedule=ScheduleConfig())
+    result, rows = run_to_the_end(wild, corpus, tmp_path / "each")
+    request.getfixturevalue("every_seventh")
+    later, later_rows = run_to_the_end(wild, corpus, tmp_path / "seventh")
+    assert later["diverged_at_step"] == result["diverged_at_step"] == len(later_rows) == len(rows)
+    assert later["steps"] == result["steps"]
+
+
+@pytest.mark.usefixtures("every_seventh")
+def test_a_stop_leaves_a_checkpoint_of_the_last_step_on_record(trial, corpus, tmp_path):
+    undisturbed, _ = run_to_the_end(trial, corpus, tmp_path / "undisturbed")
+    recorder = MemoryRecorder(stop_after=3)
+    with pytest.raises(TrainingInterruptedError) as stop:
+        train(trial, corpus, RunOptions(), recorder, tmp_path / "stopped")
+    assert stop.value.step == len(recorder.rows) == 7
+    recorder.stop_after = None
+    assert train(trial, corpus, RunOptions(), recorder, tmp_path / "stopped")["loss"] == undisturbed["loss"]
