@@ -66,7 +66,8 @@ def _caption(comparisons: Sequence[Comparison], *, has_mean: bool) -> str:
     first = comparisons[0]
     options = first.options
     known = sorted({c.loss_difference.df for c in comparisons if c.loss_difference.interval})
-    noise = f" ({' or '.join(dict.fromkeys(map(degrees, known)))})" if known else ""
+    several = f"{known[0]:.3g} to " if known and degrees(known[0]) != degrees(known[-1]) else ""
+    noise = f" ({several}{degrees(known[-1])})" if known else ""
     margin = f" Grey: within the equivalence margin ±{_margin(first):g}." if _margin(first) else ""
     return (
         f"Difference of the {loss_name(options.y, options.unit)} to {first.reference}, paired by seed; below "
@@ -125,8 +126,10 @@ def _draw_line(
         names = [f"{cell}, seed {seed}: {signed(difference)}" for seed, difference in pairs]
         draw_points(axis, np.array(row.differences), np.full(row.n, y + 0.26), dots, names, 2.6)
     if estimate.interval is not None:
-        axis.plot(estimate.interval, [y] * 2, linewidth=1.2, color=style.color)
-    marker, size = ("d", 6.0) if row is None else (style.marker, 3.6)
+        # The ends of the mean's interval, which may be shorter than its diamond is wide, stand above it.
+        ends = "|-" if row is None else "-"
+        axis.plot(estimate.interval, [y] * 2, ends, markersize=8, linewidth=1.2, color=style.color)
+    marker, size = ("d", 4.2) if row is None else (style.marker, 3.6)
     axis.plot(estimate.mean or 0.0, y, marker, markersize=size, color=style.color)
 
 

@@ -30,6 +30,8 @@ from scalevec.analysis.formatting import (
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
+MOST_ARMS = 2
+"""Of so many arms the lines are given unasked."""
 MOST_SIZES = 13
 """Sizes that are listed one by one; with the line for the others they are at most 14."""
 WIDTH, _LABEL = 100, 12
@@ -37,22 +39,32 @@ WIDTH, _LABEL = 100, 12
 _NONE = "-"
 
 
-def verdict_table(comparisons: Sequence[Comparison], width: int = WIDTH) -> str:
-    """Return the lines of each arm, and difference, interval, p, verdict and scope as one table.
+def verdict_table(
+    comparisons: Sequence[Comparison], width: int = WIDTH, arms: Sequence[str] | None = None
+) -> str:
+    """Return the lines of arms, and difference, interval, p, verdict and scope of all as one table.
 
     Args:
         comparisons: What was compared in one way, at least one arm; the difference is arm minus reference,
             in nats/token for a loss.
         width: Characters after which the lines of an arm are broken.
+        arms: Those whose lines are given; None: all, or of more than :data:`MOST_ARMS` none. Of so many the
+            table comes first.
     """
-    first = comparisons[0]
+    first, are_many = comparisons[0], len(comparisons) > MOST_ARMS
     names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    lines = [line for comparison in comparisons for line in _answer(comparison, names, width)]
-    rows = shortened_in(verdict_rows(comparisons), names)
-    after = [*_outcomes(comparisons), *footnotes(names)]
-    more = "With --verbose: each size, multipliers, laws, what the figures rest on."
-    head = shortened_in(heading(first), names)
-    return "\n".join([*lines, "", head, *aligned(rows, range(len(rows[0]))), *after, more])
+    shown = [each for each in comparisons if each.arm in arms] if arms else [] if are_many else comparisons
+    lines = [line for comparison in shown for line in _answer(comparison, names, width)]
+    rows, head = verdict_rows(comparisons), heading(first)
+    if are_many and len({row[-1] for row in rows[1:]}) == 1:
+        head, rows = f"{head}; {rows[1][-1]}", [row[:-1] for row in rows]
+    rows = shortened_in(rows, names)
+    table = [shortened_in(head, names), *aligned(rows, range(len(rows[0])))]
+    of_an_arm = "With --arm ARM: its lines. " if are_many and not arms else ""
+    more = f"{of_an_arm}With --verbose: each size, multipliers, laws, what the figures rest on."
+    after = [*_outcomes(comparisons), *footnotes(names), more]
+    parts = [[*table, *after], lines] if are_many else [lines, [*table, *after]]
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def heading(first: Comparison) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from scalevec import analysis
+from scalevec.analysis.errors import require_choice
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result, terminal_width
@@ -37,26 +38,33 @@ def compare(
             help="Tokens per parameter at which laws are compared (default: the runs' median).",
         ),
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", metavar="ARM", help="Arm whose lines are shown (default: of two arms all)."),
+    ] = None,
     output: Output = None,
 ) -> Result:
     """Compare each arm with the reference: differences, intervals, a verdict."""
-    data, arm, options = question(source, runs_dir, reference, given, maps)
+    data, reference, options = question(source, runs_dir, reference, given, maps)
     by_pairs, by_laws = analysis.compare_arms(
-        data.rows, reference=arm, options=options, by=by, tokens_per_parameter=tokens_per_parameter
+        data.rows, reference=reference, options=options, by=by, tokens_per_parameter=tokens_per_parameter
     )
+    compared = [each.arm for each in (*by_pairs, *by_laws)]
+    for name in arm or ():
+        require_choice("--arm", name, compared)
 
     def text() -> str:
         kinds = [kind for kind in (by_pairs, by_laws) if kind]
-        return "\n\n".join(_answer(kind, verbose=verbose) for kind in kinds)
+        return "\n\n".join(_answer(kind, arm or compared * verbose, verbose=verbose) for kind in kinds)
 
     return Result([each.to_dict() for each in (*by_pairs, *by_laws)], text, output=output, wraps=True)
 
 
-def _answer(comparisons: Sequence["analysis.Comparison"], *, verbose: bool) -> str:
-    """The four lines of each arm and one table, then the first caveats; all there is if ``verbose``."""
+def _answer(comparisons: Sequence["analysis.Comparison"], arms: Sequence[str], *, verbose: bool) -> str:
+    """The four lines of ``arms`` and one table, then the first caveats; all there is if ``verbose``."""
     from scalevec.analysis.report.text import WIDTH, verdict_table
 
-    table = verdict_table(comparisons, min(WIDTH, terminal_width() or WIDTH))
+    table = verdict_table(comparisons, min(WIDTH, terminal_width() or WIDTH), arms)
     if verbose:
         return f"{analysis.comparison_text(comparisons)}\n\n{table}"
     return "\n".join([table, *_caveats(comparisons)])

@@ -1,7 +1,7 @@
 """From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -106,7 +106,7 @@ def imported(
     tables, findings.notes = named_by_file(tables)
     for table in tables:
         of_table = Findings()
-        rows, columns[table.name] = _with_our_columns(table, wanted, of_table)
+        rows, columns[table.name] = _with_our_columns(table, wanted, of_table, named=wanted)
         if not of_table.problems:
             try:
                 kept = select(rows, where).drop(columns=_taken(columns[table.name], rows))
@@ -138,7 +138,7 @@ def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
     ours = {name: [quoted(name)] for name in PATTERNS if name in table.rows and name not in of_arm}
     if has_loss_beside(table.rows):
         del ours["loss"]
-    rows, columns = _with_our_columns(table, ours | wanted, findings, keep_all=True)
+    rows, columns = _with_our_columns(table, ours | wanted, findings, named=wanted, keep_all=True)
     if "loss" not in columns and "loss" in rows:
         findings.refuse()
     if any(name not in columns for name in REQUIRED):
@@ -168,12 +168,18 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _with_our_columns(
-    table: GivenTable, wanted: Mapping[str, Sequence[str]], findings: Findings, *, keep_all: bool = False
+    table: GivenTable,
+    wanted: Mapping[str, Sequence[str]],
+    findings: Findings,
+    *,
+    named: Collection[str],
+    keep_all: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """The rows with our columns and all others, or none where there are problems; the expressions of ours.
 
-    Rows of a run where its loss was not measured are left out. With problems rows stay to ``keep_all``. The
-    column of the arms becomes ours alone: what tells them apart is no setting of theirs.
+    Of the ``wanted`` a person has ``named`` some: a rate so named is the only one. Rows of a run where its
+    loss was not measured are left out. With problems rows stay to ``keep_all``. The column of the arms is
+    ours alone: what tells them apart is no setting of theirs.
     """
     refuse_charts(table.rows)
     rows = GivenRows(table.rows.reset_index(drop=True))
@@ -187,8 +193,8 @@ def _with_our_columns(
     others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
     clashes |= {name: f"given.{name}" for name in aside if name in others}
-    if "learning_rate" in wanted:
-        clashes |= {name: f"given.{name}" for name in RATES if name in others}
+    if "learning_rate" in named:
+        clashes |= {name: f"given.{name}" for name in RATES[1:] if name in others}
     ours = {name: rows.cells(expression) for name, expression in columns.items()}
     whole = typed(others.rename(columns=clashes).assign(**ours))
     whole = whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]]

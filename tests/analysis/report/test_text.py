@@ -106,3 +106,14 @@ def test_an_arm_without_pairs_has_no_numbers(comparison):
     nothing = dataclasses.replace(comparison.loss_difference, **absent)
     line = verdict_table([dataclasses.replace(comparison, loss_difference=nothing)]).splitlines()[-2]
     assert line.split()[1:4] == ["-", "-", "-"]
+
+
+def test_of_more_than_two_arms_the_table_comes_first_and_lines_where_they_are_asked_for(sweep):
+    arms = {"baseline": 0.0, "none": 0.02, "new": -0.05, "other": 0.0}
+    comparisons = list(compare(sweep(arms, noise=1e-5), reference="baseline", bootstrap=0).values())
+    alone = verdict_table(comparisons).splitlines()
+    assert alone[0] == "loss: arm minus baseline; p by Holm over the arms; 25k to 150k"
+    assert [line.split()[0] for line in alone[1:]] == ["arm", "none", "new", "other", "With"]
+    asked = verdict_table(comparisons, arms=["new"]).splitlines()
+    assert asked[len(alone) + 1] == "new"
+    assert sum("at sizes:" in line for line in asked) == 1
