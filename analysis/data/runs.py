@@ -320,7 +320,8 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
     """
     for name in RATES:  # 0.001 in 32 bits is 0.0010000000474974513
         if name in rows and pd.api.types.is_float_dtype(rows[name]):
-            rows = rows.assign(**{name: rows[name].map("{:.6g}".format).astype(float)})
+            rounded = rows[name].map("{:.6g}".format).astype(float)
+            rows = rows.assign(**{name: rounded}) if rounded.nunique() < rows[name].nunique() else rows
     column = next((name for name in RATES if name in rows and rows[name].nunique() > 1), None)
     if column is None:
         return rows, ""

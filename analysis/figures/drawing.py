@@ -75,7 +75,7 @@ def write_figures(
         reference: The arm that the others are compared with; alone it has the figures of one arm.
         formats: Some of :data:`FORMATS`.
         only: Some of :data:`FIGURES`, which must all be possible; by default every figure that the source
-            has the data for.
+            has the data for, ``steps`` where there is an ``order``.
         choices: The entries of a sweep's tuning.json.
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
         statistics: What runs recorded: trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
@@ -106,7 +106,9 @@ def write_figures(
     recorded = (choices, curves, statistics)
     data = figure_input(results, reference, chosen, *recorded, palette=palette, rename=rename, order=order)
     medium = WIDTHS[width] if style is None else WIDTHS[width].over(Path(style))
-    files, captions, left_out = _drawn_files(data, only, formats, medium)
+    # Arms are steps where somebody says in which order.
+    names = only or [name for name in FIGURES if name != "steps" or order]
+    files, captions, left_out = _drawn_files(data, names, formats, medium, are_needed=bool(only))
     for name, content in files.items():
         write_atomically(Path(folder, name), content)
     return Written(tuple(Path(folder, name) for name in files), captions, left_out)
@@ -152,12 +154,12 @@ def draw(
 
 
 def _drawn_files(
-    data: FigureInput, only: Sequence[str], formats: Sequence[str], medium: Medium
+    data: FigureInput, names: Sequence[str], formats: Sequence[str], medium: Medium, *, are_needed: bool
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
-    """Return the files by name, captions, and why a figure was not drawn, which none of ``only`` may be."""
+    """Return the files by name, captions, and why a figure was not drawn, which none ``needed`` may be."""
     files: dict[str, bytes] = {}
     with medium.style():
-        drawings, left_out = _drawings(data, only or list(FIGURES))
+        drawings, left_out = _drawings(data, names)
         stamp = _stamp(data)
         for name, drawing in drawings.items():
             grids = layout(drawing, medium)
@@ -169,7 +171,7 @@ def _drawn_files(
                 stem = name if len(grids) == 1 else f"{name}-{number}"
                 for form in dict.fromkeys(formats):
                     files[f"{stem}.{form}"] = file_bytes(figure, form, stem)
-    if left_out and (only or not files):
+    if left_out and (are_needed or not files):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
         raise DataError(f"figures that cannot be drawn from this source: {reasons}")
     captions = {
