@@ -305,15 +305,15 @@ class PairedArm:
     @cached_property
     def crossing(self) -> str:
         """How settings contradict each other, or a size, as text; empty where they do not."""
-        told: list[str] = []
-        if not any(self.differing(self.settings, sign) for sign in (-1, 1)):
-            return ""
-        for sign, word in ((-1, "lower"), (1, "higher")):
-            at, within = (self.differing(parts, sign) for parts in (self.sizes, self.settings))
-            if parts := within or at:
-                place = "with" if within else "at"
-                told.append(f"{word} {place} {joined([part.name for part in parts])}")
-        return "; ".join(told) if len(told) == len(SIDES) else ""
+        lower, higher = (
+            [*(f"with {name}" for name in within), *(f"at {name}" for name in at if not within)]
+            for at, within in (
+                ([part.name for part in self.differing(parts, sign)] for parts in (self.sizes, self.settings))
+                for sign in (-1, 1)
+            )
+        )
+        of_settings = any(name.startswith("with ") for name in (*lower, *higher))
+        return f"lower {joined(lower)}; higher {joined(higher)}" if lower and higher and of_settings else ""
 
     @property
     def equivalence_p(self) -> float | None:

@@ -3,10 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.values import REQUIRED
+from scalevec.analysis.data.values import REQUIRED, typed
+from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
 
@@ -74,6 +77,57 @@ class Findings:
             more = len(self.problems) - MOST_PROBLEMS
             lines = [*self.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
             raise DataError("\n".join(lines))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenRows:
+    """Rows as they were ``given``, whose columns and arithmetic on them are asked for by expressions."""
+
+    given: pd.DataFrame
+
+    @cached_property
+    def typed(self) -> pd.DataFrame:
+        """The same with numbers as such, read once; by our names too, where one column is meant."""
+        read, guesses = typed(self.given), guessed(self.given, {}, Findings())
+        ours = {name: self.column(text) for name, text in guesses.items() if name not in read}
+        return read.assign(**{name: read[column] for name, column in ours.items() if column is not None})
+
+    def column(self, expression: str) -> str | None:
+        """The column that ``expression`` is the name of, with or without backticks."""
+        name = expression.strip()
+        return next((column for column in (name, name.strip("`")) if column in self.given.columns), None)
+
+    def cells(self, expression: str) -> "pd.Series[Any]":
+        """The cells of a column, or the value of an expression, a row each. Raises :class:`DataError`."""
+        column = self.column(expression)
+        return computed(self.typed, expression) if column is None else self.given[column]
+
+    def first_able(self, name: str, expressions: Sequence[str], findings: Findings) -> str:
+        """The first of ``expressions`` that has a value; where none has, the first one's problem is added."""
+        problems = []
+        for expression in expressions:
+            try:
+                self.cells(expression)
+            except DataError as error:
+                problems.append(str(error))
+            else:
+                return expression
+        findings.problems.append(f"--map {name}={expressions[0]}: {problems[0]}")
+        return expressions[0]
+
+
+def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
+    """``NAME=EXPRESSION`` by name. Raises :class:`DataError`."""
+    wanted: dict[str, list[str]] = {}
+    for text in given:
+        name, _, expression = (part.strip() for part in text.partition("="))
+        if not name.isidentifier() or not expression:
+            raise DataError(
+                f"--map is {text!r}; allowed: NAME=COLUMN or NAME=EXPRESSION, as in loss=val/loss; names: "
+                f"{', '.join(PATTERNS)}"
+            )
+        wanted.setdefault(name, []).append(expression)
+    return wanted
 
 
 def refuse_charts(rows: pd.DataFrame) -> None:

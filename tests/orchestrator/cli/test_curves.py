@@ -212,8 +212,8 @@ def test_a_rate_in_two_precisions_is_one_and_a_given_one_decides(compared, comma
         "b,3,10000000,200000000,1e-05", "b,3,10000000,200000000,2e-05"
     )
     assert "by --map learning_rate=COLUMN what the rate is" in compared(last)[1]
-    own = ended("learning_rate", at={"a": 0.001, "b": 0.002})
-    assert compared(own)[1] == "worse"  # each arm's own, no setting that a pair shares
+    two_rates = ended("learning_rate", at={"a": 0.001, "b": 0.002})
+    assert compared(two_rates)[1] == "worse"  # each arm has its own: no setting that a pair shares
     given = command("compare", "log.csv", "--reference", "a", "--map", "learning_rate=0.001")
     assert given.returncode == 0, given.stderr
 
