@@ -97,8 +97,7 @@ class AnalysisOptions:
     bootstrap: int = _option(1000, "Bootstrap replicates; 0: none.")
     seed: int = _option(0, "Seed of the bootstrap.")
     cluster: str = _option(
-        "cluster",
-        f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run.",
+        "cluster", f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run."
     )
     n_convention: NConvention = _option("auto", "Parameters that N counts.", N_CONVENTIONS)
     c_convention: CConvention = _option("6nd", "FLOPs that C counts.", C_CONVENTIONS)

@@ -19,14 +19,7 @@ from scalevec.model.experts import Mixture, MixtureWeights, Routing
 from scalevec.model.feed_forward import FeedForward, UnitWeights
 from scalevec.model.ops import head_loss, head_losses, rms_norm, table_for
 from scalevec.model.optimization import imported
-from scalevec.model.scale_vectors import (
-    ScaleVector,
-    effective,
-    head_vector,
-    in_one_go,
-    scaled,
-    shared_vector,
-)
+from scalevec.model.scale_vectors import ScaleVector, effective, head_vector, in_one_go, scaled, shared_vector
 
 RESIDUAL_OUTPUTS = ("output", "down")
 """The maps that write to the residual stream."""

@@ -216,12 +216,7 @@ class RunDirectory:
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job;
         ``replaces`` is what stood for ``number`` before it was known.
         """
-        record: dict[str, Any] = {
-            "executor": executor,
-            "job": number,
-            "token": token,
-            "time": utc_now(),
-        }
+        record: dict[str, Any] = {"executor": executor, "job": number, "token": token, "time": utc_now()}
         record |= {"user": user_name(), "runs": runs_around(self.path, make=True)}
         more = {"cluster": cluster, "replaces": replaces}
         append_line(

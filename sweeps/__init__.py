@@ -12,15 +12,7 @@ from scalevec.sweeps.errors import Problem, SweepError
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
-__all__ = [
-    "Problem",
-    "SweepError",
-    "json_schema",
-    "load",
-    "loads",
-    "shipped",
-    "shipped_names",
-]
+__all__ = ["Problem", "SweepError", "json_schema", "load", "loads", "shipped", "shipped_names"]
 
 
 def load(path: str | Path, *, look_for_files: bool = True) -> "Sweep":

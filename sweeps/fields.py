@@ -15,19 +15,8 @@ from scalevec.model.config import (
     PRECISIONS,
     Trial,
 )
-from scalevec.model.optimization import (
-    OPTIMIZERS,
-    OPTIONS,
-    SCHEDULES,
-    OptimizerConfig,
-    ScheduleConfig,
-)
-from scalevec.model.strategies import (
-    CHOICES,
-    MAP_CHOICES,
-    PRESETS,
-    ScaleVectorStrategy,
-)
+from scalevec.model.optimization import OPTIMIZERS, OPTIONS, SCHEDULES, OptimizerConfig, ScheduleConfig
+from scalevec.model.strategies import CHOICES, MAP_CHOICES, PRESETS, ScaleVectorStrategy
 
 
 def _fields_of(part: str, config: type[Any], registry: Mapping[str, Any]) -> dict[str, str]:
@@ -78,11 +67,7 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     **{name: spec.choices for name, spec in OPTIONS.items() if spec.choices},
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
-STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
-    "preset": tuple(PRESETS),
-    **CHOICES,
-    **MAP_CHOICES,
-}
+STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {"preset": tuple(PRESETS), **CHOICES, **MAP_CHOICES}
 
 
 def _type_at(path: str) -> Any:

@@ -199,10 +199,7 @@ def _exclude(sweep: Sweep) -> Iterator[_Finding]:
     known = ["optimizer", "schedule", sweep.budget_kind, *sweep.grid.given(), *sweep.zip.given()]
     for position, rule in enumerate(sweep.exclude):
         if not rule:
-            yield (
-                ("exclude", position),
-                refused({}, "fields to match, such as {rung: NAME, seed: 1}"),
-            )
+            yield (("exclude", position), refused({}, "fields to match, such as {rung: NAME, seed: 1}"))
         for name in rule:
             if name not in [*CELL_FIELDS, *known]:
                 yield ("exclude", position, name), unknown(name, [*CELL_FIELDS, *known], "unknown field")

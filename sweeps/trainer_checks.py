@@ -99,10 +99,7 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
         return
     several = max(len(sweep.seeds), len(sweep.tune.seeds) if sweep.tune else 0) > 1
     if several and not used & {"seed", "seed_index"}:
-        yield (
-            ("trainer", "command"),
-            "has no {seed}, so that all seeds would be one run; add {seed}",
-        )
+        yield (("trainer", "command"), "has no {seed}, so that all seeds would be one run; add {seed}")
     yield from _unused(sweep, used)
     yield from _formats(sweep, trainer)
 

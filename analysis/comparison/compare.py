@@ -247,10 +247,7 @@ def _comparison(
         settings=paired.settings,
         by_rung=tuple(rung_differences(paired)),
         equivalence=evidence.equivalence,
-        warnings=(
-            *notes,
-            *(f"{paired.arm}: {text}" for text in caveats),
-        ),
+        warnings=(*notes, *(f"{paired.arm}: {text}" for text in caveats)),
         facts=(*trials.chosen, *dropped_trials(trials.source, names)),
         absences={kind.value: names for kind, names in pairs.absences.items() if names},
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",

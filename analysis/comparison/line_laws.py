@@ -26,13 +26,7 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
 from scalevec.analysis.solver.law_points import points_of
 from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.noise import (
-    FEWEST_CLUSTERS,
-    Component,
-    RungNoise,
-    are_copies,
-    with_split,
-)
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, Component, RungNoise, are_copies, with_split
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, Estimate
 from scalevec.analysis.statistics.sample import sample_of
 

@@ -14,17 +14,7 @@ from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
 from scalevec.analysis.data.pairs import PairKind, Pairs, differs
 from scalevec.analysis.data.runs import ONE_RUN
 from scalevec.analysis.data.tidy import BoolArray
-from scalevec.analysis.formatting import (
-    degrees,
-    few,
-    joined,
-    p_value,
-    percent,
-    plural,
-    signed,
-    span,
-    unit_of,
-)
+from scalevec.analysis.formatting import degrees, few, joined, p_value, percent, plural, signed, span, unit_of
 from scalevec.analysis.options import EACH_ROW
 from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds

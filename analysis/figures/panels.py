@@ -12,15 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.style import (
-    LETTER,
-    ArmStyle,
-    Medium,
-    font_points,
-    round_ticks,
-    title,
-    wrapped,
-)
+from scalevec.analysis.figures.style import LETTER, ArmStyle, Medium, font_points, round_ticks, title, wrapped
 
 Key = tuple[str, str]
 """The row and the column of a panel; either may be empty."""

@@ -111,9 +111,7 @@ def add(a: Jet, b: Jet) -> Jet:
     if a.is_constant and b.is_constant:
         return constant(a.value + b.value)
     return Jet(
-        lambda _: a.value + b.value,
-        lambda _: _added(a.first, b.first),
-        lambda _: _added(a.second, b.second),
+        lambda _: a.value + b.value, lambda _: _added(a.first, b.first), lambda _: _added(a.second, b.second)
     )
 
 

@@ -129,11 +129,7 @@ class Workers:
 
 def _begin(count: int) -> None:
     """Set up a process of the pool before it loads NumPy or the tokenizers, whose threads would multiply."""
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "RAYON_NUM_THREADS": str(count),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+    os.environ |= {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": str(count), "TOKENIZERS_PARALLELISM": "false"}
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -85,9 +85,7 @@ Sweep = Annotated[
 AnySweep = Annotated[
     str | None,
     typer.Argument(
-        metavar="SWEEP",
-        help="A sweep file or name; all sweeps without it.",
-        autocompletion=sweeps,
+        metavar="SWEEP", help="A sweep file or name; all sweeps without it.", autocompletion=sweeps
     ),
 ]
 SourceName = Annotated[
@@ -99,14 +97,12 @@ SourceName = Annotated[
     ),
 ]
 TrialName = Annotated[
-    str,
-    typer.Argument(metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=trials),
+    str, typer.Argument(metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=trials)
 ]
 Reference = Annotated[
     str | None,
     typer.Option(
-        metavar="ARM",
-        help="Arm that the others are compared with (default: the sweep's own, else baseline).",
+        metavar="ARM", help="Arm that the others are compared with (default: the sweep's own, else baseline)."
     ),
 ]
 Maps = Annotated[
@@ -128,8 +124,7 @@ Jobs = Annotated[
     ),
 ]
 Executor = Annotated[
-    ExecutorName | None,
-    typer.Option("--executor", metavar="NAME", help=f"Where trials run: {_EXECUTORS}."),
+    ExecutorName | None, typer.Option("--executor", metavar="NAME", help=f"Where trials run: {_EXECUTORS}.")
 ]
 ProfileName = Annotated[
     str | None,
@@ -143,8 +138,7 @@ ProfileName = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TrialsWhere = Annotated[
-    str | None,
-    typer.Option(metavar="EXPRESSION", help="Only these trials, as in 'rung == \"tiny-25k\"'."),
+    str | None, typer.Option(metavar="EXPRESSION", help="Only these trials, as in 'rung == \"tiny-25k\"'.")
 ]
 Logs = Annotated[
     list[str] | None,

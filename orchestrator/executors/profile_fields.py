@@ -3,13 +3,7 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainValidator,
-    Strict,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict
 from pydantic_core import PydanticCustomError
 
 from scalevec.sweeps.errors import DEVICES, refused, shown

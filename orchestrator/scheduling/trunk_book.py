@@ -166,12 +166,7 @@ def _by_trunk(path: Path, _stamp: tuple[int, int]) -> dict[str, list[str]]:
 
 
 Row = dict[str, Any]
-_NOTHING = {
-    "n_tokens_from_trunk": 0,
-    "flops_from_trunk": 0,
-    "seconds_from_trunk": 0.0,
-    "trunk_bytes": 0,
-}
+_NOTHING = {"n_tokens_from_trunk": 0, "flops_from_trunk": 0, "seconds_from_trunk": 0.0, "trunk_bytes": 0}
 
 
 def add_savings(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> None:

@@ -10,16 +10,7 @@ import numpy as np
 
 from scalevec.model.identity import digest
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.sweeps.axes import (
-    LINEAR,
-    LOG,
-    LOG_ONE_MINUS,
-    SHARES,
-    is_whole,
-    position_on,
-    rounded,
-    value_at,
-)
+from scalevec.sweeps.axes import LINEAR, LOG, LOG_ONE_MINUS, SHARES, is_whole, position_on, rounded, value_at
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.fields import tunable_fields
 from scalevec.sweeps.trainers.any_trial import AnyTrial

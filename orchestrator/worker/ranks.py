@@ -35,12 +35,7 @@ from scalevec.model.data.corpus import Corpus
 from scalevec.model.train.ddp import ALONE, ProcessGroup, World
 from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.worker.failures import (
-    AttemptFailedError,
-    RankKilledError,
-    as_record,
-    from_record,
-)
+from scalevec.orchestrator.worker.failures import AttemptFailedError, RankKilledError, as_record, from_record
 from scalevec.orchestrator.worker.guard import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json

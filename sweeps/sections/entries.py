@@ -312,10 +312,7 @@ def lists_of(types: Mapping[str, Any], help: Mapping[str, str]) -> dict[str, Any
     """Fields for :func:`fields_model` that hold lists of values."""
     list_of: Any = Items  # the table of types is no type to a checker
     return {
-        name: (
-            list_of[_TYPES[kind]],
-            Field(default=None, description=help.get(name, _OWN)),
-        )
+        name: (list_of[_TYPES[kind]], Field(default=None, description=help.get(name, _OWN)))
         for name, kind in types.items()
     }
 

@@ -141,11 +141,7 @@ def _name_of_a_folder(value: str) -> str:
 
 
 NAME_PATTERN = r"^[A-Za-z0-9._-]{1,80}$"
-Name = Annotated[
-    str,
-    Field(pattern=NAME_PATTERN),
-    AfterValidator(_name_of_a_folder),
-]
+Name = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_name_of_a_folder)]
 MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 

@@ -23,12 +23,7 @@ from scalevec.orchestrator.cli.options import (
 )
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.commands.look.screen import state_of_run
-from scalevec.orchestrator.commands.run.machines import (
-    opened_executor,
-    prepared_run,
-    send_along,
-    site_of,
-)
+from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
 from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.base import Executor as StartedExecutor
 from scalevec.orchestrator.executors.base import Site
@@ -126,11 +121,7 @@ def _run_stages(run: "SweepRun", executor: StartedExecutor) -> None:
     from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
     scheduler = Scheduler(
-        run.runs_dir,
-        executor,
-        run.progress,
-        lambda: not run.folder.is_called_off(),
-        run.profile.private_dir,
+        run.runs_dir, executor, run.progress, lambda: not run.folder.is_called_off(), run.profile.private_dir
     )
     with stop_signals_to(scheduler.request_stop):
         run.run(scheduler)

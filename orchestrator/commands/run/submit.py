@@ -1,15 +1,7 @@
 """``scalevec submit``: a small job in the cluster that runs the sweep's stages."""
 
 from scalevec.orchestrator.attempts.jobs import tell_unreached
-from scalevec.orchestrator.cli.options import (
-    RUNS,
-    Executor,
-    Placement,
-    ProfileName,
-    Runs,
-    Sweep,
-    Trusted,
-)
+from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep, Trusted
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
 from scalevec.orchestrator.commands.run.run import writers_of_checkpoints

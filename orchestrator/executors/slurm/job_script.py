@@ -41,10 +41,7 @@ from scalevec.orchestrator.executors.slurm.payload import (
 )
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim
-from scalevec.results.files import (
-    CorruptRecordError,
-    utc_now,
-)
+from scalevec.results.files import CorruptRecordError, utc_now
 from scalevec.results.opening import open_log
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.any_trial import trial_from_fields

@@ -280,11 +280,7 @@ def end(jobs: Collection[str], *, hard: bool) -> None:
     if hard:
         commands: list[list[str]] = [["--signal=KILL", "--full", "--state=RUNNING"], []]
     else:
-        commands = [
-            ["--state=PENDING"],
-            ["--state=SUSPENDED"],
-            ["--signal=TERM", "--state=RUNNING"],
-        ]
+        commands = [["--state=PENDING"], ["--state=SUSPENDED"], ["--signal=TERM", "--state=RUNNING"]]
     if refusals := [refusal for options in commands if (refusal := _scancel(*options, *names))]:
         raise MissingRequirementError(
             f"SLURM does not let you end jobs of somebody else, who can do it: {refusals[0]}"

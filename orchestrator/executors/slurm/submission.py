@@ -159,11 +159,7 @@ class Submitter:
         return submissions / token
 
     def _given_numbers(
-        self,
-        folder: Path,
-        bundles: Sequence[Sequence[Job]],
-        executor: submitit.SlurmExecutor,
-        command: str,
+        self, folder: Path, bundles: Sequence[Sequence[Job]], executor: submitit.SlurmExecutor, command: str
     ) -> list[str]:
         """Send ``command``; the numbers that SLURM gives to the jobs, which are kept."""
         try:

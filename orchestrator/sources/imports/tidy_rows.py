@@ -45,10 +45,7 @@ class ImportedTable:
 
 
 def imported(
-    tables: Sequence[GivenTable],
-    given: Sequence[str] = (),
-    unit: str | None = None,
-    where: str | None = None,
+    tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str | None = None, where: str | None = None
 ) -> ImportedTable:
     """Tidy rows of ``tables``, one below the other.
 

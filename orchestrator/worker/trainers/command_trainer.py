@@ -24,11 +24,7 @@ from scalevec.orchestrator.worker.guard import CANNOT_RUN
 from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks
 from scalevec.orchestrator.worker.trainers.guarded_command import GuardedCommand
-from scalevec.orchestrator.worker.trainers.kept_source import (
-    folder_of_source,
-    from_source,
-    module_variables,
-)
+from scalevec.orchestrator.worker.trainers.kept_source import folder_of_source, from_source, module_variables
 from scalevec.orchestrator.worker.trainers.metric_rows import (
     LinePattern,
     LossNotFiniteError,
