@@ -57,9 +57,7 @@ def claim(findings: ModuleType, **fields: Any) -> Any:
         ("incomplete", None, -0.04, "not finished"),
     ],
 )
-def test_a_lower_loss_is_shown_by_the_verdict_alone_and_denied_by_an_interval_without_the_effect(
-    findings, verdict, interval, effect, word
-):
+def test_a_lower_loss_is_shown_by_the_verdict_alone(findings, verdict, interval, effect, word):
     assert findings.shown(verdict, claim(findings, effect=effect), interval) == word
 
 

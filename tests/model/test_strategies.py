@@ -71,9 +71,7 @@ def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architec
 
 @settings(deadline=None, max_examples=100)
 @given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), any_architecture, any_decay)
-def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
-    first, other, changed, architecture, weight_decay
-):
+def test_one_canonical_strategy_trains_the_same_bits(first, other, changed, architecture, weight_decay):
     second = replace(first, **{name: getattr(other, name) for name in changed})
     position = {"architecture": architecture, "weight_decay": weight_decay}
     same = trained(first, **position) == trained(second, **position)

@@ -153,11 +153,9 @@ def test_seeds_that_were_numbered_by_the_losses_do_not_shorten_an_interval(sweep
     table = sweep(seeds=range(8))
     table["loss"] += np.random.default_rng(0).normal(0, 0.05, len(table))
     is_arm = table["arm"] == "unified"
-    by_loss = table.groupby(["arm", "rung"])["loss"].rank().astype(int) + 100 * is_arm
-    widths = [
-        np.ptp(only(table.assign(seed=seed)).loss_difference.interval)
-        for seed in (by_loss, table["seed"] + 100 * is_arm)
-    ]
+    ranks, seeds = table.groupby(["arm", "rung"])["loss"].rank().astype(int), table["seed"]
+    apart = [table.assign(seed=labels + 100 * is_arm) for labels in (ranks, seeds)]
+    widths = [np.ptp(only(rows).loss_difference.interval) for rows in apart]
     assert widths[0] > 0.7 * widths[1]
 
 

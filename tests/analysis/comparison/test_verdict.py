@@ -189,20 +189,12 @@ def test_the_p_of_a_difference_to_a_bound_is_not_shown(equal):
     assert dict(zip(*verdict_rows([bounded]), strict=True))["p"] == "-"
 
 
-def with_optimizers(sweep, muon: float) -> pd.DataFrame:
-    """An arm that is lower by 0.02 with one optimizer, and differs by ``muon`` with the other."""
-    effects = {"adamw": -0.02, "muon": muon}
-    parts = [
-        streamed(
-            sweep({"baseline": 0.0, "unified": effect}, seeds=(0, 1, 2), noise=0.002, random_seed=2 + number)
-        )
-        for number, effect in enumerate(effects.values())
-    ]
-    return pd.concat([part.assign(optimizer=name) for part, name in zip(parts, effects, strict=True)])
-
-
 def test_settings_that_contradict_each_other_are_told_where_their_mean_is_not_resolved(sweep):
-    comparison = only(with_optimizers(sweep, 0.02))
+    parts = []
+    for number, (optimizer, effect) in enumerate({"adamw": -0.02, "muon": 0.02}.items(), start=2):
+        rows = sweep({"baseline": 0.0, "unified": effect}, (0, 1, 2), noise=0.002, random_seed=number)
+        parts.append(streamed(rows).assign(optimizer=optimizer))
+    comparison = only(pd.concat(parts))
     assert (comparison.verdict, comparison.at_sizes.code) == ("undecided", "crosses")
     assert comparison.at_sizes.text == "lower with adamw; higher with muon"
     assert comparison.reason.code == "crosses"

@@ -66,9 +66,7 @@ def test_a_trial_is_evaluated_on_the_beginning_of_each_split(trial, corpus, tmp_
     assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == expected
 
 
-def test_the_log_has_the_first_and_the_last_step_and_at_most_one_every_few_seconds(
-    trial, corpus, tmp_path, capsys, monkeypatch
-):
+def test_the_log_has_both_ends_and_a_step_every_few_seconds(trial, corpus, tmp_path, capsys, monkeypatch):
     run(trial, corpus, tmp_path / "seldom")
     assert [line.split()[1] for line in step_lines(capsys)] == [f"1/{STEPS}", f"{STEPS}/{STEPS}"]
     monkeypatch.setattr(loop, "LOG_S", 0.0)

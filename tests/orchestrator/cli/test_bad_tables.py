@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from odd_tables import fault_of
 from support import SCALEVEC, succeeded
 
 
@@ -72,3 +73,16 @@ def test_a_closed_standard_output_is_no_fault(tmp_path: Path):
 def in_process(folder: Path, command: str, **variables: str) -> "subprocess.CompletedProcess[bytes]":
     line = ["sh", "-c", f"{shlex.quote(str(SCALEVEC))} {command}"]
     return subprocess.run(line, cwd=folder, env=os.environ | variables, capture_output=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_odd_tables_are_answered_or_refused(first: int, tmp_path: Path):
+    assert [fault for number in range(first, first + 25) if (fault := fault_of(number, tmp_path))] == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.nightly
+def test_ten_thousand_odd_tables_are_answered_or_refused(tmp_path: Path):
+    assert [fault for number in range(10_000) if (fault := fault_of(number, tmp_path))] == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support import assert_refused
+from support import assert_refused, succeeded
 
 HEADER = "run,arm,seed,n_params,n_tokens,step,lr,val_loss"
 ENDS = {"a": 3.5, "b": 3.52}
@@ -149,9 +149,7 @@ def ended(column: str, *, at: dict[str, Any], tokens: int = 2 * 10**8, more: str
 
 
 @pytest.mark.parametrize("column", ["_step", "epoch", "trainer/global_step", "iter_num"])
-def test_runs_that_stopped_before_others_of_their_size_are_no_ends_in_a_table_of_ends_either(
-    compared, column
-):
+def test_runs_that_stopped_before_others_of_their_size_are_no_ends_in_a_row_each(compared, column):
     _, refused = compared(ended(column, at={"a": 800, "b": 1000}))
     assert "arm a, seed 0 of 1e+07 parameters at 800, others at 1000" in refused
     assert "--map steps=n_tokens" in refused
@@ -166,17 +164,15 @@ def test_arms_of_two_batch_sizes_make_other_numbers_of_steps(compared):
 
 def test_a_run_that_wrote_nan_and_stopped_diverged_at_its_size(compared):
     stopped = curves(loss=lambda arm, _, step: {300: "nan", 400: "gone"}.get(step) if arm == "b" else None)
-    _, verdict = compared(stopped)
-    assert verdict == "undecided"
-    assert [line["code"] for line in [compared(stopped, "at_sizes")]] == ["none"]
+    assert compared(stopped)[1] == "undecided"
+    assert compared(stopped, "at_sizes")["code"] == "none"
 
 
 def test_losses_of_the_training_text_among_others_are_asked_about_by_the_column_that_says_so(compared):
     lines = curves().splitlines()
     mixed = [lines[0] + ",split", *(f"{row},{'train' if ',400,' in row else 'val'}" for row in lines[1:])]
-    _, refused = compared("\n".join(mixed) + "\n")
-    assert "column 'split' has losses of val and train: one kind is compared" in refused
-    assert "--where \"`split` == 'val'\"" in refused
+    expected = "'split' has losses of val and train: one kind is compared; --where \"`split` == 'val'\""
+    assert expected in compared("\n".join(mixed) + "\n")[1]
 
 
 def test_steps_that_a_resumed_run_made_again_on_its_way_are_no_other_ends(compared):
@@ -186,10 +182,8 @@ def test_steps_that_a_resumed_run_made_again_on_its_way_are_no_other_ends(compar
 
 def test_a_row_of_means_is_no_seed(compared):
     mean = f"a,mean,{10**7},{2 * 10**8},1000,3.5056"
-    _, refused = compared(ended("step", at={"a": 1000, "b": 1000}, more=mean))
-    assert (
-        "column 'seed', row 9: 'mean' is no run's; leave such rows out: --where \"seed != 'mean'\"" in refused
-    )
+    expected = "row 9: 'mean' is no run's; leave such rows out: --where \"seed != 'mean'\""
+    assert expected in compared(ended("step", at={"a": 1000, "b": 1000}, more=mean))[1]
 
 
 def test_a_law_is_fitted_to_the_ends_of_runs_whose_tokens_are_those_planned(command, tmp_path):
@@ -202,28 +196,24 @@ def test_a_law_is_fitted_to_the_ends_of_runs_whose_tokens_are_those_planned(comm
 
 
 def test_words_in_a_column_of_numbers_that_no_answer_needs_leave_it_unread(compared):
-    text = ended("Duration", at={"a": "1.2h", "b": "58min"})
-    assert compared(text)[1] == "worse"
+    assert compared(ended("Duration", at={"a": "1.2h", "b": "58min"}))[1] == "worse"
 
 
 def test_a_rate_in_two_precisions_is_one_and_a_given_one_decides(compared, command):
     assert compared(ended("lr", at={"a": 0.001, "b": 0.0010000000474974513}))[1] == "worse"
     last = ended("lr", at={"a": 1e-5, "b": 1e-5}).replace(
-        "b,3,10000000,200000000,1e-05", "b,3,10000000,200000000,2e-05"
+        "b,3,10000000,200000000,1", f"b,3,{10**7},200000000,2"
     )
     assert "by --map learning_rate=COLUMN what the rate is" in compared(last)[1]
     two_rates = ended("learning_rate", at={"a": 0.001, "b": 0.002})
     assert compared(two_rates)[1] == "worse"  # each arm has its own: no setting that a pair shares
-    given = command("compare", "log.csv", "--reference", "a", "--map", "learning_rate=0.001")
-    assert given.returncode == 0, given.stderr
+    succeeded(command("compare", "log.csv", "--reference", "a", "--map", "learning_rate=0.001"))
 
 
 @pytest.mark.parametrize("name", ["val_z_loss", "eval_aux_loss", "best_val_loss"])
 def test_what_may_be_no_loss_of_the_next_token_is_asked_about(command, tmp_path, name):
     text = ended("step", at={"a": 1000, "b": 1000}).replace("val_loss", name)
     (tmp_path / "log.csv").write_text(text)
-    assert (
-        f"loss may be {name}, of held-out text: --map loss=COLUMN"
-        in command("compare", "log.csv", "--reference", "a").stderr
-    )
-    assert command("compare", "log.csv", "--reference", "a", "--map", f"loss={name}").returncode == 0
+    words = ("compare", "log.csv", "--reference", "a")
+    assert_refused(command(*words), 2, f"loss may be {name}, of held-out text: --map loss=COLUMN")
+    succeeded(command(*words, "--map", f"loss={name}"))

@@ -1,5 +1,6 @@
-"""Which GPUs this machine has: torch's answer, not a variable's or a folder's."""
+"""Which GPUs this machine has, by torch's answer, and what a worker is started with for one."""
 
+import os
 import subprocess
 import sys
 
@@ -7,7 +8,9 @@ import pytest
 
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
+from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.forked_workers import worker_environment
 from scalevec.orchestrator.executors.local import gpus, local_executor
 from scalevec.orchestrator.executors.local.gpus import sign_of_gpus, visible_gpus
 
@@ -69,3 +72,27 @@ def test_a_run_that_asks_for_no_gpu_asks_nobody(monkeypatch, tmp_path):
     executor.submit([bench.job("completes")])
     assert len(collect(executor, 1)) == 1
     bench.close()
+
+
+def test_segments_of_gpu_memory_grow(monkeypatch):
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    assert worker_environment()["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_what_a_person_has_set_of_gpu_memory_stays(name, monkeypatch):
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv(name, "max_split_size_mb:64")
+    kept = {name: value for name, value in worker_environment().items() if "ALLOC_CONF" in name}
+    assert kept == {name: "max_split_size_mb:64"}
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", "1"), ("cuda", "3")])
+def test_a_gpu_trial_compiles_in_a_few_of_the_cores_it_may_use(device, threads, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "")
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    keep_compiled_in(tmp_path, device)
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == threads

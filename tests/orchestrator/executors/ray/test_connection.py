@@ -17,6 +17,7 @@ from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.ray import connection
 from scalevec.orchestrator.executors.ray.connection import Connection, require_answer
+from scalevec.orchestrator.executors.ray.task import run_command
 from scalevec.orchestrator.executors.registry import EXECUTORS
 
 
@@ -170,3 +171,10 @@ def test_a_question_returns_its_answer_and_raises_its_own_error(connection_to, n
 
     with pytest.raises(TimeoutError, match="of the question"):
         ours.ask(fails)
+
+
+def test_a_task_that_ray_runs_as_another_user_than_the_driver_runs_nothing(tmp_path):
+    log, where, command = tmp_path / "log.txt", tmp_path / "where", ("touch", str(tmp_path / "ran"))
+    with pytest.raises(PermissionError, match=r"the Ray cluster runs tasks as \w+, and you are user 4242"):
+        run_command(command, log, where, 1, user=4242)
+    assert list(tmp_path.iterdir()) == []
