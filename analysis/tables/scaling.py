@@ -41,6 +41,8 @@ def build(trials: ComparedTrials) -> Table:
             rows.append({**setting, "arm": arm, **_texts(fitted, largest)})
             records.append({**setting, "arm": arm, **_record(fitted, largest)})
             remarks += [(text, notes.arm_at(setting, arm)) for text in (remark, *fitted.warnings) if text]
+    if not fits and len(trials.rows[["n_params", "n_tokens"]].drop_duplicates()) == 1:
+        raise DataError("no law can be fitted at one size")
     if not fits:
         raise DataError(f"table 'scaling' has no law to show: {'; '.join(dict.fromkeys(problems))}")
     labels = (*settings[0], "arm")
