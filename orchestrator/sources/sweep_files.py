@@ -28,8 +28,11 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     from scalevec.sweeps.yaml_source import read_file, read_text
 
     if _is_file(source):
-        require_sweep_file(source)
-        return read(read_file(Path(source)), look_for_files=look_for_files)
+        try:
+            return read(read_file(Path(source)), look_for_files=look_for_files)
+        except sweeps.SweepError:
+            require_sweep_file(source)  # another tool's, or a table, is answered by what it is
+            raise
     folder = SweepFolder.of(runs_dir, source) if source in sweep_names(runs_dir) else None
     content = folder.sweep() if folder else None
     if folder is not None and content is not None:
