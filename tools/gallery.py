@@ -138,7 +138,8 @@ def main() -> None:
     parts += [] if all(map(has_rows, EXAMPLES)) else [WITHDRAWN]
     for figure, entry in FIGURES.items():
         parts.append(f"## `{figure}`: {entry.shows}")
-        parts += [section(example, DRAWINGS) for example in EXAMPLES if example.figure == figure]
+        shown = [section(example, DRAWINGS) for example in EXAMPLES if example.figure == figure]
+        parts.append("\\\n".join(shown))
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
