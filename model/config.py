@@ -44,7 +44,9 @@ OF_ARCHITECTURE: dict[str, dict[str, str]] = {
 The fields of a model, as records hold them, have no such values: there a field that is left out means what it
 meant before it existed.
 """
-ATTENTIONS = {"full": "scalevec.model.attention:Attention"}
+ATTENTIONS = {
+    "full": "scalevec.model.attention:Attention",
+}
 """Attention by its name: ``module:class`` of a sublayer made from a :class:`ModelConfig`."""
 PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
