@@ -95,8 +95,8 @@ class RungDifference:
 class Part:
     """The mean difference at one size, or in one setting over all sizes; nats/token, arm minus reference.
 
-    ``p_holm`` is corrected over the sizes (settings) and for the number of arms. ``one_run``: no seed repeats
-    here, so that there is no noise figure; ``bound`` are the sides whose learning rate leaves only a bound.
+    ``p_holm`` is corrected over the sizes (settings). ``one_run``: no seed repeats here, so that there is no
+    noise figure; ``bound`` are the sides whose learning rate leaves only a bound.
     """
 
     name: str
@@ -279,7 +279,7 @@ class PairedArm:
                 mean=estimate.value,
                 interval=None if interim else estimate.interval(self.level),
                 p_value=p,
-                p_holm=None if p is None else min(1.0, self.n_arms * (next(corrected) or 0.0)),
+                p_holm=None if p is None else next(corrected),
                 equivalence_p=None
                 if interim or margin is None
                 else inference.equivalence_p(estimate, margin),
@@ -289,31 +289,37 @@ class PairedArm:
             for (name, of_part), estimate, p in zip(groups, estimates, p_values, strict=True)
         )
 
-    def differing(self, parts: Sequence[Part], sign: int, *, alone: bool = False) -> list[Part]:
+    def differing(
+        self, parts: Sequence[Part], sign: int, *, alone: bool = False, against: bool = False
+    ) -> list[Part]:
         """The ``parts`` that are lower (``sign`` -1) or higher (+1) by Holm over them, or each ``alone``.
 
-        A bound that flatters the direction counts for nothing.
+        A claim is held to the level divided by the number of arms, what stands ``against`` one is not. A
+        bound that flatters the direction counts for nothing.
         """
         flattering = "reference" if sign < 0 else "arm"
+        alpha = (1 - self.level) / (1 if alone or against else self.n_arms)
         return [
             part
             for part in parts
             for p in [part.p_value if alone else part.p_holm]
-            if p is not None and p < 1 - self.level and part.mean * sign > 0 and flattering not in part.bound
+            if p is not None and p < alpha and part.mean * sign > 0 and flattering not in part.bound
         ]
 
     @cached_property
     def crossing(self) -> str:
         """How settings contradict each other, or a size, as text; empty where they do not."""
-        lower, higher = (
-            [*(f"with {name}" for name in within), *(f"at {name}" for name in at if not within)]
-            for at, within in (
-                ([part.name for part in self.differing(parts, sign)] for parts in (self.sizes, self.settings))
-                for sign in (-1, 1)
-            )
+        settings, sizes = (
+            [self.differing(parts, sign) for sign in (-1, 1)] for parts in (self.settings, self.sizes)
         )
-        of_settings = any(name.startswith("with ") for name in (*lower, *higher))
-        return f"lower {joined(lower)}; higher {joined(higher)}" if lower and higher and of_settings else ""
+        if not any(settings):
+            return ""
+        told = [
+            f"{word} {'with' if within else 'at'} {joined([part.name for part in within or at])}"
+            for word, within, at in zip(("lower", "higher"), settings, sizes, strict=True)
+            if within or at
+        ]
+        return "; ".join(told) if len(told) == len(settings) else ""
 
     @property
     def equivalence_p(self) -> float | None:

@@ -196,8 +196,8 @@ class ComparedTrials:
             rows = self.rows[self.rows["arm"].isin([self.reference, arm])]
             rows = rows.iloc[np.argsort([crc32(str(seed).encode()) for seed in rows["seed"]], kind="stable")]
             number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
-            in_order = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
-            pairs = replace(in_order, in_order=True) if in_order.n_planned else pairs
+            drawn = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
+            pairs = replace(drawn, at_random=True) if drawn.n_planned else pairs
         n_arms = len(self.others) + self.n_arms_left_out
         return PairedArm(self.reference, arm, pairs, self.options, n_arms)
 

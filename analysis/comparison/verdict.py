@@ -188,7 +188,7 @@ def _block(paired: PairedArm, verdict: Verdict) -> Line | None:
     largest = [size for size in paired.sizes if not size.one_run][-1:]
     if paired.differing(largest, sign, alone=True):
         return Line("crosses", f"{word} at {largest[0].name}, the largest size")
-    if opposite := paired.differing(paired.settings, sign):
+    if opposite := paired.differing(paired.settings, sign, against=True):
         return Line("crosses", f"{word} with {opposite[0].name}")
     return None
 

@@ -37,7 +37,6 @@ _BETWEEN = {
     "seeds of clusters": "from whole clusters",
     "whole seeds": "from whole seeds",
 }
-IN_ORDER = "no seed in common: runs of a cell are paired at random"
 _ROUNDING, _MACHINES = "rounding differs", "the difference holds that of the machines too"
 
 
@@ -64,9 +63,7 @@ def _of_sizes(evidence: Evidence) -> Line:
     paired, mean, is_significant = evidence.paired, evidence.difference.mean or 0.0, evidence.is_significant
     known, every = ([size for size in of if not size.one_run] for of in (paired.judged, paired.sizes))
     lower, higher = (paired.differing(every, sign) for sign in (-1, 1))
-    sign, word, other, opposite = (
-        (-1, "lower", "higher", higher) if mean < 0 else (1, "higher", "lower", lower)
-    )
+    sign, word, other = (-1, "lower", "higher") if mean < 0 else (1, "higher", "lower")
     margin = paired.options.margin
     if evidence.judgement.verdict == "equivalent":
         beside, inside = f"; {word} by {abs(mean):.4f}" if is_significant else "", evidence.unbounded
@@ -74,8 +71,9 @@ def _of_sizes(evidence: Evidence) -> Line:
         return Line("within_margin", f"within {margin:g} at {where}{beside}")
     if is_significant:
         # A setting, or the largest size alone, may say the opposite where Holm over the sizes does not.
-        against = opposite or paired.differing(every[-1:], -sign, alone=True)
-        settings = paired.differing(paired.settings, -sign)
+        against = paired.differing(every, -sign, against=True)
+        against = against or paired.differing(every[-1:], -sign, alone=True)
+        settings = paired.differing(paired.settings, -sign, against=True)
         if against or settings:
             exception = f"at {_named(against, every)}" if against else f"with {_named(settings)}"
             return Line("crosses", f"{word} on average; {other} {exception}")
@@ -178,7 +176,6 @@ def _mean(evidence: Evidence) -> str:
         plural(difference.n_pairs, "pair"),
         " ".join(filter(None, [degrees(estimate.df), _BETWEEN.get(estimate.between, "")])),
         f"Holm p {p_value(difference.p_holm)}",
-        IN_ORDER if pairs.in_order else "",
         f"rungs repeat seeds, {of_seeds}" if rungs_share_seeds(pairs) else "",
         "the test split's own error is left out" if estimate.split_error is None else "",
     ]
@@ -262,8 +259,8 @@ def of_pairs(paired: PairedArm) -> list[str]:
         for kind, names in pairs.absences.items()
         if names and kind in _ABSENT
     ]
-    if pairs.in_order:
-        warnings.append(IN_ORDER)
+    if pairs.at_random:
+        warnings.append("no seed in common: runs of a cell are paired at random")
     warnings += _of_sizes_apart(paired)
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)

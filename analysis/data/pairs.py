@@ -60,8 +60,8 @@ class Pairs:
     """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
     seeds_differ: bool = False
     """Whether a seed's random numbers are stated to differ from rung to rung."""
-    in_order: bool = False
-    """Whether the arms have no seed in common, so that runs of a cell are paired in their order."""
+    at_random: bool = False
+    """Whether the arms have no seed in common, so that runs of a cell are paired at random."""
     next_look: int | None = None
     """The seeds of the next declared look, while the looks so far decide nothing."""
 

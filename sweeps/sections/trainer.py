@@ -124,7 +124,7 @@ class TrainerSection(Given):
     """What asks the command to stop."""
     stop_exit: Annotated[int, Field(ge=1, le=255)] = 75
     """The exit code by which it says that it will go on."""
-    checkpoint: Annotated[BelowOut, AfterValidator(_pattern)] | None = None
+    checkpoint: Annotated[str, AfterValidator(_pattern)] | None = None
     """Pattern of files inside {out} that an attempt goes on from."""
     resume: Words | None = None
     """Arguments that are added where there is such a file."""

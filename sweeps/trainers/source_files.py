@@ -284,7 +284,7 @@ def _last(function: ast.expr) -> str:
 
 def names_files_below(pattern: object) -> bool:
     """Whether ``pattern`` is a glob of files below a folder, which looks at each of them once."""
-    if not isinstance(pattern, str) or "\0" in pattern or pattern.startswith("~"):
+    if not isinstance(pattern, str) or re.search(r"[\0{]|^~", pattern):
         return False
     path = Path(pattern)
     deep = [part for part in path.parts if "**" in part]

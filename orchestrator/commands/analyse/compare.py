@@ -55,7 +55,8 @@ def compare(
 
     def text() -> str:
         kinds = [kind for kind in (by_pairs, by_laws) if kind]
-        return "\n\n".join(_answer(kind, arm or compared * verbose, verbose=verbose) for kind in kinds)
+        shown = arm or (compared if verbose else [])
+        return "\n\n".join(_answer(kind, shown, verbose=verbose) for kind in kinds)
 
     return Result([each.to_dict() for each in (*by_pairs, *by_laws)], text, output=output, wraps=True)
 

@@ -84,10 +84,14 @@ class WatchedSweep:
                 self._read = (time.monotonic(), state)
             return self._read[1]
 
+    @property
+    def report_path(self) -> Path:
+        """Where the sweep's finished report is, once it has been written."""
+        return SweepFolder.of(self.runs_dir, self.state()["sweep"]).report_path
+
     def report(self) -> bytes | None:
-        """Return the sweep's finished report, where it has been written."""
-        folder = SweepFolder.of(self.runs_dir, self.state()["sweep"])
-        return read_or_warn(lambda: read_bytes_if_any(folder.report_path), None, "it is not shown")
+        """Return that report."""
+        return read_or_warn(lambda: read_bytes_if_any(self.report_path), None, "the report is not shown")
 
     def _shown(self, status: Record) -> Record:
         left, running = status["seconds_left"], status["running"]
@@ -189,6 +193,6 @@ class _Answer(BaseHTTPRequestHandler):
 
 def _state(watched: WatchedSweep) -> str:
     try:
-        return json_line(watched.state() | {"has_report": watched.report() is not None})
+        return json_line(watched.state() | {"has_report": watched.report_path.is_file()})
     except Exception as problem:  # noqa: BLE001 (the page says it, and asks again)
         return json.dumps({"problem": explain(problem)[0]})

@@ -135,15 +135,13 @@ def _with_our_columns(
     )
     if findings.problems and not keep_all:
         return pd.DataFrame(), columns
-    aside = _set_aside(rows, columns, wanted, findings)
     taken = {name: rows.column(expression) for name, expression in columns.items()}
     others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
-    clashes |= {name: f"given.{name}" for name in aside if name in others}
     if "learning_rate" in named:
         clashes |= {name: f"given.{name}" for name in RATES[1:] if name in others}
     ours = {name: rows.cells(expression) for name, expression in columns.items()}
-    whole = typed(others.rename(columns=clashes).assign(**ours))
+    whole = _set_aside(typed(others.rename(columns=clashes).assign(**ours)), columns, wanted, findings)
     whole = whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]]
     if "loss" in ours:
         whole = _evaluated(whole, ours["loss"], findings)
@@ -151,25 +149,25 @@ def _with_our_columns(
 
 
 def _set_aside(
-    rows: GivenRows, columns: dict[str, str], wanted: Mapping[str, Sequence[str]], findings: Findings
-) -> list[str]:
-    """The columns of numbers that no answer needs and that hold words, as ``1.2h``: they are not read.
+    rows: pd.DataFrame, columns: dict[str, str], wanted: Mapping[str, Sequence[str]], findings: Findings
+) -> pd.DataFrame:
+    """``rows`` without the columns of numbers that no answer needs and that hold words, as ``1.2h``.
 
-    They are taken out of ``columns``. One that a person names is wanted, and a rate says what was run.
+    They leave ``columns`` too, and one of our name is given another. One that a person names is wanted, and a
+    rate says what was run.
     """
-    aside = []
     for name in NUMBERS:
-        column = rows.column(columns.get(name, name))
-        if name in REQUIRED or column in (None, "learning_rate") or (name in wanted and column != name):
+        text = columns.get(name, name).strip("`")
+        is_named = name in wanted and text != name
+        if name not in rows or name in REQUIRED or text == "learning_rate" or is_named:
             continue
-        cells = rows.given[column].tolist()
-        if None in (read := numbers(cells)):
+        if rows[name].dtype.kind == "O" and None in (read := numbers(cells := rows[name].tolist())):
             findings.notes.append(
-                f"column {column!r} is not read: {cells[read.index(None)]!r:.60} is no number"
+                f"column {text!r} is not read: {cells[read.index(None)]!r:.60} is no number"
             )
             columns.pop(name, None)
-            aside.append(name)
-    return aside
+            rows = rows.rename(columns={name: f"given.{name}"}) if text == name else rows.drop(columns=name)
+    return rows
 
 
 def _taken(columns: Mapping[str, str], rows: pd.DataFrame) -> list[str]:

@@ -21,8 +21,8 @@ Run = dict[str, Any]
 STATES: Mapping[Any, str] = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
 """The numbers that a file store writes for what a database calls by name."""
 LARGEST_SMALL_BYTES = 65_536
-_MERGES = re.compile(r"""<<["']?\s*:""")
 """Of what describes a run, of a parameter, and of a cell or a row of a database."""
+_MERGES = re.compile(r"""<<["']?\s*:""")
 MOST_ROWS = 2_000_000
 PATIENCE_S = 30.0
 """How long a database may take to answer all questions."""

@@ -152,6 +152,7 @@ class MetricsFile:
     def __init__(self, out: Path, name: str) -> None:
         self.out, self.name = out, name
         self._head, self._offset, self._lines = b"", 0, 0
+        self._header, self._is_csv = "", False
         self._read_last = b""
         """The bytes before the offset."""
 
@@ -194,7 +195,11 @@ class MetricsFile:
                 self._offset, self._lines, self._read_last = 0, 0, b""
             if size - self._offset > MOST_BYTES_OF_LINES:
                 raise CorruptRecordError(path, f"has grown by {size - self._offset:,} bytes at once")
-            self._head = head
+            if head != self._head:
+                self._head, self._header = head, head.decode("utf-8-sig", errors="replace")
+                is_object = self._header.lstrip().startswith("{")
+                is_table = not is_object and re.search("[,;\t]", self._header)
+                self._is_csv = self.name.endswith(".csv") or bool(is_table)
             stream.seek(self._offset)
             return stream.read()
 
@@ -202,11 +207,11 @@ class MetricsFile:
         self._lines += 1
         if not line.strip():
             return None
-        head = self._head.decode("utf-8-sig", errors="replace")
-        if self.name.endswith(".csv") or (not head.lstrip().startswith("{") and re.search("[,;\t]", head)):
-            separator = max(",;\t", key=head.count)
+        if self._is_csv:
+            separator = max(",;\t", key=self._header.count)
             names, cells = (
-                next(csv.reader([text], delimiter=separator, skipinitialspace=True)) for text in (head, line)
+                next(csv.reader([text], delimiter=separator, skipinitialspace=True))
+                for text in (self._header, line)
             )
             if twins := {name for name in names if names.count(name) > 1} - {""}:
                 raise DefiniteError(

@@ -201,11 +201,11 @@ def test_settings_that_contradict_each_other_are_told_where_their_mean_is_not_re
     assert comparison.with_scale.text == "says nothing: lower with adamw; higher with muon"
 
 
+@pytest.mark.slow
 def test_one_size_of_many_arms_without_a_difference_is_rarely_called_different(sweep):
     told = 0
     for number in range(20):
         arms = {f"arm {arm}": 0.0 for arm in range(8)}
         table = streamed(sweep({"baseline": 0.0} | arms, seeds=(0, 1, 2), random_seed=number))
-        codes = {comparison.at_sizes.code for comparison in compared(table, bootstrap=0).values()}
-        told += bool(codes - {"not_resolved"})
+        told += any(each.at_sizes.code != "not_resolved" for each in compared(table, bootstrap=0).values())
     assert told <= 3  # at 5 % of the tables; of eight arms each at 5 % it were 7
