@@ -116,7 +116,10 @@ def check_columns(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     for name in _KINDS.keys() & set().union(*rows):
         kind, values = _KINDS[name], [row.get(name) for row in rows]
         plain = {kind, type(None), int} if kind is float else {kind, type(None)}
-        for value in set(values) if plain.issuperset(map(type, values)) else values:
+        is_plain = plain.issuperset(map(type, values))
+        if kind is str and is_plain and is_storable_text("".join(filter(None, values))):
+            continue  # at once: names of trials and of streams do not repeat
+        for value in set(values) if is_plain else values:
             _in_column(path, name, value)
 
 

@@ -5,7 +5,8 @@
 
 import io
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ ID = 8
 """Digits of a trial's id: enough for ``explain`` and ``logs``."""
 _MARKS = {"running": "r", "failed": "f", "diverged": "d", "cancelled": "c", "unreadable": "u"}
 _BAR = 20
+MOST_ROWS = 60
+"""Of the table: with more, a rung's settings share one."""
 WATCH_S = 2.0
 Reading = tuple[list[Record], list[str]]
 """The states of sweeps, and what reading them had to say."""
@@ -230,6 +233,8 @@ def _table(status: Record, width: int) -> Iterator[RenderableType]:
     }
     if not cells:
         return
+    is_folded = len({row for row, _ in cells}) > MOST_ROWS
+    cells = _folded(cells) if is_folded else cells
     texts = dict(zip(cells, aligned(list(map(_cell_parts, cells.values())), {1}), strict=True))
     rows, arms = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     cell_width = max(map(len, texts.values()))
@@ -245,8 +250,24 @@ def _table(status: Record, width: int) -> Iterator[RenderableType]:
         yield ""
         yield table
     marks = [f"{mark} {state}" for state, mark in _MARKS.items() if state in status["states"]]
-    legend = ["done/all", *marks, *(["mean test loss"] if stage == "comparison" else [])]
+    loss = "lowest mean test loss of the settings (all: --json)" if is_folded else "mean test loss"
+    legend = ["done/all", *marks, *([loss] if stage == "comparison" else [])]
     yield Text(", ".join(legend), "dim")
+
+
+def _folded(cells: Mapping[tuple[str, str], Record]) -> dict[tuple[str, str], Record]:
+    """One cell for all settings of a rung and an arm: its trials, and the lowest of the mean losses."""
+    rungs = Counter(rung for rung, _ in {(cell["rung"], row): None for (row, _), cell in cells.items()})
+    folded: dict[tuple[str, str], Record] = {}
+    for (_, arm), cell in cells.items():
+        row = f"{cell['rung']}, {counted(rungs[cell['rung']], 'setting')}"
+        whole = folded.setdefault((row, arm), {"trials": 0, "states": Counter(), "loss": None})
+        whole["trials"] += cell["trials"]
+        whole["states"].update(cell["states"])
+        whole["loss"] = min(
+            (loss for loss in (whole["loss"], cell["loss"]) if loss is not None), default=None
+        )
+    return folded
 
 
 def _cell_parts(cell: Record) -> tuple[str, str, str]:

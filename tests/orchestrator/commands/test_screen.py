@@ -1,5 +1,7 @@
 """The state of sweeps in any number of columns and lines."""
 
+from collections import Counter
+
 import pytest
 from rich.cells import cell_len
 
@@ -14,24 +16,18 @@ def cell(rung, arm, *, loss=None, stage="comparison", setting=None, **states) ->
 
 
 def status_of(*cells, **changes) -> dict:
-    states = {}
-    for each in cells:
-        for state, count in each["states"].items():
-            states[state] = states.get(state, 0) + count
+    states = dict(sum((Counter(each["states"]) for each in cells), Counter()))
     return {
         "sweep": "small",
         "trials": sum(states.values()),
         "states": states,
         "to_come": 0,
         "stage": "comparison",
-        "running": [],
+        **{name: [] for name in ("running", "waiting", "failed", "chosen")},
         "seconds_left": 600.0,
         "plan": None,
         "cost": {"unit": "core hours", "spent": 0.0, "left": None},
         "cells": list(cells),
-        "waiting": [],
-        "failed": [],
-        "chosen": [],
         "queue": {"jobs": {}, "controller": None, "unknown": None},
         "problems": {},
         "owned": True,
@@ -65,6 +61,13 @@ def test_settings_tell_the_rows_of_a_rung_apart_whole():
     words = " ".join(shown.plain.split())
     for each in settings:
         assert f"tiny-25k {' '.join(f'{name} {value}' for name, value in each.items())}" in words
+
+
+def test_more_settings_than_fit_share_a_row_of_each_rung_with_the_lowest_of_their_means():
+    grid = [(rung, number) for rung in RUNGS[:2] for number in range(40)]
+    cells = [cell(rung, "none", setting={"a": f"{of}"}, completed=2, loss=3.0 + of) for rung, of in grid]
+    rows = [line.split() for line in lines_of(status_of(*cells)) if "80/80" in line]
+    assert rows == [[f"{rung},", "40", "settings", "80/80", "3.0000"] for rung in RUNGS[:2]]
 
 
 def test_rates_of_several_settings_are_told_as_a_range_and_those_of_one_by_rung():
