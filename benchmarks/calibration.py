@@ -108,6 +108,9 @@ def _of_claims() -> Iterator[Design]:
         yield Design(
             f"claims: far predictions of the default law, {kind}", verdict_designs.beyond(truth, 1), default
         )
+    for ratio, rungs, decades, floor in ((1, 6, 2, 1.8), (4, 6, 2, 1.8), (0.25, 6, 2, 1.8), (3, 5, 1, 0)):
+        name = f"claims: a law above {floor:g}, {rungs} rungs x 3 seeds, noise 1:{ratio:g}"
+        yield Design(name, verdict_designs.growing_noise(ratio, rungs, decades, floor), default)
     grown = replace(default, law="chinchilla")
     for kind, truth in verdict_designs.GRID.items():
         yield Design(

@@ -141,3 +141,24 @@ def beyond(truth: Truth, n_budgets: int) -> Simulate:
         }
 
     return simulate
+
+
+def growing_noise(ratio: float, n_rungs: int, decades: float, floor: float) -> Simulate:
+    """The right law where seeds differ ``ratio`` times as much at the largest rung as at the smallest."""
+    table = _ladder(n_rungs, 3, decades)
+    compute = 6 * table["n_params"].to_numpy() * table["n_tokens"].to_numpy()
+    truth, sds = floor + A * compute**-ALPHA, np.geomspace(1.0, ratio, n_rungs) * 2 * NOISE / (1 + ratio)
+    factors = np.array([1.0, 10.0])
+    wanted = floor + A * (compute.max() * factors) ** -ALPHA
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        table["loss"] = truth + sds[table["rung"].astype(int)] * rng.standard_normal(len(table))
+        fitted = fit(table, settings).only
+        rows = fitted.predict({"C": compute.max() * factors}).itertuples()
+        covered: dict[str, float] = {"law refuted": bool(fitted.refuted)}
+        for factor, row, value in zip(factors, rows, wanted, strict=True):
+            is_covered = bool(fitted.refuted) or covers((row.low, row.high), float(value))
+            covered[f"covered or withheld at {factor:g} C"] = is_covered
+        return covered
+
+    return simulate

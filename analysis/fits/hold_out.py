@@ -130,7 +130,11 @@ def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[
     if noise.draws:
         share = 1.0 if law.options.residual == "log" else 1 / mean
         means = values_of(law, noise.solution.theta, variables, arm).mean(axis=1)
-        of_mean = noise.run_sd * share / np.sqrt(len(observed))
+        # Where the noise grows with size the held rung has more of it than the others.
+        values = np.log(observed) if law.options.residual == "log" else observed
+        own = pooled_noise(values, held.points.cells)
+        run_sd = max(noise.run_sd, own.sd) if own.df else noise.run_sd
+        of_mean = run_sd * share / np.sqrt(len(observed))
         interval = noise.interval(mean, means, REFUTING_LEVEL, of_mean)
     return {
         "predicted": mean,

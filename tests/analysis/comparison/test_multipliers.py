@@ -114,7 +114,7 @@ def test_budgets_on_no_line_have_a_multiplier_by_a_law_in_n_and_d_and_no_other()
 def test_a_law_in_n_and_d_that_its_hold_out_refutes_gives_no_multiplier():
     comparison = only(grid(1.2, cross=0.4), law="chinchilla")
     assert comparison.compute_multipliers == ()
-    assert comparison.withheld.startswith("baseline: the law is refuted by its hold-out")
+    assert "the law is refuted by its hold-out" in comparison.withheld
     assert comparison.with_scale.text.startswith("gain in loss shrinks")
 
 
