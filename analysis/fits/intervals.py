@@ -25,6 +25,7 @@ from scalevec.analysis.statistics.noise import (
     Blocks,
     are_copies,
     blocks_of,
+    noise_by_mean,
     pooled_noise,
     t_quantile,
 )
@@ -209,11 +210,13 @@ def _noise(method: Interval, fit: FittedLaw, blocks: Blocks | None, rng: np.rand
         return _Noise(df, clusters, run_sd, lambda rows: blocks.noise(values, rows, rng))
     if method == "seed-t":
         pooled = pooled_noise(values, fit.points.cells)
-        sd, df, source = pooled.sd, pooled.df, f"seed noise pooled within rungs (sd {pooled.sd:.2g})"
-    else:
-        df = len(fit.y) - len(fit.points.free)
-        sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
-        source = f"the residuals (sd {sd:.2g}), since no seed repeats"
+        sds = noise_by_mean(values, fit.points.cells, np.log(fit.predicted()))
+        source = f"seed noise pooled within rungs (sd {pooled.sd:.2g}"
+        source += f", up to {sds.max():.2g} where it goes with the loss)" if np.ptp(sds) else ")"
+        return _Noise(pooled.df, source, pooled.sd, lambda n: sds * rng.standard_normal((n, len(fit.y))))
+    df = len(fit.y) - len(fit.points.free)
+    sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
+    source = f"the residuals (sd {sd:.2g}), since no seed repeats"
     return _Noise(df, source, sd, lambda rows: sd * rng.standard_normal((rows, len(fit.y))))
 
 
