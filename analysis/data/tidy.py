@@ -190,10 +190,18 @@ def _without_copies(table: pd.DataFrame) -> pd.DataFrame:
     return kept
 
 
+def _size_name(size: float) -> str:
+    """``82944``, ``1M``, ``1.5B``, to six digits, which tell sizes apart."""
+    for unit, letter in ((1e9, "B"), (1e6, "M")):
+        if unit <= size < 1e15:
+            return f"{size / unit:.6g}{letter}"
+    return f"{size:.6g}"
+
+
 def _with_defaults(table: pd.DataFrame, cluster: str) -> pd.DataFrame:
     if "rung" not in table.columns:
         size = next((name for name in ("n_params", "n_tokens", "flops") if name in table.columns), None)
-        table["rung"] = table[size].map("{:.6g}".format) if size else ""
+        table["rung"] = table[size].map(_size_name) if size else ""
     for name, value in (("seed", 0), ("arm", "all"), ("stage", "comparison")):
         if name not in table.columns:
             table[name] = value

@@ -83,7 +83,7 @@ def test_a_loss_that_is_not_finite_is_a_run_that_diverged(name, odd, tmp_path, c
     [arm] = json.loads(answer.stdout)
     assert arm["pairs"] == 3
     assert arm["loss_difference"]["mean"] == pytest.approx(-0.25 / 3)
-    assert "1e+06, seed 1" in answer.stdout
+    assert "1M, seed 1" in answer.stdout
     assert "rows 6 ended without a finite loss: diverged" in answer.stderr
 
 
@@ -239,7 +239,7 @@ def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, com
     assert "one run per file, of its name (one, two)" in taken.stderr
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["arm"].tolist() == ["one"] * 3 + ["two"] * 3
-    assert "one size, 1e+06" in command("compare", "out.csv", "--reference", "one").stdout
+    assert "one size, 1M" in command("compare", "out.csv", "--reference", "one").stdout
 
 
 def test_a_table_of_very_many_columns_takes_seconds(tmp_path, command):
