@@ -189,16 +189,18 @@ def test_the_p_of_a_difference_to_a_bound_is_not_shown(equal):
     assert dict(zip(*verdict_rows([bounded]), strict=True))["p"] == "-"
 
 
-def test_settings_that_contradict_each_other_are_told_where_their_mean_is_not_resolved(sweep):
-    parts = []
-    for number, (optimizer, effect) in enumerate({"adamw": -0.02, "muon": 0.02}.items(), start=2):
-        rows = sweep({"baseline": 0.0, "unified": effect}, (0, 1, 2), noise=0.002, random_seed=number)
+@pytest.mark.parametrize(
+    ("adamw", "others"), [(-0.02, 0), (-0.05, 8)], ids=["mean zero", "many arms, mean lower"]
+)
+def test_settings_that_contradict_each_other_are_told_and_let_nothing_be_called_better(sweep, adamw, others):
+    parts, equal = [], dict.fromkeys(["baseline", *(f"arm {number}" for number in range(others))], 0.0)
+    for number, (optimizer, effect) in enumerate({"adamw": adamw, "muon": 0.02}.items(), start=2):
+        rows = sweep(equal | {"unified": effect}, (0, 1, 2), noise=0.002, random_seed=number)
         parts.append(streamed(rows).assign(optimizer=optimizer))
-    comparison = only(pd.concat(parts))
-    assert (comparison.verdict, comparison.at_sizes.code) == ("undecided", "crosses")
-    assert comparison.at_sizes.text == "lower with adamw; higher with muon"
-    assert comparison.reason.code == "crosses"
-    assert comparison.with_scale.text == "says nothing: lower with adamw; higher with muon"
+    comparison = compared(pd.concat(parts))["unified"]
+    assert (comparison.verdict, comparison.reason.code) == ("undecided", "crosses")
+    assert comparison.at_sizes.text == f"lower {'on average' if others else 'with adamw'}; higher with muon"
+    assert comparison.with_scale.code == ("not_resolved" if others else "none")
 
 
 @pytest.mark.slow

@@ -75,14 +75,12 @@ def in_process(folder: Path, command: str, **variables: str) -> "subprocess.Comp
     return subprocess.run(line, cwd=folder, env=os.environ | variables, capture_output=True)
 
 
+OF_TEN_THOUSAND = [
+    pytest.param(n, marks=[pytest.mark.nightly, pytest.mark.slow][n < 100]) for n in range(0, 10_000, 25)
+]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 100, 25))
+@pytest.mark.parametrize("first", OF_TEN_THOUSAND)
 def test_odd_tables_are_answered_or_refused(first: int, tmp_path: Path):
     assert [fault for number in range(first, first + 25) if (fault := fault_of(number, tmp_path))] == []
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.nightly
-def test_ten_thousand_odd_tables_are_answered_or_refused(tmp_path: Path):
-    assert [fault for number in range(10_000) if (fault := fault_of(number, tmp_path))] == []
