@@ -14,7 +14,7 @@ from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import notes
 from scalevec.analysis.tables.render import Table
 
-_OPTIMUM = ("interval_method", "n_points", "objective", "optimality", "starts_agreeing", "n_starts")
+_OPTIMUM = ("interval_method", "n_points", "objective", "starts_agreeing", "n_starts")
 _Point = TypeVar("_Point")
 
 
@@ -87,6 +87,7 @@ def _record(fitted: Fit, largest: Multiplier | None) -> dict[str, Any]:
     for name, value in fitted.parameters.items():
         record |= notes.bounds(name, value, fitted.intervals.get(name))
     record |= {name: getattr(fitted, name) for name in _OPTIMUM}
+    record["verified"] = fitted.fitted.law.optimal
     record["hold_out_relative_error"] = fitted.hold_out.get("relative_error")
     record |= notes.of_multiplier("multiplier", largest)
     return record | {name: getattr(fitted.options, name) for name in ("n_convention", "c_convention")}

@@ -75,12 +75,10 @@ def in_process(folder: Path, command: str, **variables: str) -> "subprocess.Comp
     return subprocess.run(line, cwd=folder, env=os.environ | variables, capture_output=True)
 
 
-OF_TEN_THOUSAND = [
-    pytest.param(n, marks=[pytest.mark.nightly, pytest.mark.slow][n < 100]) for n in range(0, 10_000, 25)
-]
+MARKS = [pytest.mark.slow] * 4 + [pytest.mark.nightly] * 396
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("first", OF_TEN_THOUSAND)
+@pytest.mark.parametrize("first", [pytest.param(25 * n, marks=mark) for n, mark in enumerate(MARKS)])
 def test_odd_tables_are_answered_or_refused(first: int, tmp_path: Path):
     assert [fault for number in range(first, first + 25) if (fault := fault_of(number, tmp_path))] == []
