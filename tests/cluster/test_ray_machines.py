@@ -79,7 +79,7 @@ def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(run,
     release(folder)
     _, messages = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, messages
-    assert attempts(folder)[0] >= 2  # on a busy machine ranks may miss each other once more
+    assert attempts(folder)[0] >= 2  # where both machines do not meet in 300 s there is one more
     actual, expected = result_in(folder), result_in(alone)
     assert actual["resumes"] == 1
     assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-4)

@@ -233,7 +233,8 @@ def _table(status: Record, width: int) -> Iterator[RenderableType]:
     }
     if not cells:
         return
-    is_folded = len({row for row, _ in cells}) > MOST_ROWS
+    rungs = {cell["rung"] for cell in cells.values()}
+    is_folded = len({row for row, _ in cells}) > max(MOST_ROWS, len(rungs))
     cells = _folded(cells) if is_folded else cells
     texts = dict(zip(cells, aligned(list(map(_cell_parts, cells.values())), {1}), strict=True))
     rows, arms = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))

@@ -83,10 +83,8 @@ def test_a_short_ladder_is_told_to_compare_levels(sweep):
 
 
 def test_a_long_clean_ladder_identifies_its_irreducible_loss():
-    sizes, noise = (
-        np.repeat(np.geomspace(1e5, 1e9, 9), 2),
-        np.exp(np.random.default_rng(0).normal(0, 1e-3, 18)),
-    )
+    sizes = np.repeat(np.geomspace(1e5, 1e9, 9), 2)
+    noise = np.exp(np.random.default_rng(0).normal(0, 1e-3, 18))
     table = ladder(lambda c: (1.8 + 60 * c**-0.12) * noise, sizes)
     (fitted,) = fit(table, law="power-floor", bootstrap=200).values()
     assert not any("irreducible" in warning for warning in fitted.warnings)
