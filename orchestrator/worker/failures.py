@@ -3,6 +3,7 @@
 import hashlib
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
@@ -66,3 +67,8 @@ def from_record(record: Mapping[str, Any]) -> Exception:
         return OSError(record["errno"], record["message"])
     kind = DefiniteError if record["definite"] else AttemptFailedError
     return kind(record["message"], record["cause"], record["digest"])
+
+
+def report_path(meeting: Path, node: int) -> Path:
+    """Where the first machine of a trial finds what ended that of number ``node``, as :func:`as_record`."""
+    return meeting.with_name(f"{meeting.stem}.failed-{node}.json")

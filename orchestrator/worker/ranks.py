@@ -35,7 +35,13 @@ from scalevec.model.data.corpus import Corpus
 from scalevec.model.train.ddp import ALONE, ProcessGroup, World
 from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.worker.failures import AttemptFailedError, RankKilledError, as_record, from_record
+from scalevec.orchestrator.worker.failures import (
+    AttemptFailedError,
+    RankKilledError,
+    as_record,
+    from_record,
+    report_path,
+)
 from scalevec.orchestrator.worker.guard import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json
@@ -104,7 +110,7 @@ class Ranks:
             agent = self._agent(work, folder)
             try:
                 ended = agent.run()
-            except dist.DistError as problem:
+            except (dist.DistError, TimeoutError) as problem:
                 raise AttemptFailedError(self._not_met(problem), "node_failure") from problem
         if ended.is_failed():
             raise self._blamed(*next(iter(ended.failures.items()), (0, None)))
@@ -126,7 +132,7 @@ class Ranks:
         spec = WorkerSpec(
             role="rank",
             local_world_size=self.here,
-            rdzv_handler=_Rendezvous(self.address, self.node, self.nodes, self.listener),
+            rdzv_handler=_Rendezvous(self),
             entrypoint=_be_rank,
             args=(work, os.getpid()),
             max_restarts=0,
@@ -178,16 +184,16 @@ class Ranks:
     def said_elsewhere(self) -> dict[str, Any] | None:
         """What another machine has told of its end (:meth:`report`)."""
         if self.meeting is not None:
-            for path in self.meeting.parent.glob(f"{self.meeting.stem}.failed-*.json"):
+            for node in range(1, self.nodes):
                 with suppress(FileNotFoundError, CorruptRecordError):
-                    return read_json(path, dict)
+                    return read_json(report_path(self.meeting, node), dict)
         return None
 
     def report(self, problem: Exception) -> None:
         """Tell the first machine what ended this one."""
         if self.meeting is not None:
-            path = self.meeting.with_name(f"{self.meeting.stem}.failed-{self.node}.json")
-            write_json(path, as_record(problem, str(problem), is_lost=lost_connection(problem)))
+            record = as_record(problem, str(problem), is_lost=lost_connection(problem))
+            write_json(report_path(self.meeting, self.node), record)
 
 
 class _Agent(LocalElasticAgent):
@@ -207,20 +213,37 @@ class _Agent(LocalElasticAgent):
 class _Rendezvous(StaticTCPRendezvous):
     """Machines meet in a given order at the first one's socket, which listens where it was told to.
 
-    torch's own would listen at all addresses, and at a port that another program may have taken meanwhile.
+    torch's own would listen at all addresses, and at a port that another program may have taken meanwhile; it
+    says of machines only how many came, and waits for those that have failed.
     """
 
-    def __init__(self, address: Address, node: int, nodes: int, listener: socket.socket | None) -> None:
-        super().__init__(address.host, address.port, node, nodes, "scalevec", int(LIMIT_S))
-        self._listener = listener
+    def __init__(self, ranks: Ranks) -> None:
+        assert ranks.address is not None
+        super().__init__(
+            ranks.address.host, ranks.address.port, ranks.node, ranks.nodes, "scalevec", int(LIMIT_S)
+        )
+        self._ranks = ranks
 
     def next_rendezvous(self) -> Any:
-        if self._listener is not None:
-            listening = self._listener.detach()
+        if (listener := self._ranks.listener) is not None:
             self._store = dist.TCPStore(  # type: ignore[attr-defined]
-                LOOPBACK, self.master_port, self.world_size, True, self.timeout, master_listen_fd=listening
+                *(LOOPBACK, self.master_port, self.world_size, True, self.timeout, False),
+                master_listen_fd=listener.detach(),
             )
-        return super().next_rendezvous()
+        meeting = super().next_rendezvous()
+        meeting.store.set(f"machine {self.rank}", "is there")
+        if self.rank == 0:
+            self._await_others(meeting.store)
+        return meeting
+
+    def _await_others(self, store: Any) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while absent := [n for n in range(self.world_size) if not store.check([f"machine {n}"])]:
+            if record := self._ranks.said_elsewhere():
+                raise from_record(record)
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"not here: machine {', '.join(map(str, absent))}")
+            time.sleep(POLL_S)
 
 
 def _be_rank(work: Callable[[int], dict[str, Any]], agent: int) -> dict[str, Any]:
@@ -260,13 +283,15 @@ def ranks_there(options: RunOptions, node: int, nodes: int, meeting: Path) -> Ra
 
     Raises :class:`AttemptFailedError` where that has no word in time.
     """
-    deadline = time.monotonic() + LIMIT_S
+    here, deadline = socket.gethostname(), time.monotonic() + LIMIT_S
     while True:
         with suppress(FileNotFoundError, CorruptRecordError):
             record = read_json(meeting, dict)
-            return None if "called_off" in record else Ranks(options, node, nodes, meeting, Address(**record))
+            if "called_off" in record:
+                return None
+            print(f"machine {node} of {nodes}, {here}, joins {record['host']}:{record['port']}", flush=True)
+            return Ranks(options, node, nodes, meeting, Address(**record))
         if time.monotonic() >= deadline:
-            here = socket.gethostname()
             problem = f"machine {node} of {nodes}, {here}: no word of the first in {LIMIT_S:g} s"
             raise AttemptFailedError(problem, "node_failure")
         time.sleep(POLL_S)

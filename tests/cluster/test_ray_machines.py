@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.test_ray_training import (
     PATIENCE_S,
     attempts,
     checkpoints,
+    events,
     processes_that_name,
     start_held,
     wait_until,
@@ -68,21 +70,29 @@ def test_two_processes_give_the_losses_of_one(profile, run):
     assert not list((together / "runs" / "sweeps" / "small" / "ray").iterdir())
 
 
-def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(run, folder_of):
+def workers_of_the_second_machine(folder: Path) -> list[psutil.Process]:
+    return [each for each in processes_that_name(folder) if "--node 1" in " ".join(each.cmdline())]
+
+
+@pytest.mark.parametrize("have_met", [True, False])
+def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(have_met, run, folder_of):
     alone, _ = run()
     folder = folder_of("killed")
     process = start_held(folder, "--profile", "spread")
-    wait_until(lambda: checkpoints(folder), process)
-    there = [each for each in processes_that_name(folder) if "--node 1" in " ".join(each.cmdline())]
-    (second,) = [rank for rank in there if rank.ppid() in [agent.pid for agent in there]]
+    wait_until(lambda: checkpoints(folder) if have_met else workers_of_the_second_machine(folder), process)
+    there = workers_of_the_second_machine(folder)
+    ranks = [each for each in there if each.ppid() in [agent.pid for agent in there]]
+    (second,) = ranks if have_met else there
     second.kill()
     release(folder)
     _, messages = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, messages
-    assert attempts(folder)[0] >= 2  # where both machines do not meet in 300 s there is one more
+    assert attempts(folder) == [2]
     actual, expected = result_in(folder), result_in(alone)
-    assert actual["resumes"] == 1
+    assert actual["resumes"] == int(have_met)
     assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    errors = [event["error"] for event in events(folder) if "error" in event]
+    assert have_met or errors == ["the worker on machine 1 ended with exit code -9"]
     wait_until_gone([rank for rank in processes_that_name(folder) if TRAINS in " ".join(rank.cmdline())])
 
 

@@ -158,6 +158,9 @@ class RayExecutor(Executor):
         if not self._tasks:
             time.sleep(timeout_s)
             return []
+        for sent in self._tasks.values():
+            if sent.group is not None:
+                self._connection.ask(sent.group.tell_of_lost)
         by_reference = {sent.reference: number for number, sent in self._tasks.items()}
         references = list(by_reference)
         done, _ = ray.wait(references, num_returns=1, timeout=timeout_s)

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.worker.failures import AttemptFailedError, as_record, report_path
+from scalevec.results.files import write_json
+from scalevec.results.opening import make_folder
+
 if TYPE_CHECKING:
     from ray import ObjectRef
 
@@ -102,6 +107,24 @@ class MachinesGroup:
         for path in self.meeting.parent.glob(f"{self.meeting.stem}*"):
             with suppress(FileNotFoundError):
                 path.unlink()
+
+    def tell_of_lost(self) -> None:
+        """Tell the first machine of tasks that ended without a word of their own: it would wait for them."""
+        import ray
+        from ray.exceptions import RayError
+
+        for node, follower in enumerate(self.followers, 1):
+            if not ray.wait([follower], timeout=0)[0]:
+                continue
+            try:
+                ended = f"with exit code {code}" if (code := ray.get(follower)) != WorkerExit.RESULT else None
+            except RayError as error:
+                ended = f"by {type(error).__name__}"
+            path, message = report_path(self.meeting, node), f"the worker on machine {node} ended {ended}"
+            if ended and not path.exists():
+                make_folder(path.parent)
+                problem = AttemptFailedError(message, "node_failure")
+                write_json(path, as_record(problem, message, is_lost=False))
 
     def kill(self) -> None:
         """End the tasks at once."""

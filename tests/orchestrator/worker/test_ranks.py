@@ -285,7 +285,16 @@ def test_machines_that_do_not_meet_are_a_node_failure_that_names_them(node, monk
     with pytest.raises(AttemptFailedError, match=message) as failure:
         first.run(lambda _: {})
     assert failure.value.cause == "node_failure"
-    assert f"machine {node}, {os.uname().nodename}, says" in str(failure.value)
+    says = f"machine {node}, {os.uname().nodename}, says: "
+    assert (says if node else f"{says}not here: machine 1") in str(failure.value)
+
+
+def test_a_machine_that_failed_before_they_met_is_not_waited_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    first = ranks.ranks_here(RunOptions(processes=2), 2, tmp_path / "meeting.json")
+    replace(first, node=1, listener=None).report(AttemptFailedError("no such GPU"))
+    with pytest.raises(AttemptFailedError, match="no such GPU"):
+        first.run(lambda _: {})
 
 
 def test_two_machines_run_their_ranks_and_the_first_is_told_what_ended_the_second(monkeypatch, tmp_path):
