@@ -23,7 +23,7 @@ Kind = TypeVar("Kind", bound=dict[str, Any] | list[Any])
 LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.005
 MOST_BYTES = 10**8
-"""Of a record: the members.json of 100,000 trials has 82 MB."""
+"""Of a record: the members.json of 100,000 trials has 34 MB."""
 MOST_BYTES_OF_LINES = 2**28
 """Of a file of lines that is read as a whole."""
 MOST_BYTES_OF_A_LINE = 2**24

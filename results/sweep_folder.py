@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,11 @@ from scalevec.results.opening import make_folder, require_no_link
 from scalevec.results.run_directory import is_trial_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_OF_MEMBERS: Mapping[str, type] = {"trial_id": str, "arm": str, "stage": str, "rung": str}
+_OF_CELL: Mapping[str, type] = {"arm": str, "stage": str, "rung": str}
+_OF_TRIAL = ("trial_id", "seed", "stream", "cluster", "learning_rate")
+"""What differs among the trials of a cell; the rest of an entry is written once for all of them."""
+MOST_FIELDS = 10**7
+"""Of all trials together, which repeat in memory what is written once for their cell: 500 MB."""
 _AGAIN = "stands_again"
 """When a list of predictions came back after another one had taken its place."""
 
@@ -130,20 +134,20 @@ class SweepFolder:
 
     def write_members(self, members: list[dict[str, Any]]) -> None:
         """Keep the list of trials."""
-        self._write(self.members_path, members)
+        self._write_trials(self.members_path, members)
 
     def members(self) -> list[dict[str, Any]] | None:
         """The list of trials."""
-        return self._entries(self.members_path, _OF_MEMBERS)
+        return self._trials(self.members_path)
 
     def write_to_come(self, trials: list[dict[str, Any]]) -> None:
         """Keep the compared trials that have no names yet."""
         if trials or self.to_come_path.exists():
-            self._write(self.to_come_path, trials)
+            self._write_trials(self.to_come_path, trials)
 
     def to_come(self) -> list[dict[str, Any]]:
         """The compared trials that have no names yet."""
-        return self._entries(self.to_come_path, _OF_MEMBERS) or []
+        return self._trials(self.to_come_path) or []
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""
@@ -207,21 +211,47 @@ class SweepFolder:
         kinds = {"trial_id": str, "arm": str, "rung": str, "state": str}
         return self._entries(self.dropped_path, kinds) or []
 
-    def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]] | None:
-        """The objects in ``path``, each of which has a value of its kind under each name of ``kinds``.
+    def _write_trials(self, path: Path, trials: Iterable[Mapping[str, Any]]) -> None:
+        """Keep a list of trials: a line for each cell, then one for each trial with its number."""
+        cells: dict[bytes, int] = {}
+        lines = []
+        for trial in trials:
+            cell = to_json({name: value for name, value in trial.items() if name not in _OF_TRIAL})
+            own = {name: trial[name] for name in _OF_TRIAL if name in trial}
+            lines.append(to_json({"cell": cells.setdefault(cell, len(cells)), **own}))
+        make_folder(self.path)
+        parts = (b",\n".join(each) for each in (cells, lines))
+        write_atomic(path, b'{"cells": [\n%b\n],\n"trials": [\n%b\n]}\n' % tuple(parts))
 
-        What is called like a column of the results, or is a setting, is a value that the results can hold.
-        """
+    def _trials(self, path: Path) -> list[dict[str, Any]] | None:
+        """The trials in ``path``; those of a cell have one setting, the very same object."""
+        record = read_json_if_any(path, dict)
+        if record is None:
+            return None
+        cells, trials = (record.get(name) for name in ("cells", "trials"))
+        if not isinstance(cells, list) or not isinstance(trials, list):
+            raise CorruptRecordError(path, "is no list of trials by cells; `scalevec run` writes it again")
+        _check_entries(path, cells, _OF_CELL, "cell")
+        for name in ("setting", "fields"):
+            _check_settings(path, [cell.get(name, {}) for cell in cells])
+        if len(trials) * max(map(len, cells), default=0) > MOST_FIELDS:
+            raise CorruptRecordError(path, f"has more than {MOST_FIELDS:,} fields of trials")
+        for cell in cells:
+            cell.setdefault("setting", {})
+        allowed = {"cell", *_OF_TRIAL}
+        for number, trial in enumerate(trials, 1):
+            cell = trial.get("cell") if isinstance(trial, dict) else None
+            if type(cell) is not int or not 0 <= cell < len(cells):
+                raise CorruptRecordError(path, f"entry {number} is of no cell")
+            if not is_trial_id(str(trial.get("trial_id"))) or not trial.keys() <= allowed:
+                raise CorruptRecordError(path, f"entry {number} is none of a trial")
+        check_columns(path, trials)
+        return [{**cells[trial.pop("cell")], **trial} for trial in trials]
+
+    def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]] | None:
+        """The objects in ``path``, checked (:func:`_check_entries`)."""
         entries = read_json_if_any(path, list)
-        for number, entry in enumerate(entries or (), 1):
-            named = entry if isinstance(entry, dict) else {}
-            if wrong := [name for name, kind in kinds.items() if not isinstance(named.get(name), kind)]:
-                raise CorruptRecordError(path, f"entry {number} has no {wrong[0]!r}")
-            if not is_trial_id(named.get("trial_id", "0" * 64)) or not _are_pairs(named.get("pairs", [])):
-                raise CorruptRecordError(path, f"entry {number} names no trials")
-        check_columns(path, entries or ())
-        for name in ("setting", "fields") if kinds is _OF_MEMBERS else ():
-            _check_settings(path, [entry.get(name, {}) for entry in entries or ()])
+        _check_entries(path, entries or [], kinds)
         return entries
 
     def write_dropped(self, dropped: list[dict[str, Any]]) -> None:
@@ -231,6 +261,20 @@ class SweepFolder:
     def _write(self, path: Path, value: Any) -> None:
         make_folder(self.path)
         write_json(path, value)
+
+
+def _check_entries(path: Path, entries: list[Any], kinds: Mapping[str, type], what: str = "entry") -> None:
+    """Each is an object that has a value of its kind under each name of ``kinds``.
+
+    What is called like a column of the results is a value that the results can hold.
+    """
+    for number, entry in enumerate(entries, 1):
+        named = entry if isinstance(entry, dict) else {}
+        if wrong := [name for name, kind in kinds.items() if not isinstance(named.get(name), kind)]:
+            raise CorruptRecordError(path, f"{what} {number} has no {wrong[0]!r}")
+        if not is_trial_id(named.get("trial_id", "0" * 64)) or not _are_pairs(named.get("pairs", [])):
+            raise CorruptRecordError(path, f"{what} {number} names no trials")
+    check_columns(path, entries)
 
 
 def _check_settings(path: Path, settings: list[Any]) -> None:

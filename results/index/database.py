@@ -145,7 +145,7 @@ def store_errors(url: sa.URL) -> Iterator[None]:
         raise kind(f"store {shown(url)}: {message}") from None
 
 
-VERSION = 11
+VERSION = 12
 """Of the columns. The table is named by it: another version of scalevec has a table of its own."""
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
@@ -169,8 +169,11 @@ trials = sa.Table(
     *(sa.Column(name, kind) for name, kind in OF_STATUS.items()),
     sa.Column("record", sa.JSON, nullable=False),
 )
-# Holds all that ``plan`` asks, so that it need not read the wide rows.
-states = sa.Index(f"scalevec_states_{VERSION}", trials.c.runs_dir, trials.c.trial_id, trials.c.state)
+OF_INDEX = ("state", *OF_STATUS)
+# Holds all that ``plan`` and ``status`` ask, so that they need not read the wide rows.
+states = sa.Index(
+    f"scalevec_states_{VERSION}", trials.c.runs_dir, trials.c.trial_id, *(trials.c[name] for name in OF_INDEX)
+)
 
 
 def open_engine(text: str) -> sa.Engine:

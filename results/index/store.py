@@ -7,12 +7,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from scalevec.results.index.database import OF_STATUS, open_engine, store_errors, take_turn, trials
+from scalevec.results.index.database import OF_INDEX, OF_STATUS, open_engine, store_errors, take_turn, trials
 from scalevec.results.index.rows import look, read_rows, without_result
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
 from scalevec.results.runs_identity import runs_id
 
 BATCH = 1000
+ALL_AT_ONCE = 20_000
+"""From so many trials on, all of a folder are read where an index has what is asked: it costs less."""
 Row = dict[str, Any]
 
 
@@ -136,11 +138,15 @@ class ResultsIndex:
     def _select(self, key: str, ids: Iterable[str] | None, *names: str) -> list[tuple[Any, ...]]:
         """The id and the columns ``names`` of these trials (default: all) of a runs folder."""
         columns = (trials.c[name] for name in ("trial_id", *names))
-        parts = [sa.select(*columns).where(trials.c.runs_dir == key)]
-        if ids is not None:
-            parts = [parts[0].where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(set(ids)))]
+        parts, asked = (
+            [sa.select(*columns).where(trials.c.runs_dir == key)],
+            None if ids is None else set(ids),
+        )
+        if asked is not None and (len(asked) < ALL_AT_ONCE or not set(names) <= set(OF_INDEX)):
+            parts = [parts[0].where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(asked))]
         with store_errors(self._engine.url), self._engine.connect() as connection:
-            return [tuple(row) for part in parts for row in connection.execute(part)]
+            rows = [tuple(row) for part in parts for row in connection.execute(part).all()]
+        return rows if asked is None else [row for row in rows if row[0] in asked]
 
     def _write(self, gone: sa.Delete, *rows: dict[str, Any]) -> None:
         """Delete, and insert ``rows``, in one transaction that writes first.

@@ -29,7 +29,7 @@ from scalevec.results.opening import (
     require_no_link,
 )
 from scalevec.results.run_directory import RunDirectory, trial_ids
-from scalevec.results.sweep_folder import sweep_names
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 GB_3 = 3 * 2**30
 IN_PLACE = {
@@ -212,7 +212,8 @@ def test_values_that_would_take_a_gigabyte_are_not_read(trial, value, read):
 
 @pytest.mark.slow
 def test_the_members_of_a_hundred_thousand_trials_are_read(tmp_path):
-    entry = dict.fromkeys(map("field_{}".format, range(24)), "a" * 12) | {"setting": {}, "fields": {}}
-    write_json(tmp_path / "members.json", [entry | {"trial_id": "0" * 64}] * 100_000)
-    assert (tmp_path / "members.json").stat().st_size > 8.2e7
-    assert len(read_json(tmp_path / "members.json", list)) == 100_000
+    entry = dict.fromkeys(("arm", "stage", "rung", *map("field_{}".format, range(24))), "a" * 12)
+    folder = SweepFolder(tmp_path)
+    folder.write_members([entry | {"trial_id": f"{n:064x}", "stream": "0" * 64} for n in range(100_000)])
+    assert folder.members_path.stat().st_size > 1.5e7
+    assert len(folder.members()) == 100_000

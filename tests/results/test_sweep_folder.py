@@ -23,6 +23,13 @@ def test_what_is_written_is_read_back(tmp_path):
     assert sweep_names(tmp_path) == ["quick-start_1.0"]
 
 
+def test_what_trials_of_a_cell_share_is_written_once(tmp_path):
+    folder, trials = SweepFolder.of(tmp_path, "s"), [MEMBER | {"seed": seed} for seed in range(5)]
+    folder.write_members(trials)
+    assert folder.members() == trials
+    assert folder.members_path.read_text().count("baseline") == 1
+
+
 def test_trials_that_have_no_names_yet_are_kept_until_they_have(tmp_path):
     folder = SweepFolder.of(tmp_path, "s")
     folder.write_to_come([])
@@ -66,19 +73,26 @@ def test_a_name_that_could_leave_its_folder_or_reach_a_shell_is_refused(tmp_path
         SweepFolder.of(tmp_path, name)
 
 
+def test_few_bytes_that_would_fill_the_memory_are_refused(tmp_path):
+    folder = SweepFolder.of(tmp_path, "s")
+    folder.write_members([MEMBER | dict.fromkeys(map(str, range(10**4)), 1)] * 1000)
+    with pytest.raises(CorruptRecordError, match="has more than 10,000,000 fields of trials"):
+        folder.members()
+
+
 @pytest.mark.parametrize(
-    ("entry", "problem"),
+    ("change", "problem"),
     [
-        ("zz", "entry 2 has no 'trial_id'"),
-        (MEMBER | {"arm": 7}, "entry 2 has no 'arm'"),
-        (MEMBER | {"trial_id": "../../../../etc"}, "entry 2 names no trials"),
-        (MEMBER | {"seed": 0.5}, "has seed = 0.5, not a value of type int"),
-        (MEMBER | {"n_tokens": 0}, "has n_tokens = 0, not above zero"),
+        ({"arm": 7}, "cell 2 has no 'arm'"),
+        ({"trial_id": "../../../../etc"}, "entry 2 is none of a trial"),
+        ({"trial_id": 7}, "entry 2 is none of a trial"),
+        ({"seed": 0.5}, "has seed = 0.5, not a value of type int"),
+        ({"n_tokens": 0}, "has n_tokens = 0, not above zero"),
     ],
 )
-def test_a_damaged_entry_of_members_is_refused_and_named(tmp_path, entry, problem):
+def test_a_damaged_entry_of_members_is_refused_and_named(tmp_path, change, problem):
     folder = SweepFolder.of(tmp_path, "s")
-    folder.write_members([MEMBER, entry])
+    folder.write_members([MEMBER, MEMBER | change])
     with pytest.raises(CorruptRecordError) as caught:
         folder.members()
     assert problem in str(caught.value)

@@ -1,7 +1,7 @@
 """The state of a sweep as one record: ``status``, ``--watch``, ``--json`` and a running sweep show it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -65,19 +65,18 @@ class SweepScan:
         """Return the entries of the trials in one of ``states``."""
         return [entry for state in states for entry in self.by_state.get(state, ())]
 
-    def loss(self, entry: Record) -> float | None:
-        """Return the test loss of a completed trial, nats/token."""
-        is_completed = self.states.get(entry["trial_id"]) == "completed"
-        return self.values[entry["trial_id"]]["loss"] if is_completed else None
-
     @cached_property
     def settings(self) -> Mapping[tuple[Any, ...], list[Record]]:
         """The entries, also those to come, by stage, N, rung, arm and setting."""
         groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+        keys: dict[int, tuple[Any, ...]] = {}
         for entry in (*self.entries, *self.to_come):
-            n_params = entry.get("n_params") or 0
-            key = entry["stage"], n_params, entry["rung"], entry["arm"], _setting(entry)
-            groups[key].append(entry)
+            # Trials of a cell have one setting, the very same object (SweepFolder.members).
+            cell = id(entry["setting"])
+            if cell not in keys:
+                n_params = entry.get("n_params") or 0
+                keys[cell] = entry["stage"], n_params, entry["rung"], entry["arm"], _setting(entry)
+            groups[keys[cell]].append(entry)
         return groups
 
     @cached_property
@@ -91,8 +90,12 @@ class SweepScan:
 
     def setting_of(self, entry: Record) -> dict[str, str]:
         """Return what tells the cell of ``entry`` from others of its rung; empty where nothing does."""
+        return dict(self.shown(_setting(entry)))
+
+    def shown(self, setting: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Return those parts of a cell's ``setting`` that tell it from others of its rung."""
         varied = self._varied
-        return {_WORDS.get(name, name): value for name, value in _setting(entry) if name in varied}
+        return tuple((_WORDS.get(name, name), value) for name, value in setting if name in varied)
 
     def label_of(self, entry: Record) -> str:
         """Return what a person calls a trial: arm, rung, setting, seed, and the rate that tuning tries."""
@@ -227,11 +230,13 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
     ``begun`` is the share of its steps that a running trial has made. Nobody can say the time left where
     nothing runs, or nothing is planned and nothing finished.
     """
-    entries = {entry["trial_id"]: entry for entry in (*scan.entries, *scan.to_come)}
-    finished = {entry["trial_id"]: scan.values[entry["trial_id"]] for entry in scan.in_states(*RESULT_STATES)}
-    took = {id_: row["wall_s"] + (row["evaluation_s"] or 0) for id_, row in finished.items() if row["wall_s"]}
-    is_planned = bool(entries) and all(entry.get("planned_s") for entry in entries.values())
-    work = {trial_id: _work(entry, is_planned=is_planned) for trial_id, entry in entries.items()}
+    entries = scan.members | {entry["trial_id"]: entry for entry in scan.to_come}
+    finished = [entry["trial_id"] for entry in scan.in_states(*RESULT_STATES)]
+    rows = zip(finished, map(scan.values.__getitem__, finished), strict=True)
+    took = {id_: row["wall_s"] + (row["evaluation_s"] or 0) for id_, row in rows if row["wall_s"]}
+    planned = {trial_id: entry.get("planned_s") for trial_id, entry in entries.items()}
+    is_planned = bool(planned) and all(planned.values())
+    work: dict[str, float] = planned if is_planned else {id_: _work(entry) for id_, entry in entries.items()}
     planned_s, compared_s, measured_s = sum(work.values()), sum(work[id_] for id_ in took), sum(took.values())
     # Without a plan the work is no time until a trial has finished.
     pace = measured_s / compared_s if compared_s else float(is_planned)
@@ -246,10 +251,10 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
     def hours(seconds: Mapping[str, float]) -> float:
         return sum(seconds[trial_id] * float(entries[trial_id].get(unit, 0)) for trial_id in seconds) / 3600
 
-    done = {**begun, **dict.fromkeys(finished, 1.0)}
+    done_s = sum(work[id_] * share for id_, share in begun.items()) + sum(work[id_] for id_ in finished)
     plan = {
         "planned_s": planned_s,
-        "share_done": sum(work[trial_id] * share for trial_id, share in done.items()) / (planned_s or 1.0),
+        "share_done": done_s / (planned_s or 1.0),
         "pace": measured_s / compared_s if compared_s else None,
     }
     return {
@@ -264,27 +269,27 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
     }
 
 
-def _work(entry: Record, *, is_planned: bool) -> float:
-    """What the time of training is about proportional to: a trainer of somebody else may have no plan."""
-    if is_planned:
-        return float(entry["planned_s"])
+def _work(entry: Record) -> float:
+    """What the time of training is about proportional to, where a trainer of somebody else has no plan."""
     return float((entry.get("n_params") or 0) * (entry.get("n_tokens") or 0))
 
 
 def _cells(scan: SweepScan) -> list[Record]:
     """Return a record for each stage, rung, setting and arm, rungs by size, arms as in the sweep."""
     groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-    for (stage, n_params, rung, arm, _), entries in scan.settings.items():
-        shown = tuple(scan.setting_of(entries[0]).items())
-        groups[stage, n_params, rung, shown, arm] += entries
+    for (stage, n_params, rung, arm, setting), entries in scan.settings.items():
+        groups[stage, n_params, rung, scan.shown(setting), arm] += entries
     arms = list(dict.fromkeys(arm for *_, arm, _ in scan.settings))
     order = sorted(groups, key=lambda key: (key[0] != "tuning", *key[1:4], arms.index(key[4])))
     return [_cell(scan, key, groups[key]) for key in order]
 
 
 def _cell(scan: SweepScan, key: tuple[Any, ...], entries: Sequence[Record]) -> Record:
-    losses = [loss for loss in map(scan.loss, entries) if loss is not None]
     stage, n_params, rung, setting, arm = key
+    ids = [entry["trial_id"] for entry in entries]
+    states = [scan.states.get(trial_id, "pending") for trial_id in ids]
+    completed = (id_ for id_, state in zip(ids, states, strict=True) if state == "completed")
+    losses = [scan.values[trial_id]["loss"] for trial_id in completed]
     return {
         "stage": stage,
         "rung": rung,
@@ -292,7 +297,7 @@ def _cell(scan: SweepScan, key: tuple[Any, ...], entries: Sequence[Record]) -> R
         "setting": dict(setting),
         "arm": arm,
         "trials": len(entries),
-        "states": dict(Counter(scan.states.get(entry["trial_id"], "pending") for entry in entries)),
+        "states": dict(Counter(states)),
         "loss": sum(losses) / len(losses) if losses and stage == "comparison" else None,
     }
 

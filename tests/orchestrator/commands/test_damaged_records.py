@@ -79,20 +79,21 @@ def test_a_trial_that_never_ran_counts_as_missing_for_the_verdict(told, trial):
 
 def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs, folder):
     rung = folder.members()[-1]["rung"]
-    for member in (members := json.loads(folder.members_path.read_text())):
+    for member in (members := folder.members()):
         if member["rung"] == rung:
             member.pop("n_tokens")
             shutil.rmtree(RunDirectory.of(runs, member["trial_id"]).path, ignore_errors=True)
-    folder.members_path.write_text(json.dumps(members))
+    folder.write_members(members)
     answer, _ = told("compare", NAME)
     assert "4 trials without a result left out: no record says of which size and token budget" in answer
     told("table", NAME, "comparison")
 
 
-def test_a_damaged_entry_of_members_is_said_with_what_writes_them_again(runs, folder, tmp_path):
-    edit(folder.members_path, lambda members: members.__setitem__(0, "zz"))
+@pytest.mark.parametrize("entry", ["zz", {}, {"cell": -1}, {"cell": 99}, {"cell": True}])
+def test_a_damaged_entry_of_members_is_said_with_its_place(entry, runs, folder, tmp_path):
+    edit(folder.members_path, lambda members: members["trials"].__setitem__(0, entry))
     done = call_main(["results", NAME, "--runs", str(runs)], tmp_path, {})
-    assert_refused(done, 2, f"{folder.members_path}: entry 1 has no 'trial_id'")
+    assert_refused(done, 2, f"{folder.members_path}: entry 1 is of no cell")
 
 
 @pytest.mark.parametrize(
