@@ -35,7 +35,7 @@ from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sources import load_sweep
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory

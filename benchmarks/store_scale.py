@@ -25,7 +25,7 @@ from scale_plan import write_plan
 
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sources import load_sweep
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
 from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.sweep_run import SweepRun

@@ -12,8 +12,8 @@ from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.scheduling.watched_jobs import Outcome
 from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError, SweepRun
 from scalevec.results.run_directory import RunDirectory, trial_ids
 

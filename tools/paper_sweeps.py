@@ -13,7 +13,7 @@ from pathlib import Path
 from scalevec.analysis.power.detectable import TYPICAL, Detectable, PowerAnalysis
 from scalevec.orchestrator.costs import H100_SHARE
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sources import load_sweep
 from scalevec.orchestrator.sweep.corpus_of_sweep import unprepared_facts
 from scalevec.orchestrator.sweep.planning import ONE_SETTING, Row, gpu_hours, planned, power
 from scalevec.orchestrator.sweep.sweep_run import SweepRun

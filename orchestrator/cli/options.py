@@ -9,7 +9,7 @@ import typer
 
 from scalevec.analysis.registry import LAWS
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
-from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, TABLES
+from scalevec.orchestrator.sources.sources import SWEEP_FILES, TABLES
 from scalevec.results.files import names_in
 from scalevec.results.sweep_folder import sweep_names
 from scalevec.sweeps import shipped_names

@@ -26,15 +26,17 @@ from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.scheduling.outcome import (
+from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
+from scalevec.orchestrator.scheduling.watched_jobs import (
+    Backoff,
     Events,
     Outcome,
+    WatchedJob,
+    WatchedJobs,
     as_event,
     interruption_text,
     launch_order,
 )
-from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
-from scalevec.orchestrator.scheduling.watched_jobs import Backoff, WatchedJob, WatchedJobs
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of

@@ -5,22 +5,62 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import Task, WorkerExit, job_of
-from scalevec.orchestrator.attempts.retry_policy import attempt_of, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import attempt_of, is_fault, was_called_off
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.private import private_folder, who_may_change
-from scalevec.orchestrator.scheduling.outcome import Events, as_event
 from scalevec.orchestrator.worker.preflight import versions_to_send
 from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.any_trial import ForeignTrial
+
+Events = list[dict[str, Any]]
+
+
+@dataclass
+class Outcome:
+    """What a run left undone: the trials given up, and why it ended early if it did."""
+
+    failed: dict[str, str] = field(default_factory=dict)
+    """Trial id -> reason."""
+    cancelled: dict[str, str] = field(default_factory=dict)
+    """Trial id -> label."""
+    stopped: bool = False
+    left_running: int = 0
+    """Jobs that go on in a cluster's queue without this scheduler."""
+    left_out: int = 0
+    """Trials without a result that the person did not ask for."""
+    no_space: bool = False
+
+
+def as_event(ended: Ended) -> dict[str, Any]:
+    """Return what the executor knows of an end, as fields of an event."""
+    cause = ended.cause or ("error" if (ended.exit_code or 0) > 0 else "killed")
+    fields = {"cause": cause, "exit_code": ended.exit_code, "node": ended.node, "note": ended.message or None}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def launch_order(task: Task) -> tuple[float, int, float]:
+    """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair.
+
+    Of a seed the longest still goes first: it trains the trunk that others branch off.
+    """
+    return -float(f"{task.estimate_s:.2g}"), task.trial.seed, -task.estimate_s
+
+
+def interruption_text(events: Events, ended: Ended) -> str:
+    """Return what interrupted a trial that is sent again, for a person."""
+    if ended.cause == "not_started":
+        return f"{ended.message}; it is sent again"
+    cause = next((str(event["cause"]) for event in reversed(events) if is_fault(event)), "interrupted")
+    return f"{cause.replace('_', ' ')}{f' on {ended.node}' if ended.node else ''}; it is sent again"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.sources import open_sweep, recorded_states
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sources import open_sweep, recorded_states, sweep_folder
 from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.results.files import names_in
 from scalevec.results.run_directory import is_trial_id

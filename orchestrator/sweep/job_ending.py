@@ -21,7 +21,7 @@ from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus
 from scalevec.orchestrator.progress import Progress, note
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sources import sweep_folder
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
 from scalevec.orchestrator.sweep.kept_plan import Member, with_those_before
 from scalevec.orchestrator.sweep.sweep_run import TUNING, SweepRun

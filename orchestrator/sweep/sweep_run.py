@@ -13,8 +13,8 @@ from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task, tell_unre
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.scheduling.watched_jobs import Outcome
 from scalevec.orchestrator.sweep import kept_plan
 from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.tuning import choices

@@ -13,8 +13,7 @@ from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Runs, SourceNa
 from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.commands.analyse.question import with_given
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.sources import open_source
-from scalevec.orchestrator.sources.sweep_files import TABLES, load_sweep
+from scalevec.orchestrator.sources.sources import TABLES, load_sweep, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,7 @@ from scalevec.analysis.options import AnalysisOptions, OptionChanges, is_formula
 from scalevec.analysis.registry import LAWS
 from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.sources import VERDICTS, Source, open_source
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sources import VERDICTS, Source, load_sweep, open_source
 from scalevec.results.files import CorruptRecordError, utc_now
 from scalevec.sweeps.fields import analysis_options
 

@@ -14,7 +14,7 @@ from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.sources.runs import only_match
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sources import load_sweep
 from scalevec.results.sweep_folder import sweep_names
 
 _SHOWN_CHARACTERS = 300

@@ -13,8 +13,7 @@ from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
 from scalevec.orchestrator.scheduling.ownership import is_owned
 from scalevec.orchestrator.sources.runs import Runs as RunsFolder
-from scalevec.orchestrator.sources.sources import recorded_state
-from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
+from scalevec.orchestrator.sources.sources import SWEEP_FILES, recorded_state, sweep_folder
 from scalevec.orchestrator.sweep.controller import directory_of
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import MOST_BYTES_OF_LINES

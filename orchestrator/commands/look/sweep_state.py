@@ -12,8 +12,13 @@ from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress,
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
 from scalevec.orchestrator.errors import read_or_warn
 from scalevec.orchestrator.scheduling.ownership import is_owned
-from scalevec.orchestrator.sources.sources import UNREADABLE, members_or_none, tuning_choices, with_index
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sources import (
+    UNREADABLE,
+    members_or_none,
+    sweep_folder,
+    tuning_choices,
+    with_index,
+)
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory

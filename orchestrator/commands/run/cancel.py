@@ -10,8 +10,7 @@ from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
-from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states, sweep_folder
 from scalevec.orchestrator.sweep.controller import directory_of
 from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory

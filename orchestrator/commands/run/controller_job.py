@@ -15,7 +15,7 @@ from scalevec.orchestrator.commands.run.run import run_sweep
 from scalevec.orchestrator.errors import NO_SPACE, Exit, TryLaterError, explain, report
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.scheduling.watched_jobs import Backoff
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sources import sweep_folder
 from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import NO_TRUST, Trust
 

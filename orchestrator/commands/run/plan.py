@@ -15,7 +15,7 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sources import load_sweep
 from scalevec.orchestrator.sweep import controller
 
 if TYPE_CHECKING:

@@ -31,13 +31,18 @@ from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.observers.trial_logs import TrialLogs
 from scalevec.orchestrator.progress import Progress, counted, note, progress_for, states_text
 from scalevec.orchestrator.scheduling.ownership import owned
-from scalevec.orchestrator.sources.sources import check_named_store, states_of
-from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
+from scalevec.orchestrator.sources.sources import (
+    check_named_store,
+    code_folders,
+    load_sweep,
+    own_code,
+    states_of,
+)
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, writers_agreed_to
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 
 if TYPE_CHECKING:
-    from scalevec.orchestrator.scheduling.outcome import Outcome
+    from scalevec.orchestrator.scheduling.watched_jobs import Outcome
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
 

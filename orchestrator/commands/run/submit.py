@@ -8,7 +8,7 @@ from scalevec.orchestrator.commands.run.run import writers_of_checkpoints
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
+from scalevec.orchestrator.sources.sources import code_folders, load_sweep, own_code
 from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import Trust, require_trust, writers_agreed_to
 

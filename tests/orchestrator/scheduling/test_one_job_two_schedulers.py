@@ -13,8 +13,8 @@ from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.executors.registry import EXECUTORS, RegisteredExecutor
 from scalevec.orchestrator.scheduling import scheduler as scheduling
-from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.scheduling.watched_jobs import Outcome
 from scalevec.results.claims import acquire
 from scalevec.results.files import names_in
 from scalevec.results.run_directory import RunDirectory, trial_ids

@@ -7,7 +7,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.sweep_files import load_sweep, sweep_folder
+from scalevec.orchestrator.sources.sources import load_sweep, sweep_folder
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP
 
