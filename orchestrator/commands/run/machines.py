@@ -35,6 +35,10 @@ def site_of(
     from scalevec.orchestrator.executors.profiles import request_for
 
     name, profile = executor_of(sweep, placement, "local", trust)
+    if "simulate" in sweep.model_fields_set and not (placement.executor or profile.executor):
+        raise InvalidInputError(
+            f"sweep {sweep.name} has a section simulate: give --executor simulate, or local to train it"
+        )
     simulated = EXECUTORS[name].simulates
     requests = [request_for(sweep, profile, rung.name) for rung in sweep.ladder]
     site = Site(

@@ -12,7 +12,7 @@ from scalevec.analysis import compare
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
-from support import succeeded
+from support import assert_refused, succeeded
 
 TEN_PERCENT = {"preempted": 0.03, "killed": 0.02, "error": 0.01, "out_of_memory": 0.01, "node_failure": 0.02}
 
@@ -189,6 +189,10 @@ def test_the_shipped_example_is_small_and_finds_its_gain(scalevec, tmp_path):
     unified = next(line for line in compared.stdout.splitlines() if line.startswith("unified "))
     assert " better " in unified, compared.stdout
     assert "follow a planted law; nothing was trained" in compared.stdout
+
+
+def test_a_sweep_that_says_what_to_simulate_is_not_trained_unasked(scalevec):
+    assert_refused(scalevec("run", "simulate"), 2, "give --executor simulate, or local to train it")
 
 
 @pytest.mark.slow
