@@ -84,8 +84,9 @@ def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
     if name not in table.columns:
         needed = f" (needed for {why})" if why else ""
         remedy = nearest(name, table.columns)
-        if name in REQUIRED and not remedy.startswith("nearest"):
-            remedy = table.attrs.get(UNREAD, remedy)
+        unread = table.attrs.get(UNREAD, "")
+        if name in REQUIRED and (f"{name} may be " in unread or not remedy.startswith("nearest")):
+            remedy = unread or remedy
         raise DataError(f"the table has no column {name!r}{needed}; {remedy}")
 
 

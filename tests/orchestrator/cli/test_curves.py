@@ -113,9 +113,10 @@ def test_a_row_of_training_beside_that_of_an_evaluation_is_no_end(compared):
     assert compared("\n".join([lines[0], *both]) + "\n") == compared(curves())
 
 
-def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path):
-    (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", "loss,val_loss"))
-    assert_refused(command("compare", "two.csv", "--reference", "a"), 2, "loss may be val_loss, loss")
+@pytest.mark.parametrize("other", ["loss", "loss_validation"])
+def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path, other):
+    (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", f"{other},val_loss"))
+    assert_refused(command("compare", "two.csv", "--reference", "a"), 2, "loss may be ", "val_loss", other)
     assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").returncode == 0
 
 
