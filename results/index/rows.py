@@ -99,6 +99,8 @@ def _block_text(path: Path, name: str, values: Any) -> str | None:
 THREADS = 16
 PART = 250
 """Trials that a thread takes at a time."""
+MOST_IN_INDEX = 100
+"""Characters of a cause, whoever wrote it: indexes of PostgreSQL hold no long text."""
 SLOW_S = 0.025
 """For a part: below it a local disk answers sooner than a thread is told of its answer."""
 
@@ -155,6 +157,7 @@ def _row(runs_dir: Path, trial_id: str) -> dict[str, Any] | str:
         return str(error)
     # JSON is made here, by whichever thread read the records, and sent on as it is.
     of_status = {name: row.get(name) for name in OF_STATUS}
+    of_status["cause"] = (of_status["cause"] or "")[:MOST_IN_INDEX] or None
     return {"trial_id": trial_id, "state": row["state"], **of_status, "record": to_json(row).decode()}
 
 

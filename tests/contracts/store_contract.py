@@ -5,6 +5,7 @@ the URL of an empty store, made by ``new_url`` where a test needs several.
 import multiprocessing
 import os
 import shutil
+from hashlib import shake_256
 from pathlib import Path
 
 import pytest
@@ -259,13 +260,15 @@ def test_a_directory_that_is_just_being_made_is_no_problem(index, runs_dir):
     assert index.collect(runs_dir) == CollectReport(added=3)
 
 
-def test_the_present_states_are_those_of_the_directories(index, runs_dir):
+@pytest.mark.parametrize("at_once", [1, 20_000])
+def test_the_present_states_are_those_of_the_directories(index, runs_dir, monkeypatch, at_once):
+    monkeypatch.setattr("scalevec.results.index.store.ALL_AT_ONCE", at_once)
     ids = [identity(number) for number in range(5)]
     running = make_trial(runs_dir, 3, done=False)
     open_trials = {identity(3): "running", identity(4): "pending"}
     done = dict.fromkeys(ids[:3], "completed")
     assert index.current_states(runs_dir, ids) == (done | open_trials, {})
-    running.append_event("pending", cause="preempted")
+    running.append_event("pending", cause=shake_256().hexdigest(10_000))
     assert index.current_states(runs_dir, ids) == (done | open_trials | {identity(3): "pending"}, {})
 
 
@@ -349,6 +352,7 @@ def test_records_that_several_threads_read_are_the_same(index, runs_dir, monkeyp
     RunDirectory.of(runs_dir, identity(1)).result_path.write_text("{")
     problems = index.rebuild(runs_dir).problems
     monkeypatch.setattr("scalevec.results.index.rows.PART", 1)
+    monkeypatch.setattr("scalevec.results.index.rows.SLOW_S", 0.0)
     assert index.rebuild(runs_dir).problems == problems
     assert index.rows(runs_dir) == [row for row in alone if row["trial_id"] != identity(1)]
 
