@@ -150,15 +150,18 @@ def growing_noise(ratio: float, n_rungs: int, decades: float, floor: float) -> S
     truth, sds = floor + A * compute**-ALPHA, np.geomspace(1.0, ratio, n_rungs) * 2 * NOISE / (1 + ratio)
     factors = np.array([1.0, 10.0])
     wanted = floor + A * (compute.max() * factors) ** -ALPHA
+    sds_of_run = sds[-1] * ratio ** (np.log10(factors) / np.log10(compute.max() / compute.min()))
 
     def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         table["loss"] = truth + sds[table["rung"].astype(int)] * rng.standard_normal(len(table))
         fitted = fit(table, settings).only
-        rows = fitted.predict({"C": compute.max() * factors}).itertuples()
         covered: dict[str, float] = {"law refuted": bool(fitted.refuted)}
-        for factor, row, value in zip(factors, rows, wanted, strict=True):
-            is_covered = bool(fitted.refuted) or covers((row.low, row.high), float(value))
-            covered[f"covered or withheld at {factor:g} C"] = is_covered
+        run = wanted + sds_of_run * rng.standard_normal(len(factors))
+        for what, kind, values in (("covered", "law", wanted), ("a further run covered", "run", run)):
+            rows = fitted.predict({"C": compute.max() * factors}, kind).itertuples()
+            for factor, row, value in zip(factors, rows, values, strict=True):
+                is_covered = bool(fitted.refuted) or covers((row.low, row.high), float(value))
+                covered[f"{what} or withheld at {factor:g} C"] = is_covered
         return covered
 
     return simulate

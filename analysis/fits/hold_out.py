@@ -133,8 +133,8 @@ def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[
         # Where the noise grows with size the held rung has more of it than the others.
         values = np.log(observed) if law.options.residual == "log" else observed
         of_rung = pooled_noise(values, held.points.cells)
-        run_sd = max(noise.run_sd, of_rung.sd) if of_rung.df else noise.run_sd
-        of_mean = run_sd * share / np.sqrt(len(observed))
+        run_sd = float(noise.run_sd(np.array(mean)))
+        of_mean = max(run_sd, of_rung.sd if of_rung.df else 0.0) * share / np.sqrt(len(observed))
         interval = noise.interval(mean, means, REFUTING_LEVEL, of_mean)
     return {
         "predicted": mean,

@@ -36,6 +36,14 @@ MOST_FAILED = 0.05
 BLOCK_ELEMENTS = 4_000_000
 """Replicates x points of what is drawn and fitted at once, so that a long table does not exhaust memory."""
 Bounds = dict[str, tuple[float, float]]
+NoiseOfRun = Callable[[FloatArray], FloatArray]
+
+
+def _always(sd: float) -> NoiseOfRun:
+    return lambda losses: np.full_like(losses, sd)
+
+
+_UNKNOWN = _always(np.nan)
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,8 @@ class Replicates:
     df: float
     solution: Solution
     note: str
-    run_sd: float = np.nan
-    """sd of one run's noise on the scale of the residual."""
+    run_sd: NoiseOfRun = _UNKNOWN
+    """sd of the noise of one run by its expected loss, on the scale of the residual."""
 
     @property
     def draws(self) -> int:
@@ -192,11 +200,11 @@ def _scale(fit: FittedLaw, y: FloatArray) -> FloatArray:
 
 
 class _Noise(NamedTuple):
-    """The noise of points: ``draw(rows)`` is [rows, points]; ``run_sd`` is that of one run."""
+    """The noise of points: ``draw(rows)`` is [rows, points]; ``run_sd`` that of one run, by its loss."""
 
     df: float
     source: str
-    run_sd: float
+    run_sd: NoiseOfRun
     draw: Callable[[int], FloatArray]
 
 
@@ -206,18 +214,19 @@ def _noise(method: Interval, fit: FittedLaw, blocks: Blocks | None, rng: np.rand
     if method == "seed-t" and blocks is not None:
         covariance, df = blocks.covariance(values)
         clusters = f"seed noise of {len(blocks.block)} whole clusters of points"
-        run_sd = float(np.sqrt(np.mean(np.diag(covariance))))
-        return _Noise(df, clusters, run_sd, lambda rows: blocks.noise(values, rows, rng))
+        sd = float(np.sqrt(np.mean(np.diag(covariance))))
+        return _Noise(df, clusters, _always(sd), lambda rows: blocks.noise(values, rows, rng))
     if method == "seed-t":
         pooled = pooled_noise(values, fit.points.cells)
-        sds = noise_by_mean(values, fit.points.cells, np.log(fit.predicted()))
+        run_sd = noise_by_mean(values, fit.points.cells, means := fit.predicted())
+        sds = run_sd(means)
         source = f"seed noise pooled within rungs (sd {pooled.sd:.2g}"
         source += f", up to {sds.max():.2g} where it goes with the loss)" if np.ptp(sds) else ")"
-        return _Noise(pooled.df, source, pooled.sd, lambda n: sds * rng.standard_normal((n, len(fit.y))))
+        return _Noise(pooled.df, source, run_sd, lambda n: sds * rng.standard_normal((n, len(fit.y))))
     df = len(fit.y) - len(fit.points.free)
     sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
     source = f"the residuals (sd {sd:.2g}), since no seed repeats"
-    return _Noise(df, source, sd, lambda rows: sd * rng.standard_normal((rows, len(fit.y))))
+    return _Noise(df, source, _always(sd), lambda rows: sd * rng.standard_normal((rows, len(fit.y))))
 
 
 def _least_squares(fit: FittedLaw) -> FittedLaw:
@@ -240,7 +249,7 @@ def _run_noise(fit: FittedLaw, codes: npt.NDArray[np.intp], rng: np.random.Gener
         return np.asarray(rng.choice([-1.0, 1.0], (rows, n_runs))[:, codes] * residuals)
 
     source, sd = f"the residuals of {n_runs} whole runs{unverified}", float(np.sqrt(np.mean(residuals**2)))
-    return _Noise(n_runs - len(fit.points.free), source, sd, draw)
+    return _Noise(n_runs - len(fit.points.free), source, _always(sd), draw)
 
 
 def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[FloatArray, str]:

@@ -216,7 +216,9 @@ class FittedArm:
         t = t_quantile(self.data.options.level, self.uncertainty.df)
         with np.errstate(all="ignore"):
             drawn = t * np.std(np.log(self.values(self.uncertainty.solution.theta, columns)), axis=0)
-            run = t * self.uncertainty.run_sd / (1.0 if self.law.options.residual == "log" else values)
+            run = (
+                t * self.uncertainty.run_sd(values) / (1.0 if self.law.options.residual == "log" else values)
+            )
             # Inside of the data neither counts, and both take long to find.
             others, law_error = (self.others, self.law_error) if (distance > 0).any() else ([], None)
             error = (law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)

@@ -9,7 +9,7 @@ one cluster (the token budgets of a trunk) are not independent, but clusters of 
 and differ by their seed alone: whole clusters are the repetitions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,25 +52,27 @@ def pooled_noise(values: FloatArray, cells: FloatArray) -> Pooled:
     return Pooled(float(np.sqrt(covariance[0, 0])) if df else float("nan"), df)
 
 
-def noise_by_mean(values: FloatArray, cells: FloatArray, means: FloatArray) -> FloatArray:
-    """The sd of ``values`` [points] of which the variance is a power of their mean; some cell repeats.
+def noise_by_mean(
+    values: FloatArray, cells: FloatArray, means: FloatArray
+) -> Callable[[FloatArray], FloatArray]:
+    """The sd of a value by its mean, where the variance of ``values`` [points] is a power of theirs.
 
-    ``means`` [points] are logarithms. The power is fitted to the variances within cells (a gamma likelihood,
-    by Fisher's scoring), drawn to zero, where all are alike, as far as chance explains it (James and Stein's
-    positive part), and makes no sd smaller than the pooled one.
+    Some cell repeats. The power is fitted to the variances within cells (a gamma likelihood, by Fisher's
+    scoring), drawn to zero, where all are alike, as far as chance explains it (James and Stein's positive
+    part), and makes no sd smaller than the pooled one.
     """
     _, first, cell, counts = np.unique(cells, return_index=True, return_inverse=True, return_counts=True)
     squares = np.bincount(cell, (values - (np.bincount(cell, values) / counts)[cell]) ** 2)
-    df = counts - 1.0
-    x = means[first] - np.average(means[first], weights=df)
+    df, logs = counts - 1.0, np.log(means[first])
+    x = logs - (middle := np.average(logs, weights=df))
     power, information, pooled = 0.0, float(df @ x**2) / 2, squares.sum() / df.sum()
     for _ in range(SCORING_STEPS if information else 0):
         variances = np.exp(power * x) * np.sum(squares * np.exp(-power * x)) / df.sum()
         step = float(x @ (squares / variances - df)) / 2 / information
         power += float(np.clip(step * np.abs(x).max(), -1, 1) / np.abs(x).max())  # so that none overshoots
     power *= max(0.0, 1 - 1 / information / power**2) if power else 0.0
-    variances = np.exp(power * x) * np.sum(squares * np.exp(-power * x)) / df.sum()
-    return np.asarray(np.sqrt(np.maximum(variances, pooled))[cell])
+    at_middle = np.sum(squares * np.exp(-power * x)) / df.sum()
+    return lambda mean: np.sqrt(np.maximum(np.exp(power * (np.log(mean) - middle)) * at_middle, pooled))
 
 
 def are_copies(values: FloatArray, cells: FloatArray) -> bool:

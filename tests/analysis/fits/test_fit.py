@@ -235,7 +235,7 @@ def test_one_seed_a_rung_and_as_many_rungs_as_parameters_cannot_tell(chosen: np.
 def test_noise_that_goes_with_the_loss_is_told_and_none_is_below_the_pooled():
     cells = np.repeat(np.arange(6.0), 50)
     values = np.random.default_rng(0).standard_normal(300) * 4 ** (cells / 5)
-    sds = noise_by_mean(values, cells, cells)
+    sds = noise_by_mean(values, cells, np.exp(cells))(np.exp([0.0, 5.0, 10.0]))
     assert sds[0] == pytest.approx(pooled_noise(values, cells).sd)
-    assert sds[-1] == pytest.approx(4, rel=0.15)
-    assert np.ptp(noise_by_mean(np.tile([-1.0, 1.0], 150), cells, cells)) == 0
+    assert sds[1:] == pytest.approx([4, 16], rel=0.3)
+    assert np.ptp(noise_by_mean(np.tile([-1.0, 1.0], 150), cells, np.exp(cells))(np.exp(cells))) == 0
