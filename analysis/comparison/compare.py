@@ -9,7 +9,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison import words
 from scalevec.analysis.comparison.differences import LossDifference, Part, RungDifference, rung_differences
-from scalevec.analysis.comparison.fairness import Line, effort_of, fair
+from scalevec.analysis.comparison.fairness import Line, fair, tuning_of
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import of_laws
 from scalevec.analysis.comparison.plan import dropped_trials, earlier_verdict, plan_of
@@ -238,7 +238,7 @@ def _comparison(
         scope=judgement.scope,
         reason=judgement.reason,
         at_sizes=line,
-        fair=fair(pairs, *names, effort_of(trials.source, names)),
+        fair=fair(pairs, *names, *tuning_of(trials.source, pairs, names, trials.varying_settings)),
         claim_status=words.claim_status(trials, plan),
         sentence=words.sentence(evidence, line, plan),
         pairs=len(pairs.complete),

@@ -22,6 +22,8 @@ CHOSEN = ("tuned", "carried", "censored")
 """The values of ``lr_status`` of a rate that was chosen for the arm."""
 FURTHEST_APART = 2.0
 """Carried rates of two arms that differ by more than this factor ask for a check."""
+FOURFOLD = 3.9
+"""Grids of rates are rounded."""
 _Statuses = Mapping[str, "pd.Series[str]"]
 """How the rate of each complete pair's side was found, by side; empty where nothing says it."""
 
@@ -52,10 +54,10 @@ def bounds_of(pairs: Pairs) -> dict[str, BoolArray]:
     return bounds
 
 
-def fair(pairs: Pairs, reference: str, arm: str, effort: str = "") -> Line:
+def fair(pairs: Pairs, reference: str, arm: str, effort: str = "", unsettled: str = "") -> Line:
     """Whether the comparison is fair, by the rates of the complete ``pairs``.
 
-    ``effort`` says of how many trials and rates the tuning was.
+    ``effort`` says of how many trials and rates the tuning was, ``unsettled`` where it chose by chance.
     """
     names = dict(zip(SIDES, (reference, arm), strict=True))
     status = {side: recorded(pairs, "lr_status", side) for side in SIDES}
@@ -69,6 +71,7 @@ def fair(pairs: Pairs, reference: str, arm: str, effort: str = "") -> Line:
         text = "the same fixed rate for both" if _equal_rates(pairs) else "both at fixed rates, not tuned"
         told.append(Line("fixed", text))
     told = told or [Line("both_tuned", "both tuned at every size")]
+    told += [Line("unsettled", unsettled)] if unsettled else []
     text = "; ".join(line.text for line in told)
     return Line(told[0].code, f"{text} ({effort})" if effort else text)
 
@@ -116,21 +119,53 @@ def _equal_rates(pairs: Pairs) -> bool:
     return bool((complete["learning_rate_arm"] == complete["learning_rate_reference"]).all())
 
 
-def effort_of(source: pd.DataFrame, names: tuple[str, str]) -> str:
+def tuning_of(
+    source: pd.DataFrame, pairs: Pairs, names: tuple[str, str], settings: list[str]
+) -> tuple[str, str]:
+    """The effort of each arm's tuning at the sizes of ``pairs``, and where it chose by chance, as text."""
+    if not {"stage", "learning_rate", "arm", "rung"} <= set(source.columns):
+        return "", ""
+    compared = source[source["arm"].isin(names) & source["rung"].isin(pairs.complete["rung"].unique())]
+    return _effort(compared, names), _unsettled(compared, settings)
+
+
+def _effort(source: pd.DataFrame, names: tuple[str, str]) -> str:
     """How many tuning trials and rates each arm had."""
-    if not {"stage", "learning_rate", "arm"} <= set(source.columns):
-        return ""
     by = [column for column in ("rung", "n_tokens", "optimizer", "schedule") if column in source.columns]
     told = []
     for name in names:
         rows = source[(source["stage"] == "tuning") & (source["arm"] == name)]
-        if rows.empty or not by:
+        if rows.empty:
             continue
         n_rates = rows.groupby(by, dropna=False)["learning_rate"].nunique()
         low, high = int(n_rates.min()), int(n_rates.max())
         rates = plural(high, "rate") if low == high else f"{low} to {high} rates"
         told.append(f"{name}: {rates} a size, {plural(len(rows), 'trial')}")
     return "; ".join(told)
+
+
+def _unsettled(source: pd.DataFrame, settings: list[str]) -> str:
+    """Where a rate :data:`FOURFOLD` from the best is higher by less than two standard errors, as text.
+
+    The noise is that of the compared runs of the same cell, on the validation loss that chose.
+    """
+    by = [name for name in ("arm", "rung", "n_tokens", *settings) if name in source]
+    if not {"loss_validation", "n_params"} <= set(source.columns):
+        return ""
+    rows = source[source["status"] == "completed"].sort_values("n_params", kind="stable")
+    noise = rows[rows["stage"] == "comparison"].groupby(by, dropna=False)["loss_validation"].std()
+    tried: dict[str, list[str]] = {}
+    tuning = rows[(rows["stage"] == "tuning") & rows["learning_rate"].notna()]
+    for cell, runs in tuning.groupby(by, dropna=False, sort=False):
+        curve = runs.groupby("learning_rate")["loss_validation"].agg(["mean", "count"])
+        rates, means, counts = curve.reset_index().to_numpy(float).T
+        best = int(means.argmin())
+        far = np.abs(np.log(rates / rates[best])) > np.log(FOURFOLD)
+        error = noise.get(cell, np.nan) * np.sqrt(1 / counts[far] + 1 / counts[best])
+        if (means[far] - means[best] < 2 * error).any():
+            tried.setdefault(str(cell[0]), []).append(str(cell[1]))
+    where = [f"{arm} at {joined(list(dict.fromkeys(rungs)))}" for arm, rungs in tried.items()]
+    return f"rates four times apart cannot be told apart: {', '.join(where)}" if where else ""
 
 
 _NO_FIELDS = (

@@ -17,17 +17,29 @@ def test_rates_that_were_tuned_on_both_sides_are_fair(sweep):
     assert only(sweep()).fair.text == "both tuned at every size"
 
 
-def test_the_effort_of_the_tuning_is_said(sweep):
+def with_tuning(table: pd.DataFrame, dip: float) -> pd.DataFrame:
+    """Each arm tuned by one run of four rates at one size; the loss has a second dip of this depth."""
+    losses = {0.005: 3.95 - dip, 0.01: 4.0, 0.02: 3.9, 0.04: 4.1}
     tuning = [
         {"stage": "tuning", "arm": arm, "rung": "25k", "seed": 100, "n_params": 25_088, "n_tokens": 401_408}
-        | {"status": "completed"}
-        | {"learning_rate": rate, "loss": 3.9 + 10 * abs(rate - 0.02)}
+        | {"status": "completed", "learning_rate": rate, "loss": loss, "loss_validation": loss}
         for arm in ("baseline", "unified")
-        for rate in (0.01, 0.02, 0.04)
+        for rate, loss in losses.items()
     ]
-    table = pd.concat([sweep().assign(stage="comparison"), pd.DataFrame(tuning)])
-    effort = only(table).fair.text
-    assert "baseline: 3 rates a size, 3 trials" in effort
+    compared = table.assign(stage="comparison", loss_validation=table["loss"])
+    return pd.concat([compared, pd.DataFrame(tuning)])
+
+
+def test_the_effort_of_the_tuning_is_said(sweep):
+    text = only(with_tuning(sweep(), 0.0)).fair.text
+    assert text.startswith("both tuned at every size (baseline: 4 rates a size, 4 trials; unified: ")
+
+
+def test_a_second_dip_as_low_as_the_best_rate_is_said_where_it_is(sweep):
+    table = with_tuning(sweep(), 0.049)
+    unsettled = "rates four times apart cannot be told apart: baseline at 25k, unified at 25k"
+    assert unsettled in only(table).fair.text
+    assert unsettled not in only(table[table["rung"] != "25k"]).fair.text
 
 
 @pytest.mark.parametrize("status", ["censored", "fixed"])
