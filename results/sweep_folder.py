@@ -217,8 +217,8 @@ class SweepFolder:
         lines = []
         for trial in trials:
             cell = to_json({name: value for name, value in trial.items() if name not in _OF_TRIAL})
-            own = {name: trial[name] for name in _OF_TRIAL if name in trial}
-            lines.append(to_json({"cell": cells.setdefault(cell, len(cells)), **own}))
+            of_trial = {name: trial[name] for name in _OF_TRIAL if name in trial}
+            lines.append(to_json({"cell": cells.setdefault(cell, len(cells)), **of_trial}))
         make_folder(self.path)
         parts = (b",\n".join(each) for each in (cells, lines))
         write_atomic(path, b'{"cells": [\n%b\n],\n"trials": [\n%b\n]}\n' % tuple(parts))

@@ -169,7 +169,7 @@ def saved(verdict: str, claim: Claim, interval: Interval | None) -> str:
 
 
 def _growth(claim: Claim) -> Reading:
-    comparison = compared(claim.sweep)[claim.arm]
+    comparison = compared(claim.sweep, claim.where)[claim.arm]
     word = grown(comparison.verdict, comparison.with_scale.code)
     factor = comparison.trend["multiplier_per_decade"] or {}
     seen = _with_interval(factor.get("estimate"), factor.get("interval"))

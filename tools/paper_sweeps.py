@@ -7,6 +7,7 @@ The figures are those of ``scalevec plan paper/NAME --without-corpus``; nothing 
 
 import re
 import tempfile
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def page(sweeps: list[PaperSweep]) -> str:
     comparison = {sweep.name: sweep.hours - sweep.hours_to_tune for sweep in sweeps}
     rows = [HEADER, ["---", "---", *["---:"] * (len(HEADER) - 2)], *(sweep.cells() for sweep in sweeps)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"""# The paper's sweeps: what they could see and what they take
+    return _filled(f"""# The paper's sweeps: what they could see and what they take
 
 Made by `python tools/paper_sweeps.py` from `scalevec plan paper/NAME --without-corpus` for each of
 `sweeps/paper/`.
@@ -189,7 +190,15 @@ sweep measures along the way, and the steps by which a grid of learning rates is
   WSD. Cosines end at a twentieth of the peak, as the paper's.
 - `decay` takes the paper's rate for all arms, 4e-3 with Muon. In the other sweeps each arm is tuned at its
   smaller rungs and rates above these are carried, unchecked. A claim is tried without the carried cells too.
-"""
+""")
+
+
+def _filled(text: str) -> str:
+    """``text`` with paragraphs as wide as those of other pages; tables and lists as they are."""
+    parts = text.split("\n\n")
+    whole = [textwrap.fill(" ".join(part.split()), 136, break_on_hyphens=False) for part in parts]
+    kept = "\n\n".join(old if old[0] in "#|-" else new for old, new in zip(parts, whole, strict=True))
+    return kept.rstrip("\n") + "\n"
 
 
 def main() -> None:

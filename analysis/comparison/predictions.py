@@ -175,7 +175,7 @@ def _outcome(prediction: Prediction, alpha: float) -> Outcome:
 
 
 def _sentence(prediction: Prediction, options: AnalysisOptions, n_signs: int) -> str:
-    known = "before any of its trials had a result"
+    known = "before any run it speaks of had a result"
     if prediction.with_result:
         known = f"when {prediction.with_result} of its trials had a result"
     later = "" if prediction.stands else "; a later list stands in its place"

@@ -110,7 +110,7 @@ def test_a_list_that_was_replaced_stands_beside_the_one_that_stands(sweep):
     new, old = judged(sweep(), first, second)
     expected = (True, "came true", False, "came out opposite")
     assert (new.stands, new.outcome, old.stands, old.outcome) == expected
-    assert "kept 2026-01-02 03:04 UTC, before any of its trials had a result" in old.sentence
+    assert "kept 2026-01-02 03:04 UTC, before any run it speaks of had a result" in old.sentence
     assert "when 4 of its trials had a result" in new.sentence
 
 
