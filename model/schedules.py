@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from scalevec.model.fields import ConfigurationError
 from scalevec.model.optimization import imported
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def learning_rate(trial: "Trial", step: int) -> float:
         return peak * tokens / warmup
     schedule: Callable[..., float] = imported(trial.schedule.registered.factory)
     factor = schedule(trial, tokens, **trial.schedule.keywords())
+    if not 0 <= factor < math.inf:  # a NaN too
+        raise ConfigurationError("schedule", trial.schedule.name, f"factors of zero or more, not {factor}")
     return peak * factor
 
 

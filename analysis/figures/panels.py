@@ -87,6 +87,7 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> Figure:
     axes = figure.subplots(
         n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey, height_ratios=heights
     )
+    letter = LETTER * font_points("axes.labelsize")
     for at, axis in np.ndenumerate(axes):
         row, column = at
         key = grid[row][column] if column < len(grid[row]) else None
@@ -98,8 +99,7 @@ def page(drawing: Drawing, grid: Grid, medium: Medium) -> Figure:
         if row == 0 or not drawing.ratios:
             axis.set_title(title(name, width / n_columns - 0.3))
         if column == 0 and (drawing.ratios or axes.size == 1):
-            axis.set_ylabel(label)
-    letter = LETTER * font_points("axes.labelsize")
+            axis.set_ylabel(label if drawing.ratios else wrapped(label, height - 0.6, letter))
     for of_column in axes.T:
         lowest = [axis for axis in of_column if axis.axison][-1]
         lowest.tick_params(labelbottom=True)

@@ -82,7 +82,8 @@ def with_what_fits(task: Task, events: Sequence[Event]) -> Task:
 def failure_text(label: str, reason: str, directory: RunDirectory) -> str:
     """Return why a trial was given up, with the last line of its log where ``reason`` does not have it."""
     last = directory.last_log_line()
-    why = f"{reason}: {last}" if last and last not in reason else reason
+    # A traceback names an exception by its module too, the reason does not.
+    why = reason if (last.partition(": ")[2] or last) in reason else f"{reason}: {last}"
     return f"{label}: {why}; see {directory.log_path}"
 
 

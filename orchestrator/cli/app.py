@@ -106,7 +106,7 @@ def application() -> typer.Typer:
 
 def _identifier(name: str) -> str:
     """The name of a command in Python: ``import`` is a word of the language."""
-    return f"{name}_" if iskeyword(name) else name
+    return f"{name}_" if iskeyword(name) else name.replace("-", "_")
 
 
 def _version(asked: bool) -> None:

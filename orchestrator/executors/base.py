@@ -1,5 +1,6 @@
 """What every executor owes; ``tests/contracts`` holds each of them to it."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,7 @@ class Executor(Protocol):
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Its name in ``executors.registry``, which says what can be known without building it."""
 
@@ -94,9 +96,11 @@ class Executor(Protocol):
         return ""
 
     @property
+    @abstractmethod
     def free_slots(self) -> int:
         """How many more jobs it takes now."""
 
+    @abstractmethod
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Start or queue jobs.
 
@@ -112,6 +116,7 @@ class Executor(Protocol):
             TryLaterError: What refuses them passes; it names those that were taken before the refusal.
         """
 
+    @abstractmethod
     def adopt(self, numbers: Collection[str]) -> set[str]:
         """Those of ``numbers``, given by an earlier scheduler, that still wait or run.
 
@@ -122,6 +127,7 @@ class Executor(Protocol):
             TryLaterError: Nobody can say.
         """
 
+    @abstractmethod
     def wait(self, timeout_s: float) -> list[Ended]:
         """Return the jobs that ended since the last call, each once.
 
@@ -136,9 +142,11 @@ class Executor(Protocol):
         """
         return []
 
+    @abstractmethod
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these jobs to checkpoint and end, those that wait to leave the queue."""
 
+    @abstractmethod
     def stop(self, *, hard: bool = False) -> None:
         """Ask all its jobs to checkpoint and end, or with ``hard`` end them at once."""
 

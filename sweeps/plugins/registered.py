@@ -49,12 +49,24 @@ def declared_in(plugin: Plugin) -> dict[str, dict[str, Any]]:
     for kind, call, function in _declarations(tree):
         try:
             name, entry = _entry(plugin, kind, call, function)
+            if name in declared[kind]:
+                raise ValueError(f"{name!r} is declared twice")
             declared[kind][_name(name)] = entry
         except (TypeError, ValueError) as error:
             raise PluginError(f"{plugin.module}, line {call.lineno}: {kind}: {error}") from None
+    _require_functions_of_their_own(plugin, tree)
     if not any(declared.values()):
         raise PluginError(f"{plugin.module}: declares none of {', '.join(KINDS)} (see docs/plugins.md)")
     return declared
+
+
+def _require_functions_of_their_own(plugin: Plugin, tree: ast.Module) -> None:
+    """Raise ``PluginError`` where a later function of its name takes the place of one that is declared."""
+    last = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for kind, call, function in _declarations(tree):
+        if function is not None and last[function.name] is not function:
+            again = f"{function.name} is defined again at line {last[function.name].lineno}"
+            raise PluginError(f"{plugin.module}, line {call.lineno}: {kind}: {again}")
 
 
 def _declarations(tree: ast.Module) -> Iterator[tuple[str, ast.Call, ast.FunctionDef | None]]:
@@ -87,17 +99,33 @@ def _names_of_the_door(tree: ast.Module) -> dict[str, str]:
 
 
 def _entry(plugin: Plugin, kind: str, call: ast.Call, function: ast.FunctionDef | None) -> tuple[str, Any]:
-    words = [ast.literal_eval(argument) for argument in call.args]
-    given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    words = [_literal(argument) for argument in call.args]
+    given = {str(keyword.arg): _literal(keyword.value) for keyword in call.keywords}
     if kind == "law":
         return _law(*words, **given)
     if function is None:
         raise ValueError("stands above a function")
+    _require_two_arguments(function)
     factory = f"{plugin.module}:{function.name}"
     if kind == "reparameterization":
         return _arithmetic(factory, plugin, *words, **given)
     options = _options(plugin, function, given.pop("allowed", None) or {})
     return (_optimizer if kind == "optimizer" else _schedule)(factory, options, plugin, *words, **given)
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ValueError(f"{ast.unparse(node)} is computed; write its value") from None
+
+
+def _require_two_arguments(function: ast.FunctionDef) -> None:
+    """Raise ``ValueError`` where ``function`` cannot be called with two arguments and its options."""
+    of = function.args
+    most = len(of.posonlyargs) + len(of.args)
+    if not most - len(of.defaults) <= 2 <= (2 if of.vararg else most):
+        raise ValueError(f"{function.name}({ast.unparse(of)}) takes no two arguments before its options")
 
 
 def _law(name: str, formula: str, *, source: str) -> tuple[str, LawEntry]:
@@ -126,6 +154,8 @@ def _optimizer(
     state: float = 2,
     matrices_only: bool = False,
 ) -> tuple[str, RegisteredOptimizer]:
+    if isinstance(state, bool) or not isinstance(state, int | float) or not 0 <= state < math.inf:
+        raise ValueError(f"state is {state!r}; allowed: a number of zero or more")
     entry = RegisteredOptimizer(
         factory, options, matrices_only=matrices_only, state_per_parameter=state, plugin=plugin.identity
     )
@@ -145,10 +175,12 @@ def _options(plugin: Plugin, function: ast.FunctionDef, allowed: Mapping[str, An
     for parameter, default in parameters:
         if default is None:
             raise ValueError(f"option {parameter.arg} of {function.name} has no default")
-        value = ast.literal_eval(default)
+        value = _literal(default)
         if not isinstance(value, bool | int | float | str):
             raise ValueError(f"option {parameter.arg} is {value!r}; allowed: a number, true, false or text")
         if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id == "float":
+            if isinstance(value, str):
+                raise ValueError(f"option {parameter.arg} is {value!r}; allowed: a number")
             value = float(value)
         options[parameter.arg] = _spec(plugin, parameter.arg, value, allowed.get(parameter.arg))
     if unknown := sorted(allowed.keys() - options.keys()):

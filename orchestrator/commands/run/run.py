@@ -83,6 +83,7 @@ def run_sweep(
     """
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 
+    outcome: Outcome | None = None
     sweep = load_sweep(source, runs_dir)
     check_named_store(runs_dir)
     name, site = site_of(sweep, runs_dir, placement, trust)
@@ -100,11 +101,13 @@ def run_sweep(
                 run.ask_again()
             _run_stages(run, executor)
     except StageIncompleteError as incomplete:
-        return _incomplete(sweep.name, incomplete.outcome, source, site.runs_dir, again)
+        outcome = incomplete.outcome
     except ClusterLostError as lost:
         raise ClusterLostError(f"{lost}. To go on: {again}") from None
     finally:
-        progress.close()
+        progress.close()  # first: while it draws, the terminal breaks each line at its width
+    if outcome is not None:
+        return _incomplete(sweep.name, outcome, source, site.runs_dir, again)
     return _done(run, source)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from scalevec import sweeps
+from scalevec.model.optimization import OPTIMIZERS
 from scalevec.sweeps.expansion.expand import CorpusFacts, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell
 
@@ -122,10 +123,7 @@ CASES = {
         ),
     },
     "optimizers: [adamw]": {
-        "optimizers: [adam]": (
-            "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, "
-            "sgd, soap"
-        ),
+        "optimizers: [adam]": (f"optimizers[0]: optimizer: 'adam'; allowed: {', '.join(sorted(OPTIMIZERS))}"),
         "optimizers: [adamw, {name: muon, beta3: 0.9}]": (
             "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
             "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, "

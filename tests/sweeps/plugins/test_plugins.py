@@ -124,7 +124,11 @@ def test_options_are_checked_at_their_line(folder, given, message):
 
 PROBLEMS = [
     (ARMS.replace('"sign-momentum"', '"adamw"'), "'adamw' is the name of one of scalevec"),
-    (ARMS.replace("state=1", "state=len('a')"), "line 29: optimizer: malformed node"),
+    (ARMS.replace("state=1", "state=len('a')"), "line 29: optimizer: len('a') is computed; write its value"),
+    (ARMS.replace("state=1", "state='two'"), "line 29: optimizer: state is 'two'; allowed: a number of zero"),
+    (ARMS.replace("kappa: float = 0.9", "kappa: float = 'a'"), "option kappa is 'a'; allowed: a number"),
+    (ARMS.replace("groups, config", "groups"), "takes no two arguments before its options"),
+    (f"{ARMS}\n\ndef sign_momentum(): ...\n", "optimizer: sign_momentum is defined again at line"),
     (
         ARMS.replace('"(0, inf)"})', '"(0, inf)"}, state=1)'),
         "schedule: _schedule() got an unexpected keyword argument 'state'",
