@@ -255,12 +255,12 @@ class PairedArm:
     @cached_property
     def settings(self) -> tuple[Part, ...]:
         """The mean difference with each value of each setting that varies."""
-        complete = self.pairs.complete
+        texts = (complete := self.pairs.complete)[varying(complete, self.pairs.settings)].astype(str)
         return self._parts(
             [
-                (str(value), (complete[name].astype(str) == str(value)).to_numpy(bool))
-                for name in varying(complete, self.pairs.settings)
-                for value in complete[name].unique()
+                (f"{name} {value}".removeprefix("optimizer "), (texts[name] == value).to_numpy(bool))
+                for name in texts
+                for value in texts[name].unique()
             ]
         )
 
