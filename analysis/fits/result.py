@@ -145,6 +145,12 @@ class Fit:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in self.parameters.items())
         return f"<Fit of {self.arm}: {self.formula}; {shown}>"
 
+    @property
+    def interval_line(self) -> str:
+        """What is said of the intervals below the numbers."""
+        note = self.interval_note
+        return note if note.startswith("no interval") else f"interval: {note}"
+
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, float_format="{:.4g}".format))
 
@@ -215,7 +221,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         shown = f" ({limits(interval, '.6g')}, {percent(fit.options.level)})" if interval else ""
         unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
         yield f"{name} {value:.6g}{shown}{unit}"
-    yield f"interval: {fit.interval_note}"
+    yield fit.interval_line
     minimised = criterion(fit.options.loss, fit.options.delta, fit.options.residual)
     yield (
         f"{fit.n_points} points, {fit.n_clusters} independent runs; {minimised}; objective "

@@ -234,7 +234,7 @@ def predictions_text(
             why = fit.refuted.partition(": predicted")[0]
             told = [f"{why}: no interval, and nothing beyond the data"]
         else:
-            told = [*filter(None, notes), f"interval: {fit.interval_note}"]
+            told = [*dict.fromkeys(filter(None, [*notes, fit.interval_line]))]
         lines = [*held_out_lines(fit.hold_out), *(line for table in tables for line in table), *told]
         blocks.append((f"{fit.arm}: {fit.formula}", lines, [f"warning: {each}" for each in fit.warnings]))
     shared = [each for each in blocks[0][2] if all(each in warnings for _, _, warnings in blocks)]
