@@ -169,7 +169,7 @@ trials = sa.Table(
     *(sa.Column(name, kind) for name, kind in OF_STATUS.items()),
     sa.Column("record", sa.JSON, nullable=False),
 )
-OF_INDEX = ("state", *OF_STATUS)
+OF_INDEX = ("state", "fingerprint", *OF_STATUS)
 # Holds all that ``plan`` and ``status`` ask, so that they need not read the wide rows.
 states = sa.Index(
     f"scalevec_states_{VERSION}", trials.c.runs_dir, trials.c.trial_id, *(trials.c[name] for name in OF_INDEX)

@@ -134,11 +134,11 @@ def _looked_at(runs_dir: str, trial_id: str) -> tuple[str, str | None, str]:
         return trial_id, None, str(error)
 
 
-def without_result(runs_dir: Path, ids: Sequence[str]) -> list[str]:
-    """Those of ``ids`` that have no result any more: one cheap question for each trial."""
-    paths = (f"{_folder(str(runs_dir), trial_id)}/{INDEXED_FILES[-1]}" for trial_id in ids)
-    there = _by_threads(partial(os.access, mode=os.F_OK), paths)
-    return [trial_id for trial_id, is_there in zip(ids, there, strict=True) if not is_there]
+def with_other_result(runs_dir: Path, fingerprints: Mapping[str, str]) -> list[str]:
+    """The trials that have no result any more, or another one: one cheap question for each."""
+    paths = (f"{_folder(str(runs_dir), trial_id)}/{INDEXED_FILES[-1]}" for trial_id in fingerprints)
+    stamps = zip(fingerprints.items(), _by_threads(_stamp, paths), strict=True)
+    return [trial_id for (trial_id, known), stamp in stamps if not known.endswith(stamp)]
 
 
 def _folder(runs_dir: str, trial_id: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from scalevec.results.index.database import OF_INDEX, OF_STATUS, open_engine, store_errors, take_turn, trials
-from scalevec.results.index.rows import look, read_rows, without_result
+from scalevec.results.index.database import OF_INDEX, open_engine, store_errors, take_turn, trials
+from scalevec.results.index.rows import look, read_rows, with_other_result
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
 from scalevec.results.runs_identity import runs_id
 
@@ -104,15 +104,15 @@ class ResultsIndex:
         """The state of each of these trials as it is now, and what could not be read (id to reason).
 
         Of a trial whose result the index holds, it is only asked whether that file, which is written once,
-        is still there; the others are collected. A trial without a directory is pending; one that cannot be
-        read is in the second part alone.
+        is the same still; the others are collected. A trial without a directory is pending; one that cannot
+        be read is in the second part alone.
         """
-        rows, problems = self._current(runs_dir, set(ids), ("state",))
+        rows, problems = self._current(runs_dir, set(ids), ("state", "fingerprint"))
         return {name: row["state"] for name, row in rows.items()}, problems
 
     def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, Row], dict[str, str]]:
         """As :meth:`current_states`, each state in a row with what else status reads of a trial."""
-        return self._current(runs_dir, set(ids), ("state", *OF_STATUS))
+        return self._current(runs_dir, set(ids), OF_INDEX)
 
     def _current(
         self, runs_dir: Path, wanted: set[str], names: Sequence[str]
@@ -122,8 +122,8 @@ class ResultsIndex:
             return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
         known = stored(wanted)
-        settled = [name for name, row in known.items() if row["state"] in RESULT_STATES]
-        again = wanted.difference(settled).union(without_result(runs_dir, settled))
+        settled = {name: row["fingerprint"] for name, row in known.items() if row["state"] in RESULT_STATES}
+        again = wanted.difference(settled).union(with_other_result(runs_dir, settled))
         if not again:
             return known, {}
         problems = self.collect(runs_dir, again).problems

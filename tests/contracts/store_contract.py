@@ -278,8 +278,11 @@ def test_a_result_that_was_taken_away_is_noticed_in_the_present_states(index, ru
     shutil.rmtree(RunDirectory.of(runs_dir, identity(0)).path)
     RunDirectory.of(runs_dir, identity(1)).result_path.write_text("{")
     RunDirectory.of(runs_dir, identity(1)).set_aside_result()
+    again = RunDirectory.of(runs_dir, identity(2))
+    again.result_path.unlink()
+    again.write_result({**RESULT, "status": "diverged"})
     states, problems = index.current_states(runs_dir, ids)
-    assert states == {ids[0]: "pending", ids[1]: "pending", ids[2]: "completed"}
+    assert states == {ids[0]: "pending", ids[1]: "pending", ids[2]: "diverged"}
     assert not problems
 
 
