@@ -151,6 +151,8 @@ def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, aga
         "left_out": outcome.left_out,
         "next": again,
     }
+    for reason in outcome.failed.values():
+        note(f"failed: {reason}")
     if outcome.left_running:
         note(f"detached: {counted(outcome.left_running, 'job')} still queued or running. To follow: {again}")
         note(f"To cancel: {command('cancel', source, runs_dir)}")
@@ -163,8 +165,6 @@ def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, aga
         return Result(record, "")
     if outcome.cancelled:
         note(f"{counted(len(outcome.cancelled), 'trial')} cancelled. To run again: {again}")
-    for reason in outcome.failed.values():
-        note(f"failed: {reason}")
     if outcome.failed:
         note(f"to try again: {command('retry', source, runs_dir)}, then {again}")
     return Result(record, "", Exit.SOME_FAILED)
