@@ -287,9 +287,9 @@ def kill_everything(campaign: Campaign) -> bool:
     return True
 
 
-LOCAL_FAULTS: dict[str, Fault] = {
+FAULTS_EVERYWHERE: dict[str, Fault] = {
     "kill -9 of a worker": kill_a_worker,
     "kill -9 of the scheduler": kill_the_scheduler,
-    "kill -9 of the scheduler and all workers": kill_everything,
     "Ctrl-C": interrupt_the_scheduler,
 }
+LOCAL_FAULTS = {**FAULTS_EVERYWHERE, "kill -9 of the scheduler and all workers": kill_everything}

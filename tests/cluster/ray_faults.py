@@ -2,14 +2,7 @@
 
 import psutil
 
-from campaign import (
-    Campaign,
-    Fault,
-    interrupt_the_scheduler,
-    kill_a_worker,
-    kill_the_parent_of_a_worker,
-    kill_the_scheduler,
-)
+from campaign import FAULTS_EVERYWHERE, Campaign, Fault, kill_the_parent_of_a_worker
 from cluster.ray_daemons import RayCluster
 
 NODE = "n2"
@@ -23,11 +16,8 @@ class RayFaults:
         self.cluster = cluster
 
     def by_name(self) -> dict[str, Fault]:
-        return {
-            "kill -9 of a worker": kill_a_worker,
+        return FAULTS_EVERYWHERE | {
             "kill -9 of a Ray worker": kill_the_parent_of_a_worker,
-            "kill -9 of the scheduler": kill_the_scheduler,
-            "Ctrl-C": interrupt_the_scheduler,
             "kill -9 of a node": self.lose_a_node,
         }
 

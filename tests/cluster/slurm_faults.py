@@ -5,16 +5,7 @@ import subprocess
 
 import psutil
 
-from campaign import (
-    BREATH_S,
-    Campaign,
-    Fault,
-    interrupt_the_scheduler,
-    kill_a_worker,
-    kill_the_parent_of_a_worker,
-    kill_the_scheduler,
-    killed,
-)
+from campaign import BREATH_S, FAULTS_EVERYWHERE, Campaign, Fault, kill_the_parent_of_a_worker, killed
 from cluster.slurm_daemons import SlurmCluster
 from scalevec.results.run_directory import RunDirectory
 
@@ -29,11 +20,8 @@ class SlurmFaults:
         self.cluster = cluster
 
     def by_name(self) -> dict[str, Fault]:
-        return {
-            "kill -9 of a worker": kill_a_worker,
+        return FAULTS_EVERYWHERE | {
             "kill -9 of a step": kill_the_parent_of_a_worker,
-            "kill -9 of the scheduler": kill_the_scheduler,
-            "Ctrl-C": interrupt_the_scheduler,
             "scontrol requeue": self.requeue,
             "preemption from the high partition": self.preempt,
             "a time limit that strikes twice": self.strike_twice,
