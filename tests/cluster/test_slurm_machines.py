@@ -1,17 +1,15 @@
 """One trial on two machines of a real SLURM: its losses, and what the loss of one of its processes does."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cluster.slurm_daemons import until
-from hold import can_hold, hold, release
+from hold import hold, release
 from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
-from support import ONE_TRIAL, SCALEVEC, call_main, succeeded
+from support import ONE_TRIAL, call_main, succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -31,23 +29,8 @@ def sweep(tmp_path, text_files) -> Path:
 
 
 @pytest.fixture
-def start(slurm_commands, sweep):
-    running = []
-
-    def begin(profile: str) -> "subprocess.Popen[str]":
-        # The only interface there is, whatever the name of this machine stands for.
-        environment = can_hold(os.environ) | {"GLOO_SOCKET_IFNAME": "lo"}
-        environment["SCALEVEC_CACHE_DIR"] = str(sweep / "cache")
-        command = [str(SCALEVEC), "run", "small.yaml", "--executor", "slurm", "--profile", profile]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running.append(subprocess.Popen(command, cwd=sweep, env=environment, text=True, **pipes))
-        return running[-1]
-
-    yield begin
-    for process in running:
-        process.kill()
-        process.wait()
-    slurm_commands.run("scancel", "--user=root")
+def start(start_on_slurm, sweep):
+    return start_on_slurm
 
 
 def the_trial(folder: Path) -> RunDirectory:

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.slurm_daemons import until
 from cluster.trunk_sweep import outcomes, states_left
-from hold import can_hold, hold, release
+from hold import hold, release
 from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, finished, two_arms
@@ -44,24 +44,10 @@ def undisturbed(tmp_path_factory, sweep):
 
 
 @pytest.fixture
-def start(slurm_commands, tmp_path, sweep):
-    """Starts ``scalevec run`` on SLURM with a profile; all its jobs are gone afterwards."""
+def start(start_on_slurm, tmp_path, sweep):
     (tmp_path / "small.yaml").write_text(sweep)
     (tmp_path / "profiles.yaml").write_text(PROFILES)
-    running = []
-
-    def begin(profile: str) -> "subprocess.Popen[str]":
-        environment = can_hold(os.environ) | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
-        command = [str(SCALEVEC), "run", "small.yaml", "--executor", "slurm", "--profile", profile]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running.append(subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes))
-        return running[-1]
-
-    yield begin
-    for process in running:
-        process.kill()
-        process.wait()
-    slurm_commands.run("scancel", "--user=root")
+    return start_on_slurm
 
 
 def losses(folder: Path) -> dict[str, tuple[float, float]]:
