@@ -212,7 +212,7 @@ class SweepFolder:
         return self._entries(self.dropped_path, kinds) or []
 
     def _write_trials(self, path: Path, trials: Iterable[Mapping[str, Any]]) -> None:
-        """Keep a list of trials: a line for each cell, then one for each trial with its number."""
+        """Keep a list of trials: a line for each cell, then one a trial, with its cell's number."""
         cells: dict[bytes, int] = {}
         lines = []
         for trial in trials:
@@ -244,7 +244,7 @@ class SweepFolder:
             if type(cell) is not int or not 0 <= cell < len(cells):
                 raise CorruptRecordError(path, f"entry {number} is of no cell")
             if not is_trial_id(str(trial.get("trial_id"))) or not trial.keys() <= allowed:
-                raise CorruptRecordError(path, f"entry {number} is none of a trial")
+                raise CorruptRecordError(path, f"entry {number} is not {', '.join(_OF_TRIAL)}")
         check_columns(path, trials)
         return [{**cells[trial.pop("cell")], **trial} for trial in trials]
 

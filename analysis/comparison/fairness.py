@@ -152,19 +152,19 @@ def _unsettled(source: pd.DataFrame, settings: list[str]) -> str:
     by = [name for name in ("arm", "rung", "n_tokens", *settings) if name in source]
     if not {"loss_validation", "n_params"} <= set(source.columns):
         return ""
-    rows = source[source["status"] == "completed"].sort_values("n_params", kind="stable")
-    noise = rows[rows["stage"] == "comparison"].groupby(by, dropna=False)["loss_validation"].std()
-    tried: dict[str, list[str]] = {}
-    tuning = rows[(rows["stage"] == "tuning") & rows["learning_rate"].notna()]
-    for cell, runs in tuning.groupby(by, dropna=False, sort=False):
-        curve = runs.groupby("learning_rate")["loss_validation"].agg(["mean", "count"])
-        rates, means, counts = curve.reset_index().to_numpy(float).T
-        best = int(means.argmin())
-        far = np.abs(np.log(rates / rates[best])) > np.log(FOURFOLD)
-        error = noise.get(cell, np.nan) * np.sqrt(1 / counts[far] + 1 / counts[best])
-        if (means[far] - means[best] < 2 * error).any():
-            tried.setdefault(str(cell[0]), []).append(str(cell[1]))
-    where = [f"{arm} at {joined(list(dict.fromkeys(rungs)))}" for arm, rungs in tried.items()]
+    rows = source[source["status"] == "completed"] if "status" in source else source
+    numbers = rows[["learning_rate", "loss_validation"]].apply(pd.to_numeric, errors="coerce")
+    rows = rows.assign(rate=numbers["learning_rate"], loss_validation=numbers["loss_validation"])
+    losses = rows.sort_values("n_params", kind="stable").dropna(subset="loss_validation")
+    tuning, compared = losses.query("stage == 'tuning' and rate > 0"), losses.query("stage != 'tuning'")
+    curves = tuning.groupby([*by, "rate"], dropna=False, sort=False)["loss_validation"].agg(["mean", "count"])
+    noise = compared.groupby(by, dropna=False)["loss_validation"].std().rename("sd").reset_index()
+    tried = curves.reset_index().merge(noise, on=by)
+    tried = tried.merge(tried.sort_values("mean").drop_duplicates(by), on=by, suffixes=("", "_best"))
+    error = tried["sd"] * np.sqrt(1 / tried["count"] + 1 / tried["count_best"])
+    is_far = np.abs(np.log(tried["rate"] / tried["rate_best"])) > np.log(FOURFOLD)
+    close = tried[is_far & (tried["mean"] - tried["mean_best"] < 2 * error)].drop_duplicates(["arm", "rung"])
+    where = [f"{arm} at {joined([*of_arm['rung'].map(str)])}" for arm, of_arm in close.groupby("arm")]
     return f"rates four times apart cannot be told apart: {', '.join(where)}" if where else ""
 
 

@@ -138,10 +138,8 @@ class ResultsIndex:
     def _select(self, key: str, ids: Iterable[str] | None, *names: str) -> list[tuple[Any, ...]]:
         """The id and the columns ``names`` of these trials (default: all) of a runs folder."""
         columns = (trials.c[name] for name in ("trial_id", *names))
-        parts, asked = (
-            [sa.select(*columns).where(trials.c.runs_dir == key)],
-            None if ids is None else set(ids),
-        )
+        asked = None if ids is None else set(ids)
+        parts = [sa.select(*columns).where(trials.c.runs_dir == key)]
         if asked is not None and (len(asked) < ALL_AT_ONCE or not set(names) <= set(OF_INDEX)):
             parts = [parts[0].where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(asked))]
         with store_errors(self._engine.url), self._engine.connect() as connection:

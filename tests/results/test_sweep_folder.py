@@ -85,8 +85,8 @@ def test_few_bytes_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch)
     ("change", "problem"),
     [
         ({"arm": 7}, "cell 2 has no 'arm'"),
-        ({"trial_id": "../../../../etc"}, "entry 2 is none of a trial"),
-        ({"trial_id": 7}, "entry 2 is none of a trial"),
+        ({"trial_id": "../../../../etc"}, "entry 2 is not trial_id, seed,"),
+        ({"trial_id": 7}, "entry 2 is not trial_id, seed,"),
         ({"seed": 0.5}, "has seed = 0.5, not a value of type int"),
         ({"n_tokens": 0}, "has n_tokens = 0, not above zero"),
     ],
