@@ -47,9 +47,16 @@ def _rungs(sweep: Sweep) -> list[str]:
 
 def _ladder(sweep: Sweep) -> Iterator[_Finding]:
     names = _rungs(sweep)
-    for position, name in enumerate(names):
+    contents = [rung.without_name() for rung in sweep.ladder]
+    for position, (name, content) in enumerate(zip(names, contents, strict=True)):
         if name in names[:position]:
             yield ("ladder", position), f"a second rung is called {name}; allowed: each name once"
+        elif content in contents[:position]:
+            twin = names[contents.index(content)]
+            yield (
+                ("ladder", position),
+                f"is {twin} under another name; allowed: each size once, or its trials count twice",
+            )
         if name == "default":
             yield ("ladder", position), refused(name, "another name (resources uses this one)")
 

@@ -73,10 +73,12 @@ def odd_rows(table: pd.DataFrame) -> list[str]:
     The scatter is about a plane with curvature in the logarithms of N and tokens, one level for each arm:
     no law, but close to any. Below :data:`FEWEST_FREE` degrees of freedom nothing is said.
     """
-    rows = completed_rows(table)[0] if {"n_params", "n_tokens", "loss"} <= set(table) else table[:0]
+    names = ["n_params", "n_tokens", "loss"]
+    rows = completed_rows(table)[0] if set(names) <= set(table) else table[:0].reindex(columns=names)
+    rows = rows[(rows[names] > 0).all(axis=1)]  # a law of N alone is fitted to runs without tokens too
     if len(rows) < FEWEST_FREE:
         return []
-    size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in ("n_params", "n_tokens", "loss"))
+    size, tokens, loss = (np.log(rows[name].to_numpy(float)) for name in names)
     arms = [rows["arm"].to_numpy() == arm for arm in rows["arm"].unique()]
     centred = [values - values.mean() for values in (size, tokens)]
     columns = np.column_stack([*arms, *centred, *(values**2 for values in centred)]).astype(float)

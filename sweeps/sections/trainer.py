@@ -171,6 +171,10 @@ class ForeignRung(Given):
         """The fields of a trial that the rung itself gives."""
         return {name: value for name, value in self.given().items() if name not in ForeignRung.model_fields}
 
+    def without_name(self) -> tuple[object, ...]:
+        """All that it gives its trials, whatever it is called."""
+        return self.n_params, self.tokens, self.trial_fields()
+
 
 _SECTIONS = (Given, TuneLists, ListsOfFields, ForeignRung)
 RESERVED = frozenset((*OF_AN_ATTEMPT, *OF_A_BUDGET, *_OF_RESULTS)).union(

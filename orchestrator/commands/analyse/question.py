@@ -69,7 +69,7 @@ def reference_of(source: Source, reference: str | None) -> str:
     Raises ``InvalidInputError`` with the arms there are.
     """
     chosen = reference or source.compare.get("reference")
-    arms = sorted(source.rows["arm"].dropna().unique()) if "arm" in source.rows else []
+    arms = sorted(source.rows["arm"].dropna().map(str).unique()) if "arm" in source.rows else []
     if chosen is None and (DEFAULT_REFERENCE in arms or len(arms) == 1):
         chosen = DEFAULT_REFERENCE if DEFAULT_REFERENCE in arms else arms[0]
     if chosen is None:
@@ -80,7 +80,7 @@ def reference_of(source: Source, reference: str | None) -> str:
             )
         raise InvalidInputError(
             f"--reference is needed: the arm of {source.name} that the others are compared with; "
-            f"arms: {', '.join(map(str, arms))}"
+            f"arms: {', '.join(arms)}"
         )
     return str(chosen)
 

@@ -294,7 +294,7 @@ def _cell(scan: SweepScan, key: tuple[Any, ...], entries: Sequence[Record]) -> R
     ids = [entry["trial_id"] for entry in entries]
     states = [scan.states.get(trial_id, "pending") for trial_id in ids]
     completed = (id_ for id_, state in zip(ids, states, strict=True) if state == "completed")
-    losses = [scan.values[trial_id]["loss"] for trial_id in completed]
+    losses = [loss for id_ in completed if (loss := scan.values[id_]["loss"]) is not None]
     return {
         "stage": stage,
         "rung": rung,

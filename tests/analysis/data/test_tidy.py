@@ -87,6 +87,12 @@ def test_losses_of_equal_runs_that_may_be_of_two_units_are_asked_about():
     assert warning.startswith(words)
 
 
+def test_runs_of_which_the_tokens_are_zero_are_compared_by_no_logarithm():
+    sizes = np.geomspace(1e5, 1e6, 20)
+    table = checked(pd.DataFrame({"n_params": sizes, "n_tokens": 1.0, "loss": 10 * sizes**-0.1}))
+    assert "the scatter" not in " ".join(unit_warnings(table.assign(n_tokens=0.0)))
+
+
 @pytest.mark.parametrize(("scale", "shown"), [(1e-3, "0.02"), (1e6, "2e+07")])
 def test_tokens_per_parameter_that_nobody_trains_are_said(scale: float, shown: str):
     table = pd.DataFrame({"n_params": [1e10, 2e10], "n_tokens": [2e11 * scale, 4e11 * scale]})

@@ -47,6 +47,12 @@ def test_without_an_arm_called_baseline_the_arms_are_listed(rows):
         reference_of(source, None)
 
 
+def test_arms_are_told_apart_by_their_text_whatever_stands_there():
+    rows = pd.DataFrame({"arm": [[1, 2], 3, "new", None]})
+    with pytest.raises(InvalidInputError, match=r"arms: 3, \[1, 2\], new"):
+        reference_of(sources.Source("t", rows), None)
+
+
 def test_an_option_other_than_in_the_sweep_file_is_named(rows, capsys):
     asks = {"reference": "baseline", "law": "power", "x": "D", "margin": 0.005}
     source = sources.Source("s", rows, compare=asks)

@@ -77,6 +77,13 @@ def test_a_trial_that_never_ran_counts_as_missing_for_the_verdict(told, trial):
     assert comparison["verdict"] == "incomplete"
 
 
+def test_status_goes_on_where_a_result_is_gone(told, trial):
+    told("status")
+    trial.result_path.unlink()
+    (status,) = json.loads(told("status", "--json")[0])
+    assert trial.trial_id not in status["problems"]
+
+
 def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs, folder):
     rung = folder.members()[-1]["rung"]
     for member in (members := folder.members()):

@@ -62,6 +62,9 @@ CASES = {
         "[tiny-25k, {name: tiny-25k, width: 64, layers: 9}, tiny-55k, tiny-83k": (
             "ladder[1]: a second rung is called tiny-25k; allowed: each name once"
         ),
+        "[tiny-25k, {name: twin, width: 32, layers: 2, kv_heads: 2, feed_forward: 88}, tiny-55k, tiny-83k": (
+            "ladder[1]: is tiny-25k under another name; allowed: each size once"
+        ),
     },
     "seeds: [3, 4, 5]": {
         "grid: {beta2: []}": "grid.beta2: []; allowed: a list of at least one",
