@@ -12,10 +12,12 @@ import typer
 
 from kept_text import difference_beyond_rounding
 from scalevec import sweeps
+from scalevec.analysis.registry import FIGURES, LAWS, TABLES
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.cli.app import application
 from scalevec.orchestrator.executors.profiles import load_profile
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from support import CHECKOUT
@@ -32,6 +34,7 @@ def regenerate():
 
 
 MOST_WORDS = 1_000
+CONTRACT = "from contracts.executor_contract import *"
 
 
 def test_the_readme_is_one_page():
@@ -101,6 +104,17 @@ def test_what_the_page_on_sweep_files_lists_is_what_is_registered(before, after,
     text = SWEEP_FILE.read_text(encoding="utf-8")
     listed = text.split(before)[1].split(after)[0]
     assert re.findall(r"[a-z0-9-]+", listed) == list(registered)
+
+
+def test_what_is_registered_stands_on_the_page_of_its_kind():
+    analysis, gallery = ((CHECKOUT / "docs" / f"{page}.md").read_text() for page in ("analysis", "gallery"))
+    assert [name for name in (*LAWS, *TABLES, *FIGURES) if f"`{name}`" not in analysis] == []
+    assert [name for name in FIGURES if f"\n## `{name}`" not in gallery] == []
+
+
+def test_every_executor_is_held_to_the_contract():
+    modules = [path.name for path in CHECKOUT.glob("tests/**/test_*.py") if CONTRACT in path.read_text()]
+    assert [name for name in EXECUTORS if not any(f"_{name}_" in module for module in modules)] == []
 
 
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]

@@ -6,6 +6,7 @@ from recorded_sweep import directory_of
 from scalevec import sweeps
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.executors.ray import connection
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from simulations import SWEEP
 
 SHIPPED = sweeps.shipped("quickstart")
@@ -70,7 +71,7 @@ def test_wrong_executor(command, tmp_path):
     write_sweep(tmp_path)
     assert_refused(
         command("run", "my.yaml", "--executor", "cloud"),
-        "--executor is 'cloud'; allowed: local, ray, slurm, simulate",
+        f"--executor is 'cloud'; allowed: {', '.join(EXECUTORS)}",
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import INERT, Profile, RungProfile, load_profile
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.trust import Trust
 
 METACHARACTERS = (
@@ -163,12 +164,13 @@ def test_an_unknown_key_is_refused_with_file_line_and_the_nearest(folder):
 def test_everything_that_is_wrong_is_said_at_once(folder):
     wrong = ("cpus: many", "trials_per_job: all", "gpus: -1", "executor: slrum", "time: soon")
     message = refusal(folder, "site:\n  " + "\n  ".join(wrong))
+    *others, last = map(repr, EXECUTORS)
     assert [line.split(": ", 1)[1] for line in message.splitlines()] == [
         "site.cpus: 'many'; allowed: a whole number",
         "site.trials_per_job: 'all'; allowed: auto, or a whole number from 1 to 1000",
         "site.gpus: -1; allowed: a whole number of GPUs, or a share of one (0 to 1) that lets several trials "
         "use it",
-        "site.executor: 'slrum'; allowed: 'local', 'ray', 'slurm' or 'simulate'",
+        f"site.executor: 'slrum'; allowed: {', '.join(others)} or {last}",
         "site.time: 'soon'; allowed: auto, a positive number of minutes, or a time as 24:00:00 or 2-00:00:00",
     ]
 
