@@ -78,7 +78,7 @@ def _photograph(report: Path, picture: Path) -> None:
 
     with sync_playwright() as playwright:
         browser = screenshots.started(playwright)
-        page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1200, "height": 885}, color_scheme="light")
         page.goto(report.as_uri())
         page.screenshot(path=picture)
 
