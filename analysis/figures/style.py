@@ -222,6 +222,9 @@ def _set_ticks(axis: Any) -> None:
         axis.set_major_formatter(FuncFormatter(power_of_ten))
     if is_log:
         axis.set_minor_locator(NullLocator())
+    if is_log and low <= 0:  # a panel without points
+        axis.set_major_locator(NullLocator())
+        return
     if not is_log or high < 5 * low:
         axis.set_major_locator(MaxNLocator(min(5, most), steps=[1, 2, 5, 10], min_n_ticks=2))
         return

@@ -2,6 +2,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations, pairwise
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss, draw_multipliers, draw_predictions
 from scalevec.analysis.figures.panels import Drawing, layout, page
-from scalevec.analysis.figures.style import DARK, LOOKS, PAPER, arm_styles, nth_style
+from scalevec.analysis.figures.style import DARK, LOOKS, PAPER, arm_styles, nth_style, round_ticks
 from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
 ARMS = ["baseline", "none", "unified"]
@@ -212,3 +213,11 @@ def test_a_prediction_without_a_band_says_why(sweep):
     _, caption, _ = drawn_pages(draw_predictions, sweep(seeds=(0, 1, 2)))
     assert "no interval" not in caption
     assert "bands: 95 % of the law" in caption
+
+
+def test_a_panel_without_points_has_no_ticks_along_compute():
+    _, axis = plt.subplots()
+    axis.axhline(1)
+    axis.set(xscale="log", yscale="log")
+    round_ticks([axis])
+    assert axis.get_xticks().size == 0
