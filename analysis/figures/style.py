@@ -222,7 +222,7 @@ def _set_ticks(axis: Any) -> None:
         axis.set_major_formatter(FuncFormatter(power_of_ten))
     if is_log:
         axis.set_minor_locator(NullLocator())
-    if is_log and low <= 0:  # a panel without points
+    if is_log and not np.isfinite(axis.get_data_interval()).all():  # a panel without points
         axis.set_major_locator(NullLocator())
         return
     if not is_log or high < 5 * low:

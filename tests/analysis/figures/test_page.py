@@ -217,7 +217,7 @@ def test_a_prediction_without_a_band_says_why(sweep):
 
 def test_a_panel_without_points_has_no_ticks_along_compute():
     _, axis = plt.subplots()
-    axis.axhline(1)
+    axis.plot([np.nan], [1])
     axis.set(xscale="log", yscale="log")
     round_ticks([axis])
-    assert axis.get_xticks().size == 0
+    assert len(axis.get_xticks()) == 0
