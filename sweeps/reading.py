@@ -25,7 +25,7 @@ from scalevec.sweeps.sections.corpus import PACKAGE_PATTERN
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, PROBLEM, UNKNOWN_KEY, Given, Strategy
 from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep
 from scalevec.sweeps.sections.sweep_model import sweep_model
-from scalevec.sweeps.sections.trainer import FIELD_PATTERN
+from scalevec.sweeps.sections.trainer import FIELD_PATTERN, KINDS, RESERVED
 from scalevec.sweeps.trainer_checks import missing_code, secrets_in, trainer_problems
 from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
@@ -47,16 +47,9 @@ def _rungs(sweep: Sweep) -> list[str]:
 
 def _ladder(sweep: Sweep) -> Iterator[_Finding]:
     names = _rungs(sweep)
-    contents = [rung.without_name() for rung in sweep.ladder]
-    for position, (name, content) in enumerate(zip(names, contents, strict=True)):
+    for position, name in enumerate(names):
         if name in names[:position]:
             yield ("ladder", position), f"a second rung is called {name}; allowed: each name once"
-        elif content in contents[:position]:
-            twin = names[contents.index(content)]
-            yield (
-                ("ladder", position),
-                f"is {twin} under another name; allowed: each size once, or its trials count twice",
-            )
         if name == "default":
             yield ("ladder", position), refused(name, "another name (resources uses this one)")
 
@@ -182,6 +175,8 @@ def _given_once(sweep: Sweep) -> Iterator[_Finding]:
         chosen_by = {_slot(name): str(path[0]) for name in names} | chosen_by
     for label, fields in sweep.arms.items():
         yield from _chosen_before(("arms", label), _with_strategy(fields), chosen_by)
+    for position, rung in enumerate(sweep.ladder if sweep.trainer is not None else ()):
+        yield from _chosen_before(("ladder", position), rung.trial_fields(), chosen_by)
 
 
 def _chosen_before(path: Path, names: Iterable[str], chosen_by: Mapping[str, str]) -> Iterator[_Finding]:
@@ -276,8 +271,10 @@ def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
     """Whether a field is unknown only since ``fields`` declares it wrongly, which is found too."""
     trainer = source.data.get("trainer")
     declared = [part.get("fields") for part in (source.data, trainer) if isinstance(part, dict)]
-    is_declared = any(details["loc"][-1] in part for part in declared if isinstance(part, dict | list))
-    return is_declared and details["type"] == UNKNOWN_KEY and trainer is not None
+    name, known = details["loc"][-1], declared[0] if isinstance(declared[0], dict) else {}
+    is_declared = any(name in part for part in declared if isinstance(part, dict | list))
+    is_wrong = is_declared and (name in RESERVED or str(known.get(name)) not in KINDS)
+    return is_wrong and details["type"] == UNKNOWN_KEY and trainer is not None
 
 
 def _is_misspelt(details: Any, unknown_keys: list[Any]) -> bool:
@@ -296,6 +293,9 @@ def _problem(source: SweepSource, details: Any) -> Problem:
     if kind == UNKNOWN_KEY and len(path) == 1 and path[0] in TRIAL_FIELDS:
         return source.problem(path, "unknown key here; it stands under trial")
     if kind in (PROBLEM, UNKNOWN_KEY):
+        fields = source.data.get("fields")
+        if kind == UNKNOWN_KEY and path[:1] == ("tune",) and isinstance(fields, dict) and path[-1] in fields:
+            return source.problem(path, f"is declared as {fields[path[-1]]}; numbers are tuned")
         undeclared = kind == UNKNOWN_KEY and "trainer" in source.data and path[0] in _OF_A_TRIAL
         return source.problem(path + context["path"], context["message"] + _DECLARE * undeclared)
     if kind == "missing":

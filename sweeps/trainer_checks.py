@@ -10,6 +10,7 @@ from typing import Any
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import Path, refused, shown, unknown
+from scalevec.sweeps.ladders import TOKENS
 from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.sections.trainer import KINDS, PLAIN_TYPES, TrainerSection, types_of
 from scalevec.sweeps.trainers import formula
@@ -66,6 +67,11 @@ def _form(trainer: TrainerSection) -> Iterator[_Finding]:
         yield ("trainer", "pattern"), "metrics says where the rows are; allowed: one of the two"
     if trainer.pattern is not None:
         yield from _pattern(trainer, trainer.pattern)
+    if trainer.n_params and not trainer.result:
+        yield ("trainer", "n_params"), "is a key of the result; name its file under result"
+    if trainer.resume and len(trainer.resume) == 1 and re.match(r"-[^\s=]+\s+\S", trainer.resume[0]):
+        allowed = "a list, [--resume, '{out}/last.pt']: one text is one word of the command"
+        yield ("trainer", "resume"), refused(trainer.resume[0], allowed)
     if trainer.resume and trainer.checkpoint is None:
         yield ("trainer", "resume"), "is added where there is a checkpoint; name its files under checkpoint"
     if trainer.unit == "bits-per-byte" and trainer.bytes_per_token is None:
@@ -91,9 +97,15 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
                 if name not in known:
                     what = unknown(name, known, "no such field")
                     yield ("trainer", list_name, position), f"{{{name}}}: {what}"
-    for name in formula.names_in(sweep.n_params) if sweep.n_params else ():
+    of_size = formula.names_in(sweep.n_params) if sweep.n_params else ()
+    for name in of_size:
         if name not in known:
             yield ("n_params",), f"{name}: {unknown(name, known, 'no such field')}"
+    for path, names in _varied(sweep):
+        for name in names:
+            if name in of_size and path[0] in ("arms", "tune"):
+                allowed = "give it at the rungs, or under grid or zip: arms of one size are compared"
+                yield (*path, name), f"the formula n_params has it, and N would be another; {allowed}"
     used = set(names_in(trainer.command))
     if "trial_json" in used:
         return
@@ -104,15 +116,19 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
     yield from _formats(sweep, trainer)
 
 
-def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
-    """A field that is varied and that the command does not get would vary nothing."""
-    places: list[tuple[Path, list[str]]] = [
+def _varied(sweep: Sweep) -> list[tuple[Path, list[str]]]:
+    """What varies fields beside the ladder, and which."""
+    return [
         *((("arms", label), list(fields.given())) for label, fields in sweep.arms.items()),
         (("grid",), list(sweep.grid.given())),
         (("zip",), list(sweep.zip.given())),
         (("tune",), list(sweep.tune.lists()) if sweep.tune else []),
     ]
-    for path, names in places:
+
+
+def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
+    """A field that is varied and that the command does not get would vary nothing."""
+    for path, names in _varied(sweep):
         for name in names:
             if name not in used and not (name == "batch_tokens" and "steps" in used):
                 yield (*path, name), f"the command has no {{{name}}}, so that this would change nothing"
@@ -120,6 +136,12 @@ def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
     sizes = [{**rung.given(), "rung": rung.given().get("name")} for rung in sweep.ladder]
     if len(sizes) > 1 and not told & {"n_params", *(name for size in sizes for name in size)}:
         yield ("ladder",), "the command gets no field of the rungs, so that all of them would be one size"
+    elif not told & set(OF_A_BUDGET) or sweep.budget_kind == TOKENS:
+        words = [{name: size.get(name) for name in (*told, "tokens", "batch_tokens")} for size in sizes]
+        for position, word in enumerate(words):
+            if word in words[:position]:
+                first = sizes[words.index(word)]["name"]
+                yield ("ladder", position), f"the command gets no other words than at {first}, another size"
 
 
 def _formats(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:

@@ -291,7 +291,7 @@ def foreign_lines(run: SweepRun) -> Iterator[str]:
         )
     if section.checkpoint is None:
         yield "no checkpoint is named: a trial that is interrupted starts over"
-    if section.loss_validation is None and run.sweep.tune:
+    if section.loss_validation in (None, section.loss) and run.sweep.tune:
         yield (
             "warning: one loss for tuning and comparison (no loss_validation): rates are chosen on the text "
             "that is compared"

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,8 +93,8 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     if problems:
         raise SweepError(problems)
     left = _after_exclusion(sweep, cells)
-    if problem := _without_a_reference(sweep, left):
-        raise SweepError([problem])
+    if further := {*_twins(sweep, left), *_without_a_reference(sweep, left)}:
+        raise SweepError(further)
     return left
 
 
@@ -251,12 +251,28 @@ def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
     problems = list(exclusion.problems(sweep.source))
     if not kept:
         problems.append(sweep.source.problem(("exclude",), "drops every trial; nothing is left"))
+    elif sweep.reference in sweep.arms and all(cell.arm != sweep.reference for cell in kept):
+        problems.append(sweep.source.problem(("exclude",), "drops every trial of the reference"))
     if problems:
         raise SweepError(problems)
     return kept
 
 
-def _without_a_reference(sweep: "Sweep", cells: list[Cell]) -> Problem | None:
+def _twins(sweep: "Sweep", cells: list[Cell]) -> Iterator[Problem]:
+    """Cells of an arm that have the same trials, which would count twice: a size or a budget twice."""
+    rungs, seen = [rung.name for rung in sweep.ladder], dict[tuple[str, AnyTrial], Cell]()
+    for cell in cells:
+        if (twin := seen.setdefault((cell.arm, cell.template), cell)) is not cell:
+            differ = {name: value for name, value in cell.setting.items() if twin.setting.get(name) != value}
+            path: Path = ("ladder", rungs.index(cell.rung))
+            if cell.rung == twin.rung:
+                path = (sweep.budget_kind,) if setting_name(sweep.budget_kind) in differ else ()
+            where = ", ".join([cell.rung, *(f"{name} {value}" for name, value in differ.items())])
+            message = f"{where} has the same trials as {twin.rung}; allowed: one, or they count twice"
+            yield sweep.source.problem(path, message)
+
+
+def _without_a_reference(sweep: "Sweep", cells: list[Cell]) -> Iterator[Problem]:
     """An arm that shall take the tuned values of a reference that has no such rung or setting."""
     known = {(cell.arm, _setting_of(cell)) for cell in cells}
     for cell in cells:
@@ -265,8 +281,8 @@ def _without_a_reference(sweep: "Sweep", cells: list[Cell]) -> Problem | None:
             message = (
                 f"{cell.tuned_arm} has no trial at {cell.rung} as {cell.arm} has there; allowed: {allowed}"
             )
-            return sweep.source.problem(("tune", "share"), message)
-    return None
+            yield sweep.source.problem(("tune", "share"), message)
+            return
 
 
 def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:

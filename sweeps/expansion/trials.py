@@ -255,8 +255,8 @@ def batch_tokens(values: Mapping[str, Any]) -> int:
     for name in ("sequence_length", "batch_tokens"):
         if values.get(name, 1) <= 0:
             raise ConfigurationError(name, values[name], "a positive number")
-    batch: int = values.get("batch_tokens", DEFAULT_BATCH_SEQUENCES * values["sequence_length"])
-    return batch
+    default = DEFAULT_BATCH_SEQUENCES * values.get("sequence_length", 0)
+    return int(values.get("batch_tokens", default))
 
 
 def tokens_of(wanted: float, batch: int, unit: int) -> int:
@@ -264,10 +264,10 @@ def tokens_of(wanted: float, batch: int, unit: int) -> int:
 
     Raises ``ConfigurationError``.
     """
-    if unit == 1:
-        return whole_batches(wanted, batch, least=1)
-    tokens = whole_batches(wanted, unit)
-    if abs(tokens - wanted) > MOST_ROUNDED * wanted or tokens % batch:
+    tokens = whole_batches(wanted, batch if unit == 1 else unit)
+    if unit == 1 and not tokens:
+        raise ConfigurationError("batch_tokens", batch, f"at most the budget of {wanted:,.0f} tokens")
+    if unit > 1 and (abs(tokens - wanted) > MOST_ROUNDED * wanted or tokens % batch):
         raise ConfigurationError(
             "batch_tokens",
             batch,
@@ -284,9 +284,9 @@ def _warmup(values: Mapping[str, Any], tokens: int, batch: int) -> int:
     return whole_batches(fraction * tokens, batch)
 
 
-def whole_batches(tokens: float, batch: int, least: int = 0) -> int:
-    """``tokens`` rounded to whole batches, ``least`` batches or more."""
-    return max(round(tokens / batch), least) * batch
+def whole_batches(tokens: float, batch: int) -> int:
+    """``tokens`` rounded to whole batches."""
+    return round(tokens / batch) * batch
 
 
 @lru_cache(maxsize=4096, typed=True)

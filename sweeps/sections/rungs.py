@@ -114,10 +114,6 @@ class Rung(RungOptions):
         """The fields of a trial that the rung itself gives."""
         return {name: value for name, value in self.given().items() if name in RUNG_FIELDS and value}
 
-    def without_name(self) -> tuple[object, ...]:
-        """All that it gives its trials, whatever it is called."""
-        return self._size, self.tokens, self.trial_fields()
-
 
 RUNG_FIELDS = ("sequence_length", "batch_tokens", "learning_rate")
 

@@ -50,7 +50,7 @@ def sweep_model(data: Mapping[str, Any], options: frozenset[str] = frozenset()) 
     known = {
         name: kind
         for name, kind in declared.items()
-        if isinstance(name, str) and name.isidentifier() and name not in RESERVED and kind in KINDS
+        if isinstance(name, str) and name.isidentifier() and name not in RESERVED and str(kind) in KINDS
     }
     return _foreign_model(types_of(known))
 

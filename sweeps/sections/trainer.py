@@ -48,6 +48,8 @@ def _below_out(value: str) -> str:
     path = Path(value)
     if path.is_absolute() or ".." in path.parts or "{" in value:
         raise problem(refused(value, "a path inside {out}, as seen from there"))
+    if set(value) & set("*?["):
+        raise problem(refused(value, "one file inside {out}; a pattern of several is not read"))
     return value
 
 
@@ -92,7 +94,7 @@ class TrainerSection(Given):
     """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
     files: Words | None = None
     """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""
-    code_version: int | str | None = None
+    code_version: int | float | str | None = None
     """Stands for the content of all these files: trials stay the same while it does."""
     metrics: BelowOut | None = None
     """JSON-lines or CSV file of one row per log step, inside {out}."""
@@ -170,10 +172,6 @@ class ForeignRung(Given):
     def trial_fields(self) -> dict[str, Any]:
         """The fields of a trial that the rung itself gives."""
         return {name: value for name, value in self.given().items() if name not in ForeignRung.model_fields}
-
-    def without_name(self) -> tuple[object, ...]:
-        """All that it gives its trials, whatever it is called."""
-        return self.n_params, self.tokens, self.trial_fields()
 
 
 _SECTIONS = (Given, TuneLists, ListsOfFields, ForeignRung)

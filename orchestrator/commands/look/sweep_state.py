@@ -314,7 +314,9 @@ def _waiting(scan: SweepScan, queue: Record, *, is_owned: bool) -> list[Record]:
         job = queue["jobs"].get(entry["trial_id"], {})
         groups[_reason(scan, entry, job, queue["unknown"], is_owned=is_owned)].append(job)
     if scan.to_come:
-        groups[_OPEN_RATES] += [{}] * len(scan.to_come)
+        failed = sum(entry["stage"] == "tuning" for entry in scan.in_states("failed"))
+        why = f"; {failed} of its trials failed: repair them, or take their arms out" * bool(failed)
+        groups[_OPEN_RATES + why] += [{}] * len(scan.to_come)
     return [
         {
             "reason": reason,

@@ -55,6 +55,8 @@ class MetricRows:
         """Those of the last row that said any."""
         self.keys: dict[str, None] = {}
         """What the trainer calls the values in its rows, the first of them."""
+        self._told: tuple[Mapping[str, Any], Mapping[str, str]] = {}, {}
+        """The last row that this attempt took, and what beside numbers its trainer said with it."""
         self._not_finite: dict[str, tuple[int, int]] = {}
         """By loss: the step since which it has not been finite, and how many rows say so."""
         for row in before:
@@ -127,12 +129,32 @@ class MetricRows:
         tokens = number(raw, readings.tokens, where) if readings.tokens else step * (self._step_tokens or 0)
         if tokens:
             row["tokens"] = self.tokens = int(tokens)
-        return row | {name: in_nats(loss, readings) for name, loss in known.items()}
+        row |= {name: in_nats(loss, readings) for name, loss in known.items()}
+        self._require_one_kind(row, raw)
+        return row
+
+    def _require_one_kind(self, row: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
+        """Refuse two rows of one step whose losses differ, as does a word beside them."""
+        words = {key: text for key, text in raw.items() if isinstance(text, str) and text[:1].isalpha()}
+        (before, of_before), self._told = self._told, (row, words)
+        if before.get("step") != row["step"]:
+            return
+        twice = {"loss", *row_names(self.readings)} & row.keys() & before.keys()
+        differ = [key for key in words.keys() & of_before.keys() if words[key] != of_before[key]]
+        if differ and any(row[name] != before[name] for name in twice):
+            key = min(differ)
+            raise DefiniteError(
+                f"the trainer's metrics: step {row['step']} has rows with {key} {of_before[key]!r:.40} and "
+                f"{words[key]!r:.40} and another loss in each; give each loss a key of its own"
+            )
 
     def _in_order(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """One row for each step of ``rows``: going back to a step forgets those after it."""
         kept: list[dict[str, Any]] = []
+        losses = {"loss", *row_names(self.readings)}
         for row in rows:
+            if row["step"] < (kept[-1]["step"] if kept else self.step) and not losses & row.keys():
+                continue  # it was late, and forgets no loss
             while kept and kept[-1]["step"] > row["step"]:
                 kept.pop()
             if kept and kept[-1]["step"] == row["step"]:
@@ -153,6 +175,8 @@ class MetricsFile:
         self.out, self.name = out, name
         self._head, self._offset, self._lines = b"", 0, 0
         self._header, self._is_csv = "", False
+        self._longer = 0
+        """Rows one after the other that have more cells than the header."""
         self._read_last = b""
         """The bytes before the offset."""
 
@@ -196,7 +220,8 @@ class MetricsFile:
             if size - self._offset > MOST_BYTES_OF_LINES:
                 raise CorruptRecordError(path, f"has grown by {size - self._offset:,} bytes at once")
             if head != self._head:
-                self._head, self._header = head, head.decode("utf-8-sig", errors="replace")
+                self._head = head
+                self._header = next(iter(head.decode("utf-8-sig", errors="replace").splitlines()), "")
                 is_object = self._header.lstrip().startswith("{")
                 is_table = not is_object and re.search("[,;\t]", self._header)
                 self._is_csv = self.name.endswith(".csv") or bool(is_table)
@@ -209,16 +234,24 @@ class MetricsFile:
             return None
         if self._is_csv:
             separator = max(",;\t", key=self._header.count)
-            names, cells = (
-                next(csv.reader([text], delimiter=separator, skipinitialspace=True))
-                for text in (self._header, line)
-            )
+            try:
+                names, cells = (
+                    next(csv.reader([text], delimiter=separator, skipinitialspace=True))
+                    for text in (self._header, line)
+                )
+            except csv.Error as problem:
+                raise DefiniteError(f"{self.name}, line {self._lines}: {problem}") from None
             if twins := {name for name in names if names.count(name) > 1} - {""}:
                 raise DefiniteError(
                     f"{self.name} has several columns {min(twins)!r}; one of each name is read"
                 )
             # A header may come again when a command goes on; more cells are a row that continues a torn one.
-            is_row = self._lines > 1 and cells != names and not any(cells[len(names) :])
+            is_longer = any(cells[len(names) :])
+            self._longer = self._longer + 1 if is_longer else 0
+            if self._longer > 1:
+                many = f"has {len(cells)} cells, and its header {len(names)}"
+                raise DefiniteError(f"{self.name}, line {self._lines}: {many}")
+            is_row = self._lines > 1 and cells != names and not is_longer
             return dict(zip(names, cells, strict=False)) if is_row else None
         try:
             row = json.loads(line.removeprefix("\ufeff"))
@@ -234,8 +267,10 @@ _GROUP = re.compile(r"\(\?P<(\w+)>")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
 """What may not be taken for the end of a group: an escaped sign, and a set of characters."""
 _ANYTHING = r"\s*(?:\d+(?:,\d+)+(?:\.\d+)?|[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.])"
-_REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*")
-"""What a group of digits leaves of a number."""
+_REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*|#[A-Z]+")
+"""What a group of digits leaves of a number, or of 1.#QNAN."""
+_WORD = re.compile(r"(?!(?:nan|inf|infinity|none|null|na)$)[a-z]{2,}", re.IGNORECASE)
+"""A word of prose, which stands for no number."""
 _COMMAS = re.compile(r"(?:,\d+)+(?:\.\d+)?")
 _COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
 """In a pattern: commas stand between values, and in none."""
@@ -247,7 +282,7 @@ class LinePattern:
     """A trainer's ``pattern``, whose group ``step`` tells the step.
 
     A line that has all of its words counts, whatever stands in place of its numbers: ``nan`` is a loss that
-    is not finite, and what is no number at all is refused where it is read.
+    is not finite, a line with a word there is prose, and what else is no number is refused where it is read.
     """
 
     def __init__(self, pattern: str, step: str) -> None:
@@ -268,6 +303,8 @@ class LinePattern:
         if match is None:
             return None
         known = {name: value for name, value in match.groupdict().items() if value is not None}
+        if any(_WORD.fullmatch(value.strip()) for value in known.values()):
+            return None
         return {name: value + self._rest(line, match, name) for name, value in known.items()}
 
     def _rest(self, line: str, match: re.Match[str], name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ LIKE = 0.05
 """Share by which a first loss may miss the loss of a uniform guess, and still be taken for it."""
 TOLERATED = 0.01
 """Share by which tokens and parameters may differ from the plan's."""
+_NO_NUMBER = re.compile(r"\s*[-+]?1\.#[A-Z]+\s*")
+"""NaN as some systems write it, 1.#QNAN or -1.#IND."""
 
 
 def path_below(out: Path, name: str) -> Path:
@@ -31,6 +34,8 @@ def number(row: Row, key: str, where: str) -> float | None:
     value = row.get(key)
     if value is None or value == "":
         return None
+    if isinstance(value, str) and _NO_NUMBER.fullmatch(value):
+        return math.nan
     try:
         if not isinstance(value, bool):
             return float(value)
@@ -112,7 +117,9 @@ def losses_of_rows(
     if not whole:
         keys = " and ".join(map(repr, (readings.step, *names.values())))
         none = (
-            "none, as it is empty or not there" if readings.metrics else "none, as no line fits the pattern"
+            "none: it is not there, or has no row below its header"
+            if readings.metrics
+            else "none, as no line fits the pattern"
         )
         there = ", ".join(f"{key:.40}" for key in seen) or none
         raise DefiniteError(
@@ -142,7 +149,7 @@ def require_end(step: float | None, tokens: float | None, trial: ForeignTrial, w
     Steps may be counted from 0.
     """
     due = trial.steps
-    if due and step is not None and abs(step - due) > max(1.0, TOLERATED * due):
+    if due and step is not None and not abs(step - due) <= max(1.0, TOLERATED * due):
         raise DefiniteError(
             f"{where} is of step {step:,.0f}; the plan ends at step {due:,} ({trial.tokens:,} tokens). "
             "Evaluate after the last step, or choose tokens so that an evaluation falls on it"

@@ -17,6 +17,7 @@ COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", 
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
 
 
+TWINS = [{"name": "s", "n_params": 1000, "width": 8}, {"name": "m", "n_params": 4000, "width": 8, "heads": 2}]
 GOLDEN = "fac1cff8a4af0a9aca5e8c36e3b42b9067cdb0bbe49410fddb401646553ab29b"
 
 
@@ -141,6 +142,14 @@ def test_budgets_come_in_whole_batches_where_a_batch_is_given(folder: Path) -> N
     assert (template(cells[0]).tokens, template(cells[0]).steps) == (21_000, 7)
 
 
+def test_batches_of_a_trainer_are_tuned(folder: Path) -> None:
+    trainer = {"command": [*COMMAND, "--batch={batch_tokens}"]}
+    cells = cells_in(
+        folder, trainer=trainer, tune={"batch_tokens": [50, 100], "rungs": ["s"], "seeds": [100]}
+    )
+    assert {cell.template.tokens % 100 for cell in cells} == {0}
+
+
 def test_a_tuned_field_of_its_own_is_of_its_own_kind(folder: Path) -> None:
     command = [*COMMAND, "--warm={warm}"]
     fields = {"dropout": "float", "warm": "int"}
@@ -200,6 +209,36 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"arms": {"a": {"dropout": 0.1, "weight_decay": 0.1}}}, "the command has no {weight_decay}"),
         ({"arms": {"a": {"scale_vectors": "none"}}}, "scale_vectors: unknown key"),
         ({"optimizers": ["adamw"]}, "is of our own training loop"),
+        ({"trainer": {"n_params": "N"}}, "is a key of the result; name its file under result"),
+        (
+            {"trainer": {"resume": "--resume {out}/c", "checkpoint": "c"}},
+            "one text is one word",
+        ),
+        ({"trainer": {"metrics": "logs/*.jsonl"}}, "one file inside {out}"),
+        (
+            {"ladder": [{"name": "s", "width": 8}], "n_params": "width^2"}
+            | {"arms": {"a": {"width": 9, "dropout": 0.0}, "b": {"dropout": 0.1}}},
+            "arms.a.width: the formula n_params has it",
+        ),
+        ({"grid": {"width": [8, 16]}}, "ladder[0].width: the field is chosen by grid too"),
+        ({"fields": {"dropout": ["a", "b"]}}, "fields.dropout: ['a', 'b']; allowed"),
+        (
+            {"fields": {"dropout": "float", "kind": "str"}, "tune": {"kind": ["a", "b"], "seeds": [100]}},
+            "tune.kind: is declared as str; numbers are tuned",
+        ),
+        (
+            {"tokens_per_parameter": None, "tokens": [9000], "ladder": TWINS},
+            "ladder[1]: the command gets no other words than at s, another size",
+        ),
+        (
+            {"tokens_per_parameter": [20, 20.00001]},
+            "20.00001 has the same trials as s; allowed: one",
+        ),
+        ({"trial": {"batch_tokens": 10**6, "learning_rate": 0.1}}, "at most the budget of 20,000 tokens"),
+        (
+            {"exclude": [{"arm": "plain"}], "compare": {"reference": "plain"}},
+            "drops every trial of the reference",
+        ),
         ({"ladder": [{"name": "s", "width": 8}]}, "a number at the rung, or a formula n_params"),
     ],
 )

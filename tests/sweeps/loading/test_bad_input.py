@@ -63,7 +63,7 @@ CASES = {
             "ladder[1]: a second rung is called tiny-25k; allowed: each name once"
         ),
         "[tiny-25k, {name: twin, width: 32, layers: 2, kv_heads: 2, feed_forward: 88}, tiny-55k, tiny-83k": (
-            "ladder[1]: is tiny-25k under another name; allowed: each size once"
+            "ladder[1]: twin has the same trials as tiny-25k; allowed: one"
         ),
     },
     "seeds: [3, 4, 5]": {

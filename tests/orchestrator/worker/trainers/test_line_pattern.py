@@ -5,6 +5,7 @@ import math
 import pytest
 
 from scalevec.orchestrator.worker.trainers.metric_rows import LinePattern
+from scalevec.orchestrator.worker.trainers.readings import number
 
 COMMON = r"step (?P<step>\d+): train loss (?P<training_loss>[\d.]+), val loss (?P<loss>[\d.]+)"
 
@@ -24,6 +25,17 @@ def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
     values = row(f"step 10: train loss {value}, val loss {value}")
     assert values is not None
     assert (values["training_loss"], values["loss"]) == (value, value)
+
+
+@pytest.mark.parametrize("line", ["step 50: loss scale reduced to 32", "step 50: saved, lowest loss so far"])
+def test_a_line_of_prose_is_no_row(line):
+    assert row(line, r"step (?P<step>\d+).* loss[ :=]+(?P<loss>[\d.]+)") is None
+
+
+def test_what_some_systems_write_for_nan_is_no_1():
+    values = row("step 10: train loss 1.#QNAN, val loss -1.#IND")
+    assert values is not None
+    assert all(math.isnan(number(values, name, "") or 0.0) for name in ("training_loss", "loss"))
 
 
 def test_a_word_that_is_padded_to_the_width_of_numbers_counts():
