@@ -4,7 +4,7 @@ The test for lack of fit judges the variance of the cells' means around the law 
 cells (Draper and Smith, Applied Regression Analysis, chapter 2), by least squares whatever the loss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -104,9 +104,20 @@ def _predicted(
         if reason or not of_arm.any():
             record["reason"] = reason or "not predicted: nothing is held out"
         else:
-            record |= _errors(law, data.part(of_arm), number, noise)
+            rest_of_arm, held_of_arm = data.part(fitted[number]), data.part(of_arm)
+            record |= _errors(law, held_of_arm, number, noise)
+            record["decades"] = _decades(rest_of_arm.points.variables, held_of_arm.points.variables)
         records.append(record)
     return records
+
+
+def _decades(fitted: Mapping[str, FloatArray], held: Mapping[str, FloatArray]) -> float:
+    """How far ``held`` lies beyond ``fitted``, in decades of the variable (or ND) that goes farthest."""
+    sides = [
+        dict(side) | ({"C": side["N"] * side["D"]} if {"N", "D"} <= side.keys() else {})
+        for side in (fitted, held)
+    ]
+    return max(float(np.log10(sides[1][name].max() / sides[0][name].max())) for name in sides[0])
 
 
 def noise_of(arms: Sequence[ArmData], law: FittedLaw, draws: int) -> Replicates:

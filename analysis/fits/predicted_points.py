@@ -44,8 +44,10 @@ The last lets N and D act together, as no published law here does."""
 LAST_STEPS = 2
 """Of the rolling hold-outs the last so many count: earlier ones are of laws of few rungs."""
 NEAR = 0.15
-"""Decades beyond the data (twice the compute along a line) from which on the law has the whole of that error;
-beyond one decade it has as many times that as there are decades."""
+"""Decades beyond the data (twice the compute along a line) from which on the law has the whole of that error.
+
+It grows with the decades where its hold-outs lay nearer, and with their square beyond as many as the data span.
+"""
 RECORD = ("value", "low", "high", "run_low", "run_high", "decades", "beyond", "note")
 Kind = Literal["law", "run"]
 PointTable = pd.DataFrame | Mapping[str, object]
@@ -221,7 +223,10 @@ class FittedArm:
             )
             # Inside of the data neither counts, and both take long to find.
             others, law_error = (self.others, self.law_error) if (distance > 0).any() else ([], None)
-            error = (law_error or 0.0) * np.maximum(np.minimum(distance / NEAR, 1.0), distance)
+            whole, of_a_decade = law_error or (0.0, 0.0)
+            spanned = max(float(np.log10(self.axis[1].max() / self.axis[1].min())), NEAR)
+            grown = of_a_decade * distance * np.maximum(distance / spanned, 1.0)
+            error = np.maximum(whole * np.minimum(distance / NEAR, 1.0), grown)
             half = np.hypot(drawn, np.hypot(error, run if interval == "run" else 0.0))
             of_others = [other.values(other.law.theta[None], columns)[0] for other in others]
             logs = np.log(np.stack([values, *of_others]))
@@ -229,14 +234,21 @@ class FittedArm:
             return np.exp(logs.min(axis=0) - half), np.exp(logs.max(axis=0) + half)
 
     @cached_property
-    def law_error(self) -> float | None:
-        """The error of the law to a decade beyond its data, by its rolling hold-outs; None where unknown."""
-        errors = [
-            np.log1p(record["relative_error"])
+    def law_error(self) -> tuple[float, float] | None:
+        """The error of the law by its rolling hold-outs, and a decade beyond its data; None where unknown.
+
+        A rung that is predicted from nearby says the less of a decade, the nearer it is.
+        """
+        held = [
+            (np.log1p(record["relative_error"]), min(record["decades"], 1.0))
             for record in rolling_hold_outs(self.arms, LAST_STEPS)
             if record["arm"] == self.data.arm and record.get("relative_error", -1.0) > -1.0
         ]
-        return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+        errors, decades = np.array(held).reshape(-1, 2).T
+        if not len(errors):
+            return None
+        whole, of_a_decade = (float(np.sqrt(np.mean(each**2))) for each in (errors, errors / decades))
+        return whole, of_a_decade
 
     @cached_property
     def others(self) -> list["FittedArm"]:
