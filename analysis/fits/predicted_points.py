@@ -46,7 +46,7 @@ LAST_STEPS = 2
 NEAR = 0.15
 """Decades beyond the data (twice the compute along a line) from which on the law has the whole of that error.
 
-It grows with the decades where its hold-outs lay nearer, and with their square beyond as many as the data span.
+It grows with the decades where its hold-outs lay nearer, with their square beyond as many as the data span.
 """
 RECORD = ("value", "low", "high", "run_low", "run_high", "decades", "beyond", "note")
 Kind = Literal["law", "run"]
