@@ -219,7 +219,8 @@ def require_common_cells(trials: ComparedTrials) -> None:
     )
     raise DataError(
         f"no arm has a trial in common with {trials.reference!r}: a pair agrees in {key}; rungs of "
-        f"{trials.reference!r}: {rungs}; of the others: {of_others}"
+        f"{trials.reference!r}: {rungs}; of the others: {of_others}. Laws need no pairs: `scalevec compare "
+        "--by laws`, in Python scalevec.analysis.compare_arms"
     )
 
 

@@ -303,7 +303,7 @@ def compared_trials(
     Trials are put in the order of a sweep's tidy table, so that no digit depends on the order of the rows;
     arms keep the order in which the table names them.
     """
-    chosen = select(results, options.where)
+    chosen, reference = select(results, options.where), str(reference)  # an arm called 0 may come as a number
     require_column(chosen, options.y)
     asked_law, options = options.law, with_meanings(options, results.columns)
     options = replace(options, law=with_columns(options.law, list(chosen.columns)))
@@ -313,7 +313,7 @@ def compared_trials(
     table = planned.dropna(subset=["n_params", "n_tokens"])
     n_unplaced, told = len(planned) - len(table), list[str]()
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
-    others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
+    others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference, results)
     earlier = table[:0]
     if others:
         of_runs, earlier = last_of_each_run(table, options.cluster)
@@ -345,11 +345,13 @@ def compared_trials(
     )
 
 
-def _others(arms: list[str], reference: str) -> list[str]:
+def _others(arms: list[str], reference: str, table: pd.DataFrame) -> list[str]:
     if not arms:
         raise DataError("there is no trial to compare yet: none beside those of tuning has a result")
     if reference not in arms:
-        raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}")
+        holding = [f"--map arm={name}" for name in table if (table[name].astype(str) == reference).any()]
+        column = f"; a column arm is needed: {' or '.join(holding)}" if "arm" not in table and holding else ""
+        raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}{column}")
     if len(arms) == 1:
         raise DataError(f"reference is {reference!r}, the only arm; a comparison needs another one")
     return [arm for arm in arms if arm != reference]

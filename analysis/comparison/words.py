@@ -1,5 +1,6 @@
 """An answer in words: what holds at the sizes that were run, one sentence with its figures, the caveats."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,10 @@ _BETWEEN = {
     "seeds of clusters": "from whole clusters",
     "whole seeds": "from whole seeds",
 }
+_OF_THE_LOSS = re.compile(
+    r"tokenizer(_name)?|vocab(ulary)?(_size)?|(eval|val|valid|validation|test)_(set|data|dataset)"
+)
+"""Columns that say of what a loss is."""
 _ROUNDING, _MACHINES = "rounding differs", "the difference holds that of the machines too"
 
 
@@ -235,6 +240,13 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     letters = [arm.casefold() for arm in trials.arms]
     if alike := [arm for arm in trials.arms if letters.count(arm.casefold()) > 1]:
         warnings.append(f"arms {joined(alike)} differ in capital letters alone: one arm? Give it one name")
+    completed = trials.rows[trials.rows["status"] == "completed"]
+    for column in filter(_OF_THE_LOSS.fullmatch, map(str, completed)):
+        said = {arm: set(rows.astype(str)) for arm, rows in completed.groupby("arm")[column]}
+        of_reference = said.get(trials.reference, set())
+        if unlike := [arm for arm in trials.others if not of_reference & said.get(arm, of_reference)]:
+            text = "losses per token of two tokenizers, or of two texts, are not comparable"
+            warnings.append(f"{joined(unlike)} and {trials.reference} differ in {column}: {text}")
     rows = trials.of_arm(trials.reference, "completed")
     known = {"lr_status", "loss_validation"} <= set(rows)
     if known and rows["lr_status"].isin(CHOSEN).any() and rows["loss_validation"].isna().all():

@@ -282,6 +282,8 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
         cells = np.asarray(of_arm.groupby(key, sort=False, dropna=False).ngroup(), float)
         columns = [name for name in differing(of_arm, cells) if name not in key]
         unlike = f" (they differ in {shortened(columns)})" if columns else ""
+        if not columns and "seed" in key and (rows["seed"] == 0).all():
+            unlike += "; no seed tells them apart: number the runs of a cell in a column seed"
         raise DataError(
             f"arm {arm!r} has two rows with {shown}; a pair needs one{unlike}: choose one with --where, say "
             "which column tells repeated runs apart: --map seed=COLUMN, or which are settings of both arms: "

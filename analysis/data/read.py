@@ -128,7 +128,8 @@ def _is_record(line: str) -> bool:
 def rows_of_file(path: Path) -> "pd.DataFrame":
     """The rows in ``path``: cells are text, or what JSON and Parquet hold. Raises :class:`DataError`."""
     if not path.is_file():
-        raise DataError(f"{path} is not a file")
+        is_pattern = not {"*", "?"}.isdisjoint(str(path))
+        raise DataError(f"{path} is not a file" + "; without quotes the shell names the files" * is_pattern)
     suffix, packed = kind_of(path)
     if suffix not in SUFFIXES:
         raise DataError(f"{path} holds no table; allowed: {', '.join(SUFFIXES)}, also as {', '.join(PACKED)}")

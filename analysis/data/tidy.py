@@ -217,10 +217,11 @@ def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
     """Raise :class:`DataError` for a status or number in ``table``, as :func:`parsed`, that cannot be."""
     unknown = table.loc[~table["status"].isin(STATUSES), "status"]
     if len(unknown):
-        word = str(unknown.iloc[0])
+        word, words = str(unknown.iloc[0])[:60], unknown.astype(str).unique().tolist()
         raise DataError(
-            f"column 'status', row {unknown.index[0]}: is {word[:60]!r}; {nearest(word, STATUSES)}; "
-            "--map status=\"'completed'\" takes every row for completed"
+            f"column 'status', row {unknown.index[0]}: is {word!r}; {nearest(word, STATUSES)}; unknown: "
+            f"{shortened(words)}. To leave rows out: --where \"status != '{word}'\"; to take every row for "
+            "completed: --map status=\"'completed'\""
         )
     completed = table["status"] == "completed"
     if "arm" in table and len(unnamed := table.index[completed & (table["arm"].str.strip() == "")]):
@@ -229,6 +230,7 @@ def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
             "the arm, or leave these rows out (--where)"
         )
     _refuse_training_rows(table[completed])
+    _refuse_units(table[completed])
     ran = completed | (table["status"] == "diverged")
     for name in required:
         check_column(table.loc[ran if name in ("n_params", "n_tokens", "flops") else completed, name])
@@ -244,6 +246,14 @@ def _refuse_training_rows(table: pd.DataFrame) -> None:
                 kinds, meant = joined(words.unique().tolist()), words[plain.isin(_HELD_OUT)].iloc[0]
                 which = f"one kind is compared; --where \"`{name}` == '{meant}'\""
                 raise DataError(f"column {name!r} has losses of {kinds}: {which}")
+
+
+def _refuse_units(table: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where a column says that losses are of several units."""
+    for name in (name for name in table.columns if name in ("unit", "units", "loss_unit", "loss_units")):
+        if len(units := table[name].dropna().astype(str).unique().tolist()) > 1:
+            which = f"those of one are compared; --where \"{name} == '{units[0]}'\""
+            raise DataError(f"column {name!r} has losses in {joined(units)}: {which}")
 
 
 def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:

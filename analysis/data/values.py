@@ -65,6 +65,7 @@ AGREEMENT = 1e-4
 STATES: Mapping[str, str] = {
     **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded"), "completed"),
     **dict.fromkeys(("crashed", "failed", "error", "killed", "preempted", "timeout", "canceled"), "failed"),
+    **dict.fromkeys(("out_of_memory", "oom", "node_fail", "aborted"), "failed"),
     **dict.fromkeys(("running", "queued", "pending", "cancelled", "diverged"), ""),
     **dict.fromkeys(("scheduled", "preempting"), "queued"),
 }

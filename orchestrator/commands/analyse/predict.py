@@ -67,6 +67,8 @@ def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":
     """The points of one ``--at``, whose variables are N, D, C or ``columns`` of the source."""
     import pandas as pd
 
+    from scalevec.analysis.data.values import number as as_number
+
     if Path(text).suffix.lower() in TABLES or ("=" not in text and Path(text).is_file()):
         return analysis.read_table(text)
     point: dict[str, list[float]] = {}
@@ -76,7 +78,7 @@ def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":
             raise InvalidInputError(f"--at {text}: {part.strip() or 'nothing'!r} is no new variable; {POINT}")
         require_choice(f"--at {text}: a variable", name, [*VARIABLES, *columns])
         try:
-            point[name] = [float(number)]
+            point[name] = [float(as_number(number) or number)]
         except ValueError:
             raise InvalidInputError(f"--at {text}: {name} is {number!r}, no number; {POINT}") from None
     return pd.DataFrame(point)

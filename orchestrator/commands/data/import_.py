@@ -43,7 +43,7 @@ def import_(
     """
     from scalevec.orchestrator.sources.imports.tidy_rows import repeated
 
-    if output and output.suffix in (".tsv", ".jsonl", ".parquet"):
+    if output and output.suffix.lower() not in ("", ".csv", ".txt"):
         raise InvalidInputError(f"--output {output}: a table is written as CSV; name a file NAME.csv")
     table = imported_tables(sources, maps or [], unit, where)
     chosen: dict[str, Any] = {"map": repeated(table.columns), "unit": unit or "nats", "where": where}

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.values import REQUIRED, typed
+from scalevec.analysis.data.values import REQUIRED, number, typed
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import shortened
@@ -27,7 +28,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     target: re.compile(pattern)
     for target, pattern in {
         "steps": r"_?(train(er)?_)?(global_|max_)?steps?|(max_)?iter(ation)?s?(_num)?",
-        "loss": rf"{_HELD_OUT}(?!(_.*)?_{_BESIDE})(_.*)?_loss(_final)?|(final_)?loss_{_HELD_OUT}",
+        "loss": rf"{_HELD_OUT}(?!(_.*)?_{_BESIDE})(_.*)?_loss(_final)?|((final|lm)_)?loss_{_HELD_OUT}",
         "n_params": rf"{_PARAMETERS}|n",
         "n_tokens": rf"{_TOKENS}|d",
         "arm": r"arm|variant",
@@ -51,11 +52,19 @@ _WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
 _STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
 _BATCH = re.compile(r"(global_|train_)?batch_size|batch_sequences")
 _LENGTH = re.compile(r"(sequence|seq|context|max_seq|block)_?(length|len|size)|n_ctx|max_length")
+_MOST_SEQUENCES = 2**14
+"""A larger batch is one of tokens, or may be."""
 _MULTIPLIES = re.compile(
-    r"(gradient_accumulation(_steps)?|grad_accum(_steps)?|world_size|num_devices|n_gpus?)"
+    r".*(accum|grad_acc|micro_batches).*|((n|num)_?)?(gpus?|devices|nodes|processes)|nproc.*|world_size"
+    r"|dp(_size)?|data_parallel.*"
 )
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
-_PERPLEXITY = re.compile(r"(^|_)(ppl|perplexity)($|_)")
+_UNITS = {
+    "perplexity": re.compile(r"(^|_)(ppl|perplexity)($|_)"),
+    "bits-per-byte": re.compile(r"(^|_)(bpb|bits_per_byte)($|_)"),
+    "bits": re.compile(r"(^|_)(bits?|bpt|bits_per_token)($|_)(?!per_byte)"),
+}
+"""What the name of a column of losses says of their unit, which ``--unit`` takes."""
 
 
 @dataclass
@@ -126,6 +135,10 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
                 f"--map is {text!r}; allowed: NAME=COLUMN or NAME=EXPRESSION, as in loss=val/loss; names: "
                 f"{', '.join(PATTERNS)}"
             )
+        meant = [target for target, pattern in PATTERNS.items() if pattern.fullmatch(plain_name(name))]
+        meant += get_close_matches(name, PATTERNS, 1, 0.8)
+        if name not in PATTERNS and meant:
+            raise DataError(f"--map is {text!r}: what you mean is called {meant[0]} here")
         wanted.setdefault(name, []).append(expression)
     return wanted
 
@@ -162,8 +175,9 @@ def loss_notes(expression: str, unit: str | None) -> list[str]:
     notes = []
     if is_training_loss(expression):
         notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
-    if unit != "perplexity" and _PERPLEXITY.search(plain_name(expression.strip("`"))):
-        notes.append(f"{expression} looks like a perplexity: scalevec import --unit perplexity takes it")
+    name = plain_name(expression.strip("`"))
+    if said := next((said for said, pattern in _UNITS.items() if pattern.search(name) and said != unit), ""):
+        notes.append(f"{expression} looks like {said}: scalevec import --unit {said} takes it")
     return notes
 
 
@@ -191,7 +205,7 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
             what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
             (findings.problems if target in REQUIRED else findings.notes).append(what)
         elif target in REQUIRED:
-            expression = _computed_from(target, names, columns)
+            expression = _computed_from(target, names, columns, rows)
             if expression.startswith("="):
                 columns[target] = expression[1:]
             else:
@@ -220,7 +234,9 @@ def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str 
     return None
 
 
-def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+def _computed_from(
+    target: str, names: Mapping[str, str], columns: Mapping[str, str], rows: pd.DataFrame
+) -> str:
     """``=EXPRESSION`` for a needed column that no name tells, or the sentence that asks for it."""
     if target == "n_params":
         layers, width = _only(_LAYERS, names), _only(_WIDTH, names)
@@ -228,7 +244,7 @@ def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, 
         known = f"=12 * {layers} * {width} * {width}" if layers and width else ""
         return known or f"no column of parameters: --map n_params=COLUMN, or --map 'n_params={formula}'"
     if target == "n_tokens":
-        return _tokens_of(names, columns)
+        return _tokens_of(names, columns, rows)
     losses = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
     if "loss" in map(names.get, losses):
         return f"={quoted(next(column for column in losses if names[column] == 'loss'))}"
@@ -239,13 +255,18 @@ def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, 
     return "no column of losses: --map loss=COLUMN"
 
 
-def _tokens_of(names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+def _tokens_of(names: Mapping[str, str], columns: Mapping[str, str], rows: pd.DataFrame) -> str:
     steps = columns.get("steps")
     if steps and (per_step := _only(_STEP_TOKENS, names)):
         return f"={steps} * {per_step}"
     batch, length = _only(_BATCH, names), _only(_LENGTH, names)
     if not (steps and batch and length):
         return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
+    if max((number(str(cell)) or 0 for cell in rows[batch.strip("`")].unique()), default=0) > _MOST_SEQUENCES:
+        ways = " or ".join(
+            f"--map 'n_tokens={' * '.join(way)}'" for way in ((steps, batch), (steps, batch, length))
+        )
+        return f"{batch} may be in tokens or in sequences: {ways}"
     more = [column for column, name in names.items() if _MULTIPLIES.fullmatch(name)]
     product = " * ".join([steps, batch, length, *map(quoted, more)])
     if not more:

@@ -59,7 +59,10 @@ def read_given(source: str) -> GivenTable:
         rows = rows_of_file(path)
     refuse_twins(rows)
     if rows.empty:
-        raise DataError(f"{source} has no rows or runs; at least one is needed")
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        tables = [each.name for each in inside if kind_of(each)[0] in SUFFIXES]
+        files = f"; it holds {shortened(tables)}: name the files" if tables else ""
+        raise DataError(f"{source} has no rows or runs; at least one is needed{files}")
     return GivenTable(source, _rows_of_steps(rows))
 
 

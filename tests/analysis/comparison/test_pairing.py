@@ -73,6 +73,29 @@ def test_arms_that_differ_in_capital_letters_alone_are_asked_about(sweep):
     assert any("arms baseline and Baseline differ in capital" in text for text in comparison.warnings)
 
 
+@pytest.mark.parametrize("column", ["tokenizer", "vocab_size", "eval_set"])
+def test_arms_that_differ_in_what_their_losses_are_of_are_cautioned(sweep, column):
+    table = sweep()
+    told = only(table.assign(**{column: table["arm"]})).warnings
+    assert any(f"differ in {column}: losses per token of two tokenizers, or of two texts" in t for t in told)
+    assert not any(column in text for text in only(table.assign(**{column: "one"})).warnings)
+
+
+def test_losses_of_two_units_are_refused(sweep):
+    table = sweep()
+    with pytest.raises(DataError, match=r"'unit' has losses in nats and bits: .* --where \"unit == 'nats'"):
+        only(table.assign(unit=np.where(table["arm"] == "baseline", "nats", "bits")))
+
+
+def test_runs_that_no_seed_tells_apart_are_told_so(sweep):
+    with pytest.raises(DataError, match="no seed tells them apart: number the runs of a cell"):
+        only(sweep()[["arm", "n_params", "n_tokens", "loss"]])
+
+
+def test_an_arm_that_is_called_like_a_number_may_be_named_as_one(sweep):
+    assert list(compare.compare(sweep({"0": 0.0, "1": -0.1}), 0)) == ["1"]
+
+
 def test_two_rows_with_one_key_are_refused(sweep):
     table = sweep()
     with pytest.raises(DataError, match=r"two rows with rung 25k.*seed 0"):

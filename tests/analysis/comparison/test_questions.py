@@ -26,6 +26,12 @@ def test_questions_that_cannot_be_answered_are_refused(sweep, options, message: 
         compare(sweep(), **options)
 
 
+def test_a_reference_that_stands_in_another_column_is_found_there(sweep):
+    table = sweep()
+    with pytest.raises(DataError, match=r"no arm; .* a column arm is needed: --map arm=optimizer"):
+        compare(table.assign(optimizer=table["arm"]).drop(columns="arm"), "unified")
+
+
 def test_a_comparison_is_plain_json(sweep):
     record = json.loads(json.dumps(only(sweep(), margin=0.005).to_dict(), allow_nan=False))
     assert set(record) >= {

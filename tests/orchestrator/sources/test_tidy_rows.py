@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis.errors import DataError
+from scalevec.orchestrator.sources.imports.column_names import parsed_maps
 from scalevec.orchestrator.sources.imports.given_tables import GivenTable, read_given, table_of
 from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable, imported, repeated
 
@@ -100,10 +101,27 @@ def test_a_training_loss_is_never_guessed_and_warned_of_when_it_is_chosen(tmp_pa
     assert any("looks like the loss of the training text" in note for note in notes)
 
 
+@pytest.mark.parametrize(("name", "unit"), [("val_bpb", "bits-per-byte"), ("Val loss (bits)", "bits")])
+def test_a_column_that_is_called_like_another_unit_is_said(tmp_path, name, unit):
+    notes = from_csv(tmp_path, f"{name},tokens,params\n3.2,1e9,1e6\n", f"loss=`{name}`").notes
+    assert any(f"looks like {unit}: scalevec import --unit {unit} takes it" in note for note in notes)
+
+
+@pytest.mark.parametrize(("given", "ours"), [("losss", "loss"), ("N", "n_params"), ("lr", "learning_rate")])
+def test_a_name_that_is_nearly_ours_is_no_name_of_a_further_column(given, ours):
+    with pytest.raises(DataError, match=f"is called {ours} here"):
+        parsed_maps([f"{given}=x"])
+
+
 def test_devices_or_accumulation_beside_the_batch_make_tokens_ambiguous(tmp_path):
     text = "loss,step,batch_size,seq_len,grad_accum,params\n3.2,1000,8,512,4,1e6\n"
     message = refusal(tmp_path, text)
     assert "--map 'n_tokens=step * batch_size * seq_len * grad_accum'" in message
+    for name in ("num_gpus", "nproc_per_node", "dp_size", "accumulate_grad_batches", "num_nodes"):
+        assert f"* {name}'" in refusal(tmp_path, text.replace("grad_accum", name))
+    in_tokens = text.replace("grad_accum", "x").replace(",8,", ",0.5M,")
+    asked = "batch_size may be in tokens or in sequences: --map 'n_tokens=step * batch_size' or --map"
+    assert asked in refusal(tmp_path, in_tokens)
     rows = from_csv(tmp_path, text, "n_tokens=step * batch_size * seq_len * grad_accum").rows
     assert rows["n_tokens"].tolist() == [1000 * 8 * 512 * 4]
 
@@ -113,7 +131,7 @@ def test_devices_or_accumulation_beside_the_batch_make_tokens_ambiguous(tmp_path
     [
         ("three,1e9,1e6,finished", "column 'loss', row 2: 'three' is not a number"),
         ("3.1,many,1e6,finished", "column 'n_tokens', row 2: 'many' is not a number"),
-        ("3.1,1e9,1e6,odd", "column 'status', row 2: is 'odd'"),
+        ("3.1,1e9,1e6,odd", "unknown: odd. To leave rows out: --where \"status != 'odd'\""),
         (
             "-1,1e9,1e6,finished",
             "column 'loss', row 2: -1; allowed: finite numbers above zero. Is it written",
