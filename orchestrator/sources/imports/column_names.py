@@ -176,8 +176,10 @@ def loss_notes(expression: str, unit: str | None) -> list[str]:
     if is_training_loss(expression):
         notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
     name = plain_name(expression.strip("`"))
-    if said := next((said for said, pattern in _UNITS.items() if pattern.search(name) and said != unit), ""):
-        notes.append(f"{expression} looks like {said}: scalevec import --unit {said} takes it")
+    if called := next(
+        (each for each, pattern in _UNITS.items() if pattern.search(name) and each != unit), ""
+    ):
+        notes.append(f"{expression} looks like {called}: scalevec import --unit {called} takes it")
     return notes
 
 
