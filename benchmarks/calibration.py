@@ -108,6 +108,10 @@ def _of_claims() -> Iterator[Design]:
         yield Design(
             f"claims: far predictions of the default law, {kind}", verdict_designs.beyond(truth, 1), default
         )
+    for decades in (0.6, 1.0):
+        name = f"claims: far predictions of the default law, 4 sizes over {decades:g} decades of C"
+        hoffmann = verdict_designs.GRID["its own law"]
+        yield Design(name, verdict_designs.beyond(hoffmann, 1, 4, decades), default)
     for ratio, rungs, decades, floor in ((1, 6, 2, 1.8), (4, 6, 2, 1.8), (0.25, 6, 2, 1.8), (3, 5, 1, 0)):
         name = f"claims: a law above {floor:g}, {rungs} rungs x 3 seeds, noise 1:{ratio:g}"
         yield Design(name, verdict_designs.growing_noise(ratio, rungs, decades, floor), default)

@@ -121,9 +121,9 @@ GRID: Mapping[str, Truth] = {
 }
 
 
-def beyond(truth: Truth, n_budgets: int) -> Simulate:
+def beyond(truth: Truth, n_budgets: int, n_sizes: int = 5, decades: float = 2.0) -> Simulate:
     """What ``scalevec predict`` says at ten times the largest compute, where the loss is ``truth``."""
-    ladder = _ladder(5, 3, decades=2.0)
+    ladder = _ladder(n_sizes, 3, decades)
     parts = [ladder.assign(n_tokens=ladder["n_params"] * 20 * 4.0**k) for k in range(n_budgets)]
     table = pd.concat(parts, ignore_index=True).assign(cluster=lambda rows: rows.index.astype(str))
     n, d = table["n_params"].to_numpy(float), table["n_tokens"].to_numpy(float)

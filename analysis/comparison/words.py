@@ -242,9 +242,9 @@ def of_reference(trials: ComparedTrials) -> list[str]:
         warnings.append(f"arms {joined(alike)} differ in capital letters alone: one arm? Give it one name")
     completed = trials.rows[trials.rows["status"] == "completed"]
     for column in filter(_OF_THE_LOSS.fullmatch, map(str, completed)):
-        said = {arm: set(rows.astype(str)) for arm, rows in completed.groupby("arm")[column]}
-        of_reference = said.get(trials.reference, set())
-        if unlike := [arm for arm in trials.others if not of_reference & said.get(arm, of_reference)]:
+        of_arms = {arm: set(rows.astype(str)) for arm, rows in completed.groupby("arm")[column]}
+        of_reference = of_arms.get(trials.reference, set())
+        if unlike := [arm for arm in trials.others if not of_reference & of_arms.get(arm, of_reference)]:
             text = "losses per token of two tokenizers, or of two texts, are not comparable"
             warnings.append(f"{joined(unlike)} and {trials.reference} differ in {column}: {text}")
     rows = trials.of_arm(trials.reference, "completed")
