@@ -131,6 +131,12 @@ class SweepRun:
         named = [member.to_json(self.id_of(member.trial)) for member in self.members()]
         before, places = kept_plan.members_before(self.folder), self._places()
         known = kept_plan.with_result(kept_plan.with_those_before(named, before, places), self.runs_dir)
+        cells = {(entry["arm"], entry["rung"]) for entry in before}
+        if before and cells.isdisjoint((cell.arm, cell.rung) for cell in self.cells):
+            self.progress.message(
+                f"warning: sweep {self.sweep.name} was run before with other arms and rungs alone: another "
+                "sweep needs a name of its own"
+            )
         kept_plan.check_looks(self.folder, self.sweep, known)
         kept_plan.keep_predictions(self.folder, self.sweep, known)
         if not known:

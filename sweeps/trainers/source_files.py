@@ -185,6 +185,10 @@ def with_imports(
     return sorted(known)
 
 
+_OF_CODE = (".py", ".yaml", ".yml", ".toml")
+"""In a folder that a script names, such as Hydra's, these decide what is trained."""
+
+
 def not_covered(folder: Path, names: Iterable[str]) -> list[str]:
     """What the files ``names`` bring in that their text does not show, with its line; not what they name."""
     lines, names = list[str](), list(names)
@@ -197,7 +201,9 @@ def not_covered(folder: Path, names: Iterable[str]) -> list[str]:
         lines += [f"{name}:{line} {text}" for line, text, held in code.unseen if held.isdisjoint(named)]
         told = {text for _, _, held in code.unseen for text in held} | named
         for line, word in code.words:
-            if word not in told and (_is_file(folder / word) or any((folder / word).glob("*.py"))):
+            beside = folder / word
+            is_folder_of_code = any(path.suffix in _OF_CODE for path in beside.glob("*.*"))
+            if word not in told and (_is_file(beside) or is_folder_of_code):
                 lines.append(f"{name}:{line} {word}")
                 told.add(word)
     return lines

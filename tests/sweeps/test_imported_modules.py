@@ -127,6 +127,12 @@ def test_what_is_found_only_at_run_time_is_named_with_its_line_unless_its_file_i
     assert bool(not_covered(folder.path, named)) is ("name" in line)
 
 
+def test_a_folder_of_settings_that_a_script_names_is_not_covered(folder):
+    folder("@hydra.main(config_path='conf')\ndef main(): pass\n", "conf/model.yaml")
+    assert not_covered(folder.path, ["train.py"]) == ["train.py:1 conf"]
+    assert not_covered(folder.path, ["train.py", "conf/model.yaml"]) == []
+
+
 def test_nothing_that_can_be_seen_is_said_to_be_unseen(folder):
     folder("import a\nmodel.exec()\nlist.append(1)\npath.insert(0, 1)\nimport_module('a')\n", "a.py")
     assert not_covered(folder.path, ["train.py", "a.py"]) == []

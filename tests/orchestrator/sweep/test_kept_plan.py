@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from tests.simulations import simulated, sweep_run
 
 from scalevec import sweeps
 from scalevec.orchestrator.commands.analyse.compare import compare
@@ -11,6 +10,7 @@ from scalevec.orchestrator.commands.run.plan import plan
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from simulations import Silent, simulated, sweep_run
 
 NAME = "simulated"
 TUNED = {"tune": {"learning_rate": [0.01, 0.02, 0.04], "rungs": ["small"], "seeds": [100]}}
@@ -113,6 +113,17 @@ def test_a_place_that_comes_back_is_not_dropped_any_more(tmp_path):
     assert len(SweepFolder.of(tmp_path, NAME).dropped()) == 4
     simulated(tmp_path)
     assert SweepFolder.of(tmp_path, NAME).dropped() == []
+
+
+def test_a_name_that_another_sweep_had_is_warned_of(tmp_path, monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(Silent, "message", lambda _, text: told.append(text))
+    simulated(tmp_path)
+    simulated(tmp_path, seeds=[0])
+    assert not any("was run before" in text for text in told)
+    ladder = [{"name": "huge", "width": 256, "layers": 4}]
+    simulated(tmp_path, arms={"baseline": {}, "other": {}}, ladder=ladder)
+    assert any("was run before with other arms and rungs alone" in text for text in told)
 
 
 LOWER = {"arm": "unified", "sign": "lower"}
