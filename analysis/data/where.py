@@ -143,7 +143,8 @@ class _Evaluator:
 
     def _column(self, name: str) -> Any:
         if name not in self.table.columns:
-            raise self._refuse(f"no column {name!r}; {nearest(name, self.table.columns)}")
+            near = nearest(name, self.table.columns)
+            raise self._refuse(f"no column {name!r}; {near}; text stands in quotes")
         column = self.table[name]
         if _is_text(column):
             # Dates, lists and what else is neither a number nor true or false are compared as their text.

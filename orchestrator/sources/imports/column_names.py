@@ -77,7 +77,12 @@ class Findings:
     def add(self, source: str, of_source: "Findings") -> None:
         """Add what was found out about one source."""
         if of_source.problems:
-            self.problems += [f"{source}:", *(f"  {problem}" for problem in of_source.problems)]
+            lines = [f"  {problem}" for problem in of_source.problems]
+            if self.problems[-len(lines) :] == lines:  # of many files that lack the same
+                heading = len(self.problems) - len(lines) - 1
+                self.problems[heading] = f"{self.problems[heading].removesuffix(':')}, {source}:"
+            else:
+                self.problems += [f"{source}:", *lines]
         self.notes += [f"{source}: {note}" for note in of_source.notes]
 
     def refuse(self) -> None:

@@ -150,6 +150,11 @@ def test_what_is_wrong_with_each_file_is_said_at_once(tmp_path):
         assert part in str(refused.value)
 
 
+def test_what_many_files_lack_is_said_once(tmp_path):
+    with pytest.raises(DataError, match=r"first.csv, .*second.csv:\n  no column of tokens[^\n]*$"):
+        from_two(tmp_path, "loss,params\n3,1e6\n", "loss,params\n3.1,1e6\n")
+
+
 def test_perplexities_are_told_by_their_size_and_taken_when_they_are_named(tmp_path):
     text = "loss,tokens,params\n24.5,1e9,1e6\n20.1,2e9,1e6\n"
     assert "a perplexity?" in refusal(tmp_path, text)
