@@ -269,8 +269,8 @@ _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
 _ANYTHING = r"\s*(?:\d+(?:,\d+)+(?:\.\d+)?|[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.])"
 _REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*|#[A-Z]+")
 """What a group of digits leaves of a number, or of 1.#QNAN."""
-_WORD = re.compile(r"(?!(?:nan|inf|infinity|none|null|na)$)[a-z]{2,}", re.IGNORECASE)
-"""A word of prose, which stands for no number."""
+_PROSE = re.compile(r"\s*(?!(?:nan|inf|infinity|none|null|na)\b)[a-z]{2,}\s+[a-z]", re.IGNORECASE)
+"""A word that another follows: it stands for no number."""
 _COMMAS = re.compile(r"(?:,\d+)+(?:\.\d+)?")
 _COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
 """In a pattern: commas stand between values, and in none."""
@@ -303,7 +303,7 @@ class LinePattern:
         if match is None:
             return None
         known = {name: value for name, value in match.groupdict().items() if value is not None}
-        if any(_WORD.fullmatch(value.strip()) for value in known.values()):
+        if any(_PROSE.match(line, match.start(name)) for name in known):
             return None
         return {name: value + self._rest(line, match, name) for name, value in known.items()}
 

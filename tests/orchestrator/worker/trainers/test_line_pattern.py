@@ -32,6 +32,11 @@ def test_a_line_of_prose_is_no_row(line):
     assert row(line, r"step (?P<step>\d+).* loss[ :=]+(?P<loss>[\d.]+)") is None
 
 
+def test_a_word_that_ends_the_line_stands_for_the_number():
+    values = row("step 10: loss diverged", r"step (?P<step>\d+): loss (?P<loss>[\d.]+)")
+    assert values == {"step": "10", "loss": "diverged"}  # which is refused where it is read
+
+
 def test_what_some_systems_write_for_nan_is_no_1():
     values = row("step 10: train loss 1.#QNAN, val loss -1.#IND")
     assert values is not None
