@@ -104,8 +104,7 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
     for path, names in _varied(sweep):
         for name in names:
             if name in of_size and path[0] in ("arms", "tune"):
-                allowed = "give it at the rungs, or under grid or zip: arms of one size are compared"
-                yield (*path, name), f"the formula n_params has it, and N would be another; {allowed}"
+                yield (*path, name), "the formula n_params rests on it; give n_params at the rungs instead"
     used = set(names_in(trainer.command))
     if "trial_json" in used:
         return

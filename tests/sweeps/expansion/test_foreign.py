@@ -218,7 +218,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         (
             {"ladder": [{"name": "s", "width": 8}], "n_params": "width^2"}
             | {"arms": {"a": {"width": 9, "dropout": 0.0}, "b": {"dropout": 0.1}}},
-            "arms.a.width: the formula n_params has it",
+            "arms.a.width: the formula n_params rests on it",
         ),
         ({"grid": {"width": [8, 16]}}, "ladder[0].width: the field is chosen by grid too"),
         ({"fields": {"dropout": ["a", "b"]}}, "fields.dropout: ['a', 'b']; allowed"),
