@@ -237,10 +237,10 @@ class FittedArm:
     def law_error(self) -> tuple[float, float] | None:
         """The error of the law by its rolling hold-outs, and a decade beyond its data; None where unknown.
 
-        A rung that is predicted from nearby says the less of a decade, the nearer it is.
+        A rung that is predicted from nearby says the less of a decade, the nearer it is, down to :data:`NEAR`.
         """
         held = [
-            (np.log1p(record["relative_error"]), min(record["decades"], 1.0))
+            (np.log1p(record["relative_error"]), np.clip(record["decades"], NEAR, 1.0))
             for record in rolling_hold_outs(self.arms, LAST_STEPS)
             if record["arm"] == self.data.arm and record.get("relative_error", -1.0) > -1.0
         ]

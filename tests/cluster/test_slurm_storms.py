@@ -284,9 +284,12 @@ def test_an_outage_is_waited_out(slurm_commands, folder, commands, text_files, u
         assert {starts(trial) for trial in campaign.trials()} == {1}
 
 
-@pytest.mark.nightly  # once in some 30 it ran into the limit of 10 minutes; of that no more is known
+@pytest.mark.nightly
 def test_a_slurm_that_forgets_what_it_started_is_outlived(slurm_commands, folder, text_files, undisturbed):
-    """Killed before it has saved that a job runs, it starts the job again, finds it there, and holds it."""
+    """Killed before it has saved that a job runs, it starts the job again, finds it there, and holds it.
+
+    Or it knows nothing of a job that was just sent, which the accounting then has as running for ever.
+    """
     with sent_to(slurm_commands, folder, text_files, "one", [SEEDS - 1]) as campaign:
         campaign.start()
         until(lambda: bool(running_jobs(slurm_commands)), "the first job runs", campaign.log)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
@@ -29,6 +29,8 @@ from scalevec.results.opening import end_of_log
 CONFIRM_S = 5.0
 """Seconds until a job that ended without a word is looked at again: shared file systems lag."""
 LOOKS_WITHOUT_RECORD = 2
+LOST_S = 60.0
+"""So long the accounting alone may have a job as active; a controller that was killed knows it no more."""
 FEW = 10
 """Trials whose end is looked for more often than ``poll_s`` says."""
 QUICK_S = 2.0
@@ -52,6 +54,8 @@ class SlurmExecutor(Executor):
         self._submitter = Submitter(site)
         self._trials: dict[str, QueuedTrial] = {}
         self._silent: Counter[str] = Counter()
+        self._lost_since: dict[str, float] = {}
+        """Since when the accounting alone has a job as active, by the trial's number."""
         self._starts: dict[str, int] = {}
         """How often SLURM had started each job again at the last look."""
         self._interruptions: list[tuple[str | None, str]] = []
@@ -154,6 +158,21 @@ class SlurmExecutor(Executor):
         row = rows.get(trial.job)
         return row if row is not None and row.name.endswith(trial.token) else None
 
+    def _as_accounted(self, trial: QueuedTrial, row: JobRow | None) -> JobRow | None:
+        """What the accounting says of a job that the queue does not have.
+
+        A job that goes on there alone is lost: the controller was killed before it had saved that it started
+        the job, its node has ended what it does not know, and the accounting waits for an end for ever.
+        """
+        if row is None or not row.is_active:
+            return row
+        since = self._lost_since.setdefault(trial.number, time.monotonic())
+        if time.monotonic() - since < LOST_S:
+            return row
+        return replace(
+            row, state="NODE_FAIL", reason=f"(the queue has no such job; accounted as {row.state})"
+        )
+
     def wait(self, timeout_s: float) -> list[Ended]:
         """The trials that ended; asks SLURM at most once every ``poll_s`` seconds."""
         deadline = time.monotonic() + timeout_s
@@ -188,7 +207,7 @@ class SlurmExecutor(Executor):
         self._end_again(rows)
         ended, over = [], []
         for trial in list(self._trials.values()):
-            row = self._row_of(rows, trial) or self._row_of(past, trial)
+            row = self._row_of(rows, trial) or self._as_accounted(trial, self._row_of(past, trial))
             has_record = trial.file_name in noted[trial.folder]
             self._note_restart(trial, row)
             end = self._end_of(trial, row, has_record=has_record)

@@ -80,6 +80,16 @@ def test_a_job_that_the_queue_shows_has_not_ended(executor_on):
     look_at(*executor_on(row("RUNNING")), LOOKS_WITHOUT_RECORD + 1)
 
 
+def test_a_job_that_the_accounting_alone_has_as_running_is_lost_after_a_while(executor_on, monkeypatch):
+    executor, queue = executor_on(None)
+    monkeypatch.setattr(slurm_queue, "accounted", lambda jobs: {"7": row("RUNNING")})
+    look_at(executor, queue, LOOKS_WITHOUT_RECORD + 1)
+    monkeypatch.setattr(slurm_executor, "LOST_S", 0.0)
+    (ended,) = executor.wait(PATIENCE_S)
+    assert (ended.number, ended.cause) == (NUMBER, "node_failure")
+    assert "the queue has no such job; accounted as RUNNING" in ended.message
+
+
 def test_a_job_that_the_queue_has_forgotten_has_ended_at_the_second_look(executor_on):
     executor, queue = executor_on(None)
     (ended,) = executor.wait(PATIENCE_S)
