@@ -237,7 +237,7 @@ class FittedArm:
     def law_error(self) -> tuple[float, float] | None:
         """The error of the law by its rolling hold-outs, and a decade beyond its data; None where unknown.
 
-        A rung that is predicted from nearby says the less of a decade, the nearer it is, down to :data:`NEAR`.
+        A rung that is predicted from nearby says little of a decade, down to one at :data:`NEAR`.
         """
         held = [
             (np.log1p(record["relative_error"]), np.clip(record["decades"], NEAR, 1.0))
