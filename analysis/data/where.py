@@ -40,6 +40,11 @@ def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
     :data:`ALLOWED`, an unknown column, a comparison of text with a number, an expression that is neither true
     nor false, or no row left.
     """
+    if not isinstance(table, pd.DataFrame):
+        kind = type(table).__name__
+        raise DataError(
+            f"{kind} is no table; scalevec.read_table makes one of a file, pandas.DataFrame of rows"
+        )
     if expression is None:
         return table
     rows = table[_is_chosen(table, expression)]

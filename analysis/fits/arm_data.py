@@ -101,7 +101,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
 
     Raises :class:`DataError` for bad values, and where there is no comparison trial or an arm completed none.
     """
-    selected = select(results, options.where) if options.where else results
+    selected = select(results, options.where)
     options = with_meanings(options, results.columns)
     options = dataclasses.replace(options, law=with_columns(options.law, list(selected.columns)))
     options = with_given_compute(options, selected)

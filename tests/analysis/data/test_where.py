@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalevec.analysis import compare, fit
 from scalevec.analysis.data.where import computed, select
 from scalevec.analysis.errors import DataError
 
@@ -120,3 +121,10 @@ def test_a_word_among_numbers_is_none_of_them():
 
 def test_what_is_computed_from_a_word_is_that_word():
     assert computed(pd.DataFrame({"a": ["1", "two", "3"]}), "a * 2").tolist() == [2, "two", 6]
+
+
+@pytest.mark.parametrize("ask", [fit, lambda rows: compare(rows, "a")])
+@pytest.mark.parametrize("rows", ["results.csv", [{"loss": 3.0}]])
+def test_what_is_no_table_is_told_how_it_becomes_one(ask, rows):
+    with pytest.raises(DataError, match=r"(str|list) is no table; scalevec.read_table makes one of a file"):
+        ask(rows)
