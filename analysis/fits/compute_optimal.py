@@ -8,8 +8,9 @@ import pandas as pd
 
 from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits.hold_out import decades_beyond, farthest
 from scalevec.analysis.fits.intervals import MOST_FAILED
-from scalevec.analysis.fits.predicted_points import FittedArm, decades_beyond, farthest, positive_numbers
+from scalevec.analysis.fits.predicted_points import FittedArm, positive_numbers
 
 SIZES, ZOOMED, ZOOMS = 241, 41, 2
 """Sizes at which a law is compared along a budget, then between the neighbours of the best, so many times."""

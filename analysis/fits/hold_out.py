@@ -104,20 +104,36 @@ def _predicted(
         if reason or not of_arm.any():
             record["reason"] = reason or "not predicted: nothing is held out"
         else:
-            rest_of_arm, held_of_arm = data.part(fitted[number]), data.part(of_arm)
+            held_of_arm, seen = data.part(of_arm), data.part(fitted[number]).points.variables
             record |= _errors(law, held_of_arm, number, noise)
-            record["decades"] = _decades(rest_of_arm.points.variables, held_of_arm.points.variables)
+            beyond = decades_beyond(seen, pd.DataFrame(held_of_arm.points.variables))
+            record["decades"] = float(np.max(farthest(beyond)[0]))
         records.append(record)
     return records
 
 
-def _decades(fitted: Mapping[str, FloatArray], held: Mapping[str, FloatArray]) -> float:
-    """How far ``held`` lies beyond ``fitted``, in decades of the variable (or ND) that goes farthest."""
-    sides = [
-        dict(side) | ({"C": side["N"] * side["D"]} if {"N", "D"} <= side.keys() else {})
-        for side in (fitted, held)
-    ]
-    return max(float(np.log10(sides[1][name].max() / sides[0][name].max())) for name in sides[0])
+def decades_beyond(seen: Mapping[str, FloatArray], at: pd.DataFrame) -> pd.DataFrame:
+    """By variable how many decades each point of ``at`` lies above the largest ``seen``, below the smallest.
+
+    C and D/N too where there are N and D; 0 within the range.
+    """
+    seen = dict(seen)
+    columns = {name: at[name].to_numpy(float) for name in seen}
+    for of in (seen, columns) if {"N", "D"} <= seen.keys() else ():
+        of |= {"C": 6 * of["N"] * of["D"], "D/N": of["D"] / of["N"]}
+    result = {}
+    for name, values in seen.items():
+        above, below = np.log10(columns[name] / values.max()), np.log10(columns[name] / values.min())
+        # What is rounded away is the rounding of sqrt(2)^2 and of text.
+        result[name] = np.round(np.maximum(above, 0.0) + np.minimum(below, 0.0), 9) + 0.0
+    return pd.DataFrame(result, index=at.index)
+
+
+def farthest(beyond: pd.DataFrame) -> tuple[FloatArray, list[str]]:
+    """The most decades of each row of :func:`decades_beyond`, and of which variable; "" within the range."""
+    column = np.argmax(np.abs(beyond.to_numpy()), axis=1)
+    decades = beyond.to_numpy()[np.arange(len(beyond)), column]
+    return decades, [beyond.columns[at] if far else "" for at, far in zip(column, decades, strict=True)]
 
 
 def noise_of(arms: Sequence[ArmData], law: FittedLaw, draws: int) -> Replicates:

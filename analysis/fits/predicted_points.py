@@ -21,6 +21,8 @@ from scalevec.analysis.fits.hold_out import (
     DRAWS,
     SIGNIFICANT,
     LackOfFit,
+    decades_beyond,
+    farthest,
     hold_outs,
     lack_of,
     rolling_hold_outs,
@@ -269,30 +271,6 @@ class FittedArm:
             if is_tested and fitted.optimal and not other.refuted:
                 laws.append(other)
         return laws
-
-
-def decades_beyond(seen: Mapping[str, FloatArray], at: pd.DataFrame) -> pd.DataFrame:
-    """By variable how many decades each point of ``at`` lies above the largest ``seen``, below the smallest.
-
-    C and D/N too where there are N and D; 0 within the range.
-    """
-    seen = dict(seen)
-    columns = {name: at[name].to_numpy(float) for name in seen}
-    for of in (seen, columns) if {"N", "D"} <= seen.keys() else ():
-        of |= {"C": 6 * of["N"] * of["D"], "D/N": of["D"] / of["N"]}
-    result = {}
-    for name, values in seen.items():
-        above, below = np.log10(columns[name] / values.max()), np.log10(columns[name] / values.min())
-        # What is rounded away is the rounding of sqrt(2)^2 and of text.
-        result[name] = np.round(np.maximum(above, 0.0) + np.minimum(below, 0.0), 9) + 0.0
-    return pd.DataFrame(result, index=at.index)
-
-
-def farthest(beyond: pd.DataFrame) -> tuple[FloatArray, list[str]]:
-    """The most decades of each row of :func:`decades_beyond`, and of which variable; "" within the range."""
-    column = np.argmax(np.abs(beyond.to_numpy()), axis=1)
-    decades = beyond.to_numpy()[np.arange(len(beyond)), column]
-    return decades, [beyond.columns[at] if far else "" for at, far in zip(column, decades, strict=True)]
 
 
 def _column(table: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:

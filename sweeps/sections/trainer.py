@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, Strict, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import refused
@@ -73,6 +73,12 @@ def _formula(value: str) -> str:
     return value
 
 
+def _no_fraction(value: object) -> object:
+    if isinstance(value, float):
+        raise problem(refused(value, "a whole number, or text in quotes: 1.10 would be 1.1"))
+    return value
+
+
 def _not_reserved(value: str) -> str:
     if value in RESERVED:
         allowed = "another name (a column of the results or a word of sweep files is called so)"
@@ -94,7 +100,7 @@ class TrainerSection(Given):
     """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
     files: Words | None = None
     """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""
-    code_version: int | float | str | None = None
+    code_version: Annotated[int | str | None, BeforeValidator(_no_fraction)] = None
     """Stands for the content of all these files: trials stay the same while it does."""
     metrics: BelowOut | None = None
     """JSON-lines or CSV file of one row per log step, inside {out}."""

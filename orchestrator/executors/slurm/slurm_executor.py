@@ -207,7 +207,10 @@ class SlurmExecutor(Executor):
         self._end_again(rows)
         ended, over = [], []
         for trial in list(self._trials.values()):
-            row = self._row_of(rows, trial) or self._as_accounted(trial, self._row_of(past, trial))
+            if row := self._row_of(rows, trial):
+                self._lost_since.pop(trial.number, None)
+            else:
+                row = self._as_accounted(trial, self._row_of(past, trial))
             has_record = trial.file_name in noted[trial.folder]
             self._note_restart(trial, row)
             end = self._end_of(trial, row, has_record=has_record)

@@ -282,7 +282,8 @@ class LinePattern:
     """A trainer's ``pattern``, whose group ``step`` tells the step.
 
     A line that has all of its words counts, whatever stands in place of its numbers: ``nan`` is a loss that
-    is not finite, a line with a word there is prose, and what else is no number is refused where it is read.
+    is not finite, a line with several words there is prose, and what else is no number is refused where it
+    is read.
     """
 
     def __init__(self, pattern: str, step: str) -> None:

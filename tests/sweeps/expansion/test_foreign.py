@@ -209,6 +209,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"arms": {"a": {"dropout": 0.1, "weight_decay": 0.1}}}, "the command has no {weight_decay}"),
         ({"arms": {"a": {"scale_vectors": "none"}}}, "scale_vectors: unknown key"),
         ({"optimizers": ["adamw"]}, "is of our own training loop"),
+        ({"trainer": {"code_version": 1.5}}, "text in quotes: 1.10 would be 1.1"),
         ({"trainer": {"n_params": "N"}}, "is a key of the result; name its file under result"),
         (
             {"trainer": {"resume": "--resume {out}/c", "checkpoint": "c"}},

@@ -90,6 +90,13 @@ def test_a_job_that_the_accounting_alone_has_as_running_is_lost_after_a_while(ex
     assert "the queue has no such job; accounted as RUNNING" in ended.message
 
 
+def test_a_job_that_the_queue_shows_again_was_not_lost(executor_on, monkeypatch):
+    executor, queue = executor_on(None, row("RUNNING"))
+    monkeypatch.setattr(slurm_queue, "accounted", lambda jobs: {"7": row("RUNNING")})
+    look_at(executor, queue, LOOKS_WITHOUT_RECORD + 1)
+    assert executor._lost_since == {}
+
+
 def test_a_job_that_the_queue_has_forgotten_has_ended_at_the_second_look(executor_on):
     executor, queue = executor_on(None)
     (ended,) = executor.wait(PATIENCE_S)
