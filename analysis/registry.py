@@ -102,7 +102,6 @@ FIGURES: dict[str, RegistryEntry] = {
     "differences": RegistryEntry(
         "figures.forest:draw_differences", "difference to the reference per rung, with intervals"
     ),
-    "steps": RegistryEntry("figures.forest:draw_steps", "mean difference from arm to arm, in their order"),
     "multipliers": RegistryEntry("figures.law_curves:draw_multipliers", "compute multiplier against compute"),
     "predictions": RegistryEntry(
         "figures.law_curves:draw_predictions", "the laws to ten times the largest compute"

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-Extra = Literal["train", "ray", "postgresql", "tensorboard", "wandb", "mlflow", "trackio"]
+Extra = Literal["train", "ray", "postgresql", "tensorboard", "wandb", "mlflow"]
 _ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS: dict[Extra, tuple[str, ...]] = {
     "train": (
@@ -23,7 +23,6 @@ REQUIREMENTS: dict[Extra, tuple[str, ...]] = {
     "tensorboard": ("tensorboard>=2.15",),
     "wandb": ("wandb>=0.19.9",),
     "mlflow": ("mlflow>=2.16",),
-    "trackio": ("trackio>=0.43",),
 }
 """What each extra of pyproject.toml stands for; a test compares them."""
 

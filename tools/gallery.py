@@ -52,7 +52,6 @@ EXAMPLES = (
     Example("differences", "removal-tuned", "a panel for each arm"),
     Example("differences", "mixture", "one arm at several sizes"),
     Example("differences", "theory", "settings with long names", "page"),
-    Example("steps", "removal-tuned", "the order is that of the arms"),
     Example("multipliers", "scaling", "a panel for each budget"),
     Example("predictions", "removal-tuned", "beyond the data"),
     Example("isoflop", PLANTED, "five budgets, two arms", "page"),

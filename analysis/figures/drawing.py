@@ -75,7 +75,7 @@ def write_figures(
         reference: The arm that the others are compared with; alone it has the figures of one arm.
         formats: Some of :data:`FORMATS`.
         only: Some of :data:`FIGURES`, which must all be possible; by default every figure that the source
-            has the data for, ``steps`` where there is an ``order``.
+            has the data for.
         choices: The entries of a sweep's tuning.json.
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
         statistics: What runs recorded: trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
@@ -106,8 +106,7 @@ def write_figures(
     recorded = (choices, curves, statistics)
     data = figure_input(results, reference, chosen, *recorded, palette=palette, rename=rename, order=order)
     medium = WIDTHS[width] if style is None else WIDTHS[width].over(Path(style))
-    # Arms are steps where somebody says in which order.
-    names = only or [name for name in FIGURES if name != "steps" or order]
+    names = only or list(FIGURES)
     files, captions, left_out = _drawn_files(data, names, formats, medium, are_needed=bool(only))
     for name, content in files.items():
         write_atomically(Path(folder, name), content)

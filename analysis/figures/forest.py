@@ -1,18 +1,16 @@
-"""Differences to the reference with intervals: a line for each cell, or steps from arm to arm."""
+"""Differences to the reference with intervals, a line for each cell."""
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.differences import RungDifference
-from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import FigureInput, named_setting
 from scalevec.analysis.figures.panels import Drawing, Key, name_lines, paged
-from scalevec.analysis.figures.style import ArmStyle, draw_points, font_points, ink, title
+from scalevec.analysis.figures.style import ArmStyle, draw_points, ink, title
 from scalevec.analysis.formatting import count, degrees, loss_name, percent, signed, unit_of
 
 MOST_LINES = 30
@@ -22,8 +20,6 @@ NAME_INCHES = 2.3
 _Line = tuple[str, Comparison | None, RungDifference | None]
 """Its name, an arm and a cell, or no cell: its mean over all of them. Without an arm the line is free."""
 _Cell = tuple[str, ...]
-MOST_STEPS = 12
-"""Arms of a series."""
 
 
 def draw_differences(data: FigureInput) -> Drawing:
@@ -131,48 +127,3 @@ def _draw_line(
         axis.plot(estimate.interval, [y] * 2, ends, markersize=8, linewidth=1.2, color=style.color)
     marker, size = ("d", 4.2) if row is None else (style.marker, 3.6)
     axis.plot(estimate.mean or 0.0, y, marker, markersize=size, color=style.color)
-
-
-def draw_steps(data: FigureInput) -> Drawing:
-    """Draw a bar for each arm, in their order, from the mean difference of the arm above it to its own.
-
-    Raises :class:`DataError` where fewer than two arms have a mean difference to the reference, or so many
-    that they are no series.
-    """
-    arms = [each for each in data.compared() if each.loss_difference.mean is not None]
-    if len(arms) < 2:
-        raise DataError("one arm is no series of steps: the figure differences shows it")
-    if len(arms) > MOST_STEPS:
-        raise DataError(f"{len(arms)} arms are no series of steps: choose up to {MOST_STEPS} by --where")
-    options = data.trials.options
-    unit = f" ({name})" if (name := unit_of(options.y, options.unit)) else ""
-    return Drawing(
-        {("", ""): partial(_draw_steps, arms, data)},
-        (f"mean loss difference to {data.trials.reference}{unit}", ""),
-        f"Mean difference of the {loss_name(options.y, options.unit)} to {data.trials.reference} over all "
-        "rungs; below zero is better. A bar goes from the arm above it to its own arm, the number is that "
-        f"step. Lines: {percent(options.level)} t interval of the arm's difference to "
-        f"{data.trials.reference}, not of the step. --order chooses the order of the steps.",
-        {},
-        height=0.3 * (len(arms) + 1) + 0.4,
-    )
-
-
-def _draw_steps(arms: Sequence[Comparison], data: FigureInput, axis: Axes) -> None:
-    ends = [0.0, *(float(each.loss_difference.mean or 0.0) for each in arms)]
-    axis.axvline(0, color=ink(), linewidth=0.8)
-    for y, (each, (before, after)) in enumerate(zip(arms, pairwise(ends), strict=True), start=1):
-        colour = data.styles[each.arm].color
-        axis.plot([before] * 2, [y - 1.3, y + 0.3], color="grey", linewidth=0.6)
-        axis.barh(y, after - before, 0.6, left=before, color=colour, alpha=0.45, linewidth=0)
-        interval = each.loss_difference.interval or (after, after)
-        axis.plot(interval, [y] * 2, linewidth=1.2, color=colour)
-        axis.plot(after, y, "d", markersize=5, color=colour)
-        at = (max(before, after, *interval), y)
-        size = font_points("legend.fontsize")
-        axis.annotate(
-            signed(after - before), at, (5, 0), textcoords="offset points", va="center", fontsize=size
-        )
-    low, high = axis.get_xlim()
-    axis.set_xlim(low, high + 0.25 * (high - low))  # room for the numbers
-    name_lines(axis, [data.trials.reference, *(each.arm for each in arms)])

@@ -145,7 +145,7 @@ Logs = Annotated[
     typer.Option(
         "--log",
         metavar="NAME",
-        help="Log trials to tensorboard, wandb, mlflow or trackio too; may be given again.",
+        help="Log trials to tensorboard, wandb or mlflow too; may be given again.",
     ),
 ]
 Trusted = Annotated[

@@ -31,7 +31,6 @@ _FACTORIES = {
     "tensorboard": "TensorBoardLog",
     "wandb": "WandbLog",
     "mlflow": "MlflowLog",
-    "trackio": "TrackioLog",
 }
 LOGS = {
     name: f"scalevec.orchestrator.observers.tracker_logs:{factory}" for name, factory in _FACTORIES.items()

@@ -198,9 +198,10 @@ def test_a_figure_is_one_on_white_but_on_a_dark_screen_and_asks_no_page_for_its_
 
 def test_what_has_no_room_on_a_page_is_left_to_files_and_said(sweep, monkeypatch):
     panels = {(f"row {row}", f"column {column}"): lambda _: None for row in range(20) for column in range(3)}
-    monkeypatch.setattr(forest, "draw_steps", lambda _: Drawing(panels, ("x", "y"), "Losses.", {}))
+    monkeypatch.setattr(forest, "draw_differences", lambda _: Drawing(panels, ("x", "y"), "Losses.", {}))
     monkeypatch.setattr(drawing, "MOST_PAGES", 1)
-    shown = page_figures(figure_input(sweep(), "baseline", AnalysisOptions(bootstrap=0)), ["steps"])["steps"]
+    data = figure_input(sweep(), "baseline", AnalysisOptions(bootstrap=0))
+    shown = page_figures(data, ["differences"])["differences"]
     assert len(shown.svgs) == 1
     assert shown.caption == "Losses. Here: 1 of 7 pages; scalevec figures writes all of them."
 

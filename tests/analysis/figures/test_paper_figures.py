@@ -60,10 +60,6 @@ def drawing_of(name: str, all_drawn) -> Path:
     return next(path for path in all_drawn.paths if path.stem == name)
 
 
-def test_arms_without_an_order_are_no_steps(results, tmp_path):
-    assert "steps.svg" not in {path.name for path in draw(results, tmp_path, formats=["svg"]).paths}
-
-
 def test_every_figure_that_needs_no_law_in_n_and_d_can_be_drawn(all_drawn):
     assert all_drawn.left_out.keys() == {"isoflop", "optimal", "surface"}
     expected = [name for name in FIGURES if name not in all_drawn.left_out]

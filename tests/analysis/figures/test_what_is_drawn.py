@@ -1,7 +1,6 @@
 """What figures say: curves against the reference, losses against the law of the reference, widths."""
 
 import re
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from scalevec.analysis.figures.best_sizes import draw_envelope, draw_isoflop, dr
 from scalevec.analysis.figures.curves import draw_curves
 from scalevec.analysis.figures.drawing import WIDTHS
 from scalevec.analysis.figures.figure_input import figure_input
-from scalevec.analysis.figures.forest import draw_differences, draw_steps
+from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import MOST_EQUATIONS, draw_loss
 from scalevec.analysis.figures.panels import layout, page
 from scalevec.analysis.figures.style import PAPER
@@ -144,20 +143,3 @@ def test_the_envelope_is_the_lowest_training_curve_at_each_compute(sweep):
     assert len(of_runs) == 8
     assert envelope.get_ydata()[-1] == pytest.approx(5.0, abs=0.1)
     assert np.all(np.diff(envelope.get_ydata()) <= 0)
-
-
-def test_steps_go_from_arm_to_arm_and_end_at_each_arms_own_difference(sweep):
-    table = sweep({"baseline": 0.0, "first": -0.02, "second": -0.05, "third": -0.01})
-    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=0), order=["second", "first"])
-    [figure] = drawn(draw_steps, table, order=["second", "first"])
-    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in figure.axes[0].patches]
-    means = {each.arm: each.loss_difference.mean for each in data.comparisons}
-    ends = [0.0, *(means[arm] for arm in ("second", "first", "third"))]
-    assert np.ravel(bars) == pytest.approx(np.ravel(list(pairwise(ends))))
-    with pytest.raises(DataError, match="one arm is no series of steps"):
-        drawn(draw_steps, sweep({"baseline": 0.0, "first": -0.02}))
-
-
-def test_steps_of_more_arms_than_a_series_has_are_refused(sweep):
-    with pytest.raises(DataError, match="13 arms are no series of steps"):
-        drawn(draw_steps, sweep({"baseline": 0.0} | {f"arm{number}": -0.02 for number in range(13)}))

@@ -3,8 +3,6 @@
 import json
 import sys
 import threading
-from dataclasses import replace
-from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -189,27 +187,6 @@ def test_mlflow_keeps_one_run_of_a_trial_that_goes_on(tmp_path, monkeypatch):
     [run] = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     assert (run.info.status, run.data.params["arm"]) == ("FINISHED", "baseline")
     assert run.data.metrics == {"loss": 2.25, "result.loss": 2.25, "result.steps": 2.0}
-
-
-def test_trackio_keeps_one_run_of_a_trial_that_goes_on_beside_another(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    pytest.importorskip("trackio", reason="trackio is not installed (extra trackio)")
-    other = replace(TRIAL, trial_id="cd" * 32)
-    for steps, status in ((1, None), (2, "completed")):
-        log = log_named("trackio", "small", tmp_path)
-        for trial in (TRIAL, other):
-            log.begin(trial)
-        for trial in (TRIAL, other):
-            log.add(trial, steps, {"loss": 4.5 / steps})
-            if status:
-                log.end(trial, status, {"loss": 2.25, "steps": 2})
-        log.close()
-    kept = import_module("trackio.sqlite_storage").SQLiteStorage
-    runs = kept.get_runs("small")
-    assert len(runs) == 2
-    for run in runs:
-        rows = [row for row in kept.get_logs("small", run) if "loss" in row]
-        assert [(row["step"], row["loss"]) for row in rows] == [(1, 4.5), (2, 2.25)]
 
 
 @pytest.mark.slow
