@@ -128,7 +128,9 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
     directory, options = attempt.directory, attempt.options
     if not directory.trial_path.exists():
-        return _refuse(attempt, token, [f"runs directory: {attempt.runs_dir} is another folder there"])
+        removed = f"{directory.trial_path}, which an attempt has removed: a script may write to {{out}} alone"
+        elsewhere = f"runs directory: {attempt.runs_dir} is another folder there"
+        return _refuse(attempt, token, [removed if directory.log_path.exists() else elsewhere])
     try:
         trainer = attempt.trainer()
         versions = versions_sent_with(directory.events(), token)

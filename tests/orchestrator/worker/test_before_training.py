@@ -158,6 +158,15 @@ def test_a_runs_folder_without_the_trial_is_another_one(attempt, directory, caps
     assert "is another folder there" in printed
 
 
+def test_a_script_that_removed_its_runs_files_is_named(attempt, directory, capsys):
+    directory.log_path.touch()
+    directory.trial_path.unlink()
+    assert attempt() is WorkerExit.MACHINE_LACKS
+    assert "trial.json, which an attempt has removed: a script may write to {out} alone" in (
+        capsys.readouterr().out
+    )
+
+
 def test_a_file_system_without_hard_links_is_what_the_machine_lacks(directory, attempt, monkeypatch):
     refuse_claims(monkeypatch, PermissionError(errno.EPERM, "Operation not permitted"))
     assert attempt() is WorkerExit.MACHINE_LACKS
