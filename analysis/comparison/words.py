@@ -1,6 +1,7 @@
 """An answer in words: what holds at the sizes that were run, one sentence with its figures, the caveats."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -237,9 +238,9 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     if number := int(guessed.sum()):
         what = f"{plural(number, 'row')} at fewer tokens are taken for checkpoints of runs, whose last counts"
         warnings.append(f"{what}; where each row is a run: --cluster {EACH_ROW}")
-    letters = [arm.casefold() for arm in trials.arms]
-    if alike := [arm for arm in trials.arms if letters.count(arm.casefold()) > 1]:
-        warnings.append(f"arms {joined(alike)} differ in capital letters alone: one arm? Give it one name")
+    letters = [re.sub(r"[\s_-]+", "-", unicodedata.normalize("NFKC", arm).casefold()) for arm in trials.arms]
+    if alike := [arm for arm, name in zip(trials.arms, letters, strict=True) if letters.count(name) > 1]:
+        warnings.append(f"arms {joined(alike)} differ in how they are written alone: one? Give it one name")
     completed = trials.rows[trials.rows["status"] == "completed"]
     for column in filter(_OF_THE_LOSS.fullmatch, map(str, completed)):
         of_arms = {arm: set(rows.astype(str)) for arm, rows in completed.groupby("arm")[column]}
