@@ -176,9 +176,11 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
         why = error if isinstance(error, csv.Error) else "it is empty"
         raise DataError(f"{name} cannot be read as CSV: {why}") from error
     columns = [cell.strip() or f"Unnamed: {number}" for number, cell in enumerate(header)]
-    if len(columns) == 1 and re.search(r"[\s;|:,]", columns[0]):
+    titles = list(filter(str.strip, header))
+    if len(titles) == 1 and (len(header) > 2 or (len(header) == 1 and re.search(r"[\s;|:,]", titles[0]))):
         raise DataError(
-            f"{name} has one column, {columns[0][:60]!r}: separate columns by commas, semicolons or tabs"
+            f"{name} has one named column, {titles[0][:60]!r}: separate columns by commas, "
+            "semicolons or tabs, and delete what stands above their names"
         )
     for number, cells in enumerate(rows, 1):
         if len(cells) != len(columns):

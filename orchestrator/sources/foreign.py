@@ -59,7 +59,7 @@ def say_columns(table: "ImportedTable") -> None:
 
 _SCRIPT = "for a sweep over a script of your own: scalevec init --from own-trainer makes a sweep file for it"
 _TABLE = "write its results as a table that can be read: .csv, .tsv, .jsonl or .parquet (pandas: to_parquet)"
-_LINES = "with one object on each line it can be read as a table: jq -c '.[]' FILE > FILE.jsonl for a list"
+_LINES = "a sweep file has ladder and arms; a table one object on each line: jq -c '.[]' FILE > FILE.jsonl"
 _LOG = "its log can be read: jq -c '.log_history[]' FILE > FILE.jsonl; N and tokens by --map"
 _WANDB = "export the table of runs from W&B as CSV: scalevec import reads that"
 _SWEEP = "a sweep file has ladder and arms; scalevec init writes one, for a script with --from own-trainer"

@@ -165,6 +165,8 @@ def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path
         ("points.parquet", b"not parquet", "cannot be read as parquet"),
         ("points.csv", b"", "cannot be read as CSV: it is empty"),
         ("points.csv", b"a,b\n1,2\n1", "row 2: 1 cell under 2 columns: a cut line"),
+        ("points.csv", b"Runs of May\na,b\n1,2", "one named column, 'Runs of May': separate columns"),
+        ("points.csv", b"Runs of May,,\na,b,c\n1,2,3", "delete what stands above their names"),
         ("points.csv.gz", b"\x1f\x8b broken", "cannot be read: Compressed file"),
     ],
 )
