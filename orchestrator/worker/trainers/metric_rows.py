@@ -35,6 +35,15 @@ MOST_KEYS = 8
 """As many keys of rows are named where none is the one that is read."""
 
 
+_HELD_OUT = ("val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout")
+_TRAINING = ("train", "training")
+_OF_KINDS = re.compile(
+    r"(is_?)?(train(ing)?|val(id(ation)?)?|eval(uation)?|test|split|phase|mode|stage|(global_|local_)?rank)",
+    re.IGNORECASE,
+)
+"""Keys under which a whole number, or true and false, tell kinds of rows apart."""
+
+
 class LossNotFiniteError(Exception):
     """A loss stays NaN or infinite: the training has diverged."""
 
@@ -56,7 +65,9 @@ class MetricRows:
         self.keys: dict[str, None] = {}
         """What the trainer calls the values in its rows, the first of them."""
         self._told: tuple[Mapping[str, Any], Mapping[str, str]] = {}, {}
-        """The last row that this attempt took, and what beside numbers its trainer said with it."""
+        """The last row with a loss that this attempt took, and of which split or rank it is said to be."""
+        self._splits: dict[tuple[str, str], str] = {}
+        """By key and loss: the first split that such a row was said to be of."""
         self._not_finite: dict[str, tuple[int, int]] = {}
         """By loss: the step since which it has not been finite, and how many rows say so."""
         for row in before:
@@ -134,19 +145,25 @@ class MetricRows:
         return row
 
     def _require_one_kind(self, row: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
-        """Refuse two rows of one step whose losses differ, as does a word beside them."""
-        words = {key: text for key, text in raw.items() if isinstance(text, str) and text[:1].isalpha()}
-        (before, of_before), self._told = self._told, (row, words)
-        if before.get("step") != row["step"]:
+        """Refuse a loss of two splits or ranks: at one step, or training and held out at any."""
+        names = row_names(self.readings)
+        losses = {"loss", *names} & row.keys()
+        if not losses:
             return
-        twice = {"loss", *row_names(self.readings)} & row.keys() & before.keys()
-        differ = [key for key in words.keys() & of_before.keys() if words[key] != of_before[key]]
-        if differ and any(row[name] != before[name] for name in twice):
-            key = min(differ)
-            raise DefiniteError(
-                f"the trainer's metrics: step {row['step']} has rows with {key} {of_before[key]!r:.40} and "
-                f"{words[key]!r:.40} and another loss in each; give each loss a key of its own"
-            )
+        kinds = {key: str(value) for key, value in raw.items() if _tells_a_kind(key, value)}
+        (before, of_before), self._told = self._told, (row, kinds)
+        twice = losses & before.keys() if before.get("step") == row["step"] else set[str]()
+        is_other_loss = any(row[name] != before[name] for name in twice)
+        for key, kind in kinds.items():
+            first = of_before.get(key, kind) if is_other_loss else kind
+            for name in losses if kind.lower() in (*_HELD_OUT, *_TRAINING) else ():
+                known = self._splits.setdefault((key, name), kind)
+                first = known if (known.lower() in _TRAINING) != (kind.lower() in _TRAINING) else first
+            if first != kind and key not in names.values():
+                raise DefiniteError(
+                    f"the trainer's metrics, up to step {row['step']}: rows with {key} {first!r:.40} and "
+                    f"{kind!r:.40} have the same loss; give each loss a key of its own"
+                )
 
     def _in_order(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """One row for each step of ``rows``: going back to a step forgets those after it."""
@@ -162,6 +179,13 @@ class MetricRows:
             else:
                 kept.append(row)
         return kept
+
+
+def _tells_a_kind(key: str, value: Any) -> bool:
+    """Whether a row's ``value`` may say which split or rank the row is of."""
+    if re.fullmatch(r"\d+|true|false", str(value), re.IGNORECASE):
+        return _OF_KINDS.fullmatch(key) is not None
+    return isinstance(value, str) and value[:1].isalpha()
 
 
 class MetricsFile:
@@ -271,7 +295,7 @@ _REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*|#[A-Z]+")
 """What a group of digits leaves of a number, or of 1.#QNAN."""
 _PROSE = re.compile(r"\s*(?!(?:nan|inf|infinity|none|null|na)\b)[a-z]{2,}\s+[a-z]", re.IGNORECASE)
 """A word that another follows: it stands for no number."""
-_COMMAS = re.compile(r"(?:,\d+)+(?:\.\d+)?")
+_COMMAS = re.compile(r"(?:[,'’]\d+)+(?:\.\d+)?")
 _COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
 """In a pattern: commas stand between values, and in none."""
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -300,7 +324,8 @@ class LinePattern:
     def _row(self, line: str) -> Mapping[str, str] | None:
         matches = filter(None, (self._pattern.search(line), self._loose.search(line)))
         # Of an optional group the looser one may find what the other has passed by.
-        match = max(matches, key=lambda match: sum(map(bool, match.groups())), default=None)
+        # And nearer to its word: beside `loss nan best loss 3.2` the other has hopped to the best.
+        match = max(matches, key=_found, default=None)
         if match is None:
             return None
         known = {name: value for name, value in match.groupdict().items() if value is not None}
@@ -316,6 +341,11 @@ class LinePattern:
             rest = _COMMAS.match(line, end)
         others = (match.start(other) for other in match.groupdict())
         return rest[0] if rest and not any(end < start <= rest.end() for start in others) else ""
+
+
+def _found(match: re.Match[str]) -> tuple[int, list[int]]:
+    """How many groups have something, and how early each of them begins."""
+    return sum(map(bool, match.groups())), [-match.start(name) for name in match.groupdict()]
 
 
 def _loosened(pattern: str, step: str) -> str:

@@ -19,6 +19,8 @@ TOLERATED = 0.01
 """Share by which tokens and parameters may differ from the plan's."""
 _NO_NUMBER = re.compile(r"\s*[-+]?1\.#[A-Z]+\s*")
 """NaN as some systems write it, 1.#QNAN or -1.#IND."""
+_ODD_GROUP = re.compile(r"_(?!\d{3}(?!\d))")
+"""Python reads 3_2127 as 32127."""
 
 
 def path_below(out: Path, name: str) -> Path:
@@ -37,7 +39,7 @@ def number(row: Row, key: str, where: str) -> float | None:
     if isinstance(value, str) and _NO_NUMBER.fullmatch(value):
         return math.nan
     try:
-        if not isinstance(value, bool):
+        if not isinstance(value, bool) and not _ODD_GROUP.search(str(value)):
             return float(value)
     except (TypeError, ValueError, OverflowError):
         pass

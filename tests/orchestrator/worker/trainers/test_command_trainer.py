@@ -137,11 +137,6 @@ def test_a_last_evaluation_long_before_the_last_row_is_an_error(lab):
     assert lab(body.format(last=99), readings).run() == WorkerExit.RESULT
 
 
-def test_two_losses_of_one_step_that_a_word_tells_apart_are_an_error(lab):
-    body = "log(10, 2.3, split='val'); log(10, 1.9, split='train')"
-    fails_for_good(lab(body), "step 10 has rows with split 'val' and 'train' and another loss in each")
-
-
 def test_a_late_row_without_a_loss_forgets_none(lab):
     late = """(out / "log.jsonl").open("a").write('{"step": 9, "memory": 7}')"""
     trials = lab(f"log(10, 3.0); {late}", replace(METRICS, tokens=""))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.trainers.metric_rows import LinePattern
 from scalevec.orchestrator.worker.trainers.readings import number
 
@@ -25,6 +26,18 @@ def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
     values = row(f"step 10: train loss {value}, val loss {value}")
     assert values is not None
     assert (values["training_loss"], values["loss"]) == (value, value)
+
+
+def test_a_loss_that_is_no_number_is_not_taken_for_a_later_one():
+    pattern = r"iter=(?P<step>\d+).*?val_loss=(?P<loss>\d+\.\d+)"
+    assert row("iter=10 val_loss=nan best_val_loss=3.25", pattern) == {"step": "10", "loss": "nan"}
+
+
+@pytest.mark.parametrize("text", ["12'000.5", "3_2127", "1_00"])
+def test_digits_in_groups_are_asked_about(text):
+    values = row(f"step 10: loss {text}", r"step (?P<step>\d+): loss (?P<loss>[\d.]+)")
+    with pytest.raises(DefiniteError, match="a number is expected"):
+        number(values or {}, "loss", "its output")
 
 
 @pytest.mark.parametrize("line", ["step 50: loss scale reduced to 32", "step 50: saved, lowest loss so far"])

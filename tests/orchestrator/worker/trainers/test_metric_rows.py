@@ -45,6 +45,38 @@ def test_of_a_repeated_step_the_last_row_counts():
     assert losses(kept) == {1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0, 5: 3.0, 6: 3.0}
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"step": 10, "split": "val"}, {"step": 10, "split": "train"}),
+        ({"step": 10, "data": "c4"}, {"step": 10, "data": "wiki"}),
+        ({"step": 10, "is_val": True}, {"step": 10, "is_val": False}),
+        ({"step": 10, "rank": "0"}, {"step": 10, "rank": "1"}),
+        ({"step": 9, "split": "val"}, {"step": 10, "split": "train"}),
+    ],
+    ids=["splits", "texts", "true and false", "ranks", "training later"],
+)
+def test_one_loss_of_two_splits_or_ranks_is_an_error(one, other):
+    rows = [one | {"loss": 2.3}, {"step": 10, "memory": 7}, other | {"loss": 1.9}]
+    with pytest.raises(DefiniteError, match="have the same loss; give each loss a key of its own"):
+        metric_rows(Kept()).take(rows)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"step": 10, "loss": 2.3, "is_best": True}, {"step": 10, "loss": 1.9, "is_best": False}],
+        [{"step": 9, "loss": 2.3, "split": "val"}, {"step": 10, "loss": 1.9, "split": "test"}],
+        [{"step": 9, "loss": 2.3, "split": "val"}, {"step": 9, "train": 1.9, "split": "train"}],
+        [{"step": 9, "loss": 2.3, "phase": "warmup"}, {"step": 10, "loss": 1.9, "phase": "decay"}],
+    ],
+    ids=["the best", "the test split at the end", "a key for each loss", "phases"],
+)
+def test_words_that_tell_no_two_kinds_of_one_loss_apart_are_none(rows):
+    metric_rows(kept := Kept()).take(rows)
+    assert kept.rows[-1]["loss"] in (1.9, 2.3)
+
+
 def test_two_rows_of_one_step_are_one():
     kept = Kept()
     rows = metric_rows(kept, training_loss="train", loss="test", loss_validation="val")
