@@ -124,8 +124,13 @@ class CommandTrainer:
         rows, last_line = following.rows, following.running.output.last_line
         if code == 0:
             # Who was asked to stop may have ended before a result was due.
-            with suppress(*([DefiniteError] if following.was_asked else [])):
+            try:
                 return self.result(rows, ranks) if rows is not None else {}
+            except DefiniteError as problem:
+                if not following.was_asked and self._stuck_at() is None:
+                    raise
+                if not following.was_asked:  # it may have said of a torn checkpoint that all is well
+                    raise AttemptFailedError(str(problem)) from None
         if following.was_asked or code == self.protocol.stop_exit:
             raise TrainingInterruptedError(rows.step if rows is not None and self.goes_on() else 0)
         if code in (CANNOT_RUN, NOT_FOUND):
@@ -178,11 +183,22 @@ class CommandTrainer:
         make_folder(self.out)
         if goes_on and (name := self.trial.trainer.readings.metrics):
             MetricsFile(self.out, name).cut_torn_end()
-        if name := self.trial.trainer.readings.result:
+        if (name := self.trial.trainer.readings.result) and not (goes_on and self._says_the_end(name)):
             with suppress(FileNotFoundError):  # of an earlier attempt, which had not trained all
                 (self.out / name).unlink()
         write_json(self.directory.path / FIELDS, self.fields())
         return MetricRows(recorder, self.trial, goes_on)
+
+    def _says_the_end(self, name: str) -> bool:
+        """Whether a result says that it is of the planned end: a script that goes on has nothing to add."""
+        readings = self.trial.trainer.readings
+        with suppress(DefiniteError):
+            record = result_file(self.out, name)
+            step = number(record, readings.step, name)
+            tokens = number(record, readings.tokens, name) if readings.tokens else None
+            require_end(step, tokens, self.trial, name)
+            return step is not None
+        return False
 
     def _clear(self) -> None:
         """Empty the trainer's folder; one of another user, who alone may do so, is renamed."""
@@ -196,16 +212,11 @@ class CommandTrainer:
         One at which two attempts have failed is set aside, once by its name: the next goes on from the one
         before, or afresh.
         """
-        events = since_retry(self.directory.events())
-        start = next((event for event in reversed(events) if event["state"] in ("running", "pending")), None)
-        if start is None or start["state"] == "pending":  # it failed before it began
+        if (stuck_at := self._stuck_at()) is None:
             return {}
-        began_at = {name: start[name] for name in ("step", "checkpoint") if name in start}
-        path, written = newest_checkpoint(self.out, self.protocol.checkpoint) if self.goes_on() else (None, 0)
-        if path is None or self.reached() != began_at:
-            return {}
+        path, written = stuck_at
         checkpoint = f"{path.relative_to(self.out)} of {written}"
-        errors = [event for event in events if event.get("cause") == "error"]
+        errors = [event for event in since_retry(self.directory.events()) if event.get("cause") == "error"]
         known = any(event.get("set_aside", "").endswith(f"-{path.name}") for event in errors)
         if known or not errors or errors[-1].get("failed_at") != checkpoint:
             return {"failed_at": checkpoint}
@@ -213,6 +224,16 @@ class CommandTrainer:
         make_folder(aside.parent)
         path.rename(aside)
         return {"failed_at": checkpoint, "set_aside": str(aside)}
+
+    def _stuck_at(self) -> tuple[Path, int] | None:
+        """The checkpoint at which the attempt began, if it got no further, and when that was written."""
+        events = since_retry(self.directory.events())
+        start = next((event for event in reversed(events) if event["state"] in ("running", "pending")), None)
+        if start is None or start["state"] == "pending":  # it failed before it began
+            return None
+        began_at = {name: start[name] for name in ("step", "checkpoint") if name in start}
+        path, written = newest_checkpoint(self.out, self.protocol.checkpoint) if self.goes_on() else (None, 0)
+        return None if path is None or self.reached() != began_at else (path, written)
 
     def fields(self) -> dict[str, Any]:
         """What a trainer is told of the trial."""

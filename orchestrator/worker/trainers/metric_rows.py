@@ -277,14 +277,20 @@ class MetricsFile:
                 raise DefiniteError(f"{self.name}, line {self._lines}: {many}")
             is_row = self._lines > 1 and cells != names and not is_longer
             return dict(zip(names, cells, strict=False)) if is_row else None
-        try:
-            row = json.loads(line.removeprefix("\ufeff"))
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
+        line = line.removeprefix("\ufeff")
+        # A row that a kill has torn may be continued by the next one.
+        starts = [match.start() for match in re.finditer("{", line)] if line.startswith("{") else [0]
+        row = next((row for start in starts if isinstance(row := _json_of(line[start:]), dict)), None)
+        if row is None:
             what = "JSON object" if "\0" not in line else "text in UTF-8"
             raise DefiniteError(f"{self.name}, line {self._lines}: is no {what}: {line[:80]!r}")
         return row
+
+
+def _json_of(text: str) -> Any:
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
 
 
 _GROUP = re.compile(r"\(\?P<(\w+)>")

@@ -232,8 +232,8 @@ if list(out.glob("ckpt")): sys.exit()
 sys.exit(1)
 """
     trials = lab(body, RESULT, protocol=Protocol(checkpoint="ckpt"))
-    assert trials.run() == WorkerExit.ERROR
-    fails_for_good(trials, "the trainer ended without")
+    assert (trials.run(), trials.run()) == (WorkerExit.ERROR,) * 2
+    assert "the trainer ended without" in trials.directory.events()[-1]["error"]
 
 
 def test_a_loss_that_stays_not_finite_ends_the_training_as_diverged(lab):

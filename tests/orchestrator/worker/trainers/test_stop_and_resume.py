@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -278,6 +279,27 @@ def test_a_checkpoint_at_which_two_attempts_fail_is_set_aside_for_the_one_before
 def test_without_an_older_checkpoint_the_trial_starts_afresh_beside_what_else_it_keeps(lab):
     trials = lab(TORN.replace("ckpt-{step:02d}", "ckpt-05").replace("out.parent", "out"), protocol=RESUMES)
     assert attempted(trials) == [WorkerExit.STOPPED, *[WorkerExit.ERROR] * 2, WorkerExit.RESULT]
+    assert trials.result()["loss"] == 3.0
+
+
+def test_a_script_that_says_of_a_torn_checkpoint_that_all_is_well_trains_on_from_the_one_before(lab):
+    calm = "try: first = json.loads(kept[-1].read_text()) if kept else 0\nexcept ValueError: sys.exit(0)"
+    body = TORN.replace("first = json.loads(kept[-1].read_text()) if kept else 0", calm)
+    trials = lab(body, protocol=RESUMES)
+    assert attempted(trials) == [WorkerExit.STOPPED, *[WorkerExit.ERROR] * 2, WorkerExit.RESULT]
+    assert trials.steps() == list(range(1, 11))
+
+
+def test_a_result_of_the_planned_end_is_kept_for_a_script_that_finds_nothing_left_to_do(lab):
+    body = """
+if (out / "ckpt").exists(): sys.exit(0)
+(out / "ckpt").touch()
+(out / "result.json").write_text(json.dumps({"step": 10, "test": 3.0}))
+sys.exit("tearing down failed")
+"""
+    readings = Readings(result="result.json", loss="test")
+    trials = lab(body, readings, replace(RESUMES, checkpoint="ckpt"))
+    assert attempted(trials) == [WorkerExit.ERROR, WorkerExit.RESULT]
     assert trials.result()["loss"] == 3.0
 
 
