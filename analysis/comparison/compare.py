@@ -8,7 +8,13 @@ from typing import Any, Literal, Unpack
 import pandas as pd
 
 from scalevec.analysis.comparison import words
-from scalevec.analysis.comparison.differences import LossDifference, Part, RungDifference, rung_differences
+from scalevec.analysis.comparison.differences import (
+    LossDifference,
+    PairedArm,
+    Part,
+    RungDifference,
+    cell_means,
+)
 from scalevec.analysis.comparison.fairness import Line, fair, tuning_of
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.pair_laws import of_laws
@@ -17,6 +23,7 @@ from scalevec.analysis.comparison.predictions import Prediction, predictions_of
 from scalevec.analysis.comparison.scale import KeptSigns, ScaleLine, kept_signs, with_scale
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, evidence_of_all
+from scalevec.analysis.data.tidy import varying
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.result import ByArm
 from scalevec.analysis.formatting import count, shortened
@@ -257,3 +264,27 @@ def _comparison(
         excluded={"where": left_out} if left_out else {},
         **of_laws,
     )
+
+
+def rung_differences(paired: PairedArm) -> list[RungDifference]:
+    """The difference in each cell, descriptive."""
+    pairs, complete, cells = paired.pairs, paired.pairs.complete, paired.pairs.cells
+    settings, level = varying(complete, pairs.settings), None if pairs.is_interim else paired.level
+    rows = []
+    for cell, difference in cell_means(paired.sample, cells.tolist(), level).items():
+        of_cell = complete[cells == cell]
+        first = of_cell.iloc[0]
+        rows.append(
+            RungDifference(
+                rung=str(first["rung"]),
+                n_params=int(first["n_params_reference"]),
+                n_tokens=int(first["n_tokens"]),
+                setting={name: str(first[name]) for name in settings},
+                differences=tuple(pairs.differences[cells == cell].tolist()),
+                seeds=tuple(map(str, of_cell["seed"])),
+                n=difference.n,
+                mean=difference.mean,
+                interval=difference.interval,
+            )
+        )
+    return rows

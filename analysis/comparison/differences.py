@@ -5,17 +5,18 @@ of the others is not its own: it is left out and said. A cell in which a side is
 for the direction alone that it cannot flatter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from scalevec.analysis.comparison.fairness import SIDES, bounds_of
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, varying
-from scalevec.analysis.formatting import count, is_loss, joined
+from scalevec.analysis.formatting import count, is_loss, shortened
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import Look
@@ -38,6 +39,10 @@ class CellMean:
     n: int
 
 
+def _overall(sample: PairedSample, of_part: BoolArray) -> Estimate:
+    return inference.overall(sample.kept(of_part))
+
+
 def cell_means(sample: PairedSample, cells: Sequence[Any], level: float | None) -> dict[Any, CellMean]:
     """Return the mean of ``sample`` in each of ``cells``, the names of its cells [points], in their order.
 
@@ -47,12 +52,16 @@ def cell_means(sample: PairedSample, cells: Sequence[Any], level: float | None) 
     means = {}
     for cell, code in dict(zip(cells, sample.cells.tolist(), strict=True)).items():
         of_cell = sample.cells == code
-        of_rung = sample.rungs == sample.rungs[of_cell][0]
-        part = sample.kept(of_cell if sample.kept(of_rung).dependent else of_rung)
-        estimate = inference.contrast(part, (np.unique(part.cells) == code).astype(float))
+        estimate = _of_cell(sample, of_cell)
         interval = estimate.interval(level) if level else None
         means[cell] = CellMean(estimate.value, interval, int(of_cell.sum()))
     return means
+
+
+def _of_cell(sample: PairedSample, of_cell: BoolArray) -> Estimate:
+    of_rung = sample.rungs == sample.rungs[of_cell][0]
+    part = sample.kept(of_cell if sample.kept(of_rung).dependent else of_rung)
+    return inference.contrast(part, (np.unique(part.cells) == sample.cells[of_cell][0]).astype(float))
 
 
 @dataclass(frozen=True)
@@ -255,7 +264,7 @@ class PairedArm:
     @cached_property
     def settings(self) -> tuple[Part, ...]:
         """The mean difference with each value of each setting that varies."""
-        texts = (complete := self.pairs.complete)[varying(complete, self.pairs.settings)].astype(str)
+        texts = self.setting_texts
         return self._parts(
             [
                 (f"{name} {value}".removeprefix("optimizer "), (texts[name] == value).to_numpy(bool))
@@ -264,9 +273,35 @@ class PairedArm:
             ]
         )
 
-    def _parts(self, groups: Sequence[tuple[str, BoolArray]]) -> tuple[Part, ...]:
+    @cached_property
+    def setting_texts(self) -> pd.DataFrame:
+        """The settings that vary, as text [complete pairs]."""
+        complete = self.pairs.complete
+        return complete[varying(complete, self.pairs.settings)].astype(str)
+
+    @cached_property
+    def cells(self) -> tuple[Part, ...]:
+        """The mean difference in each setting at each size, where settings vary; the largest C last."""
+        joint = self.setting_texts.agg(", ".join, axis=1) if len(self.setting_texts.columns) else ()
+        groups = [
+            (f"{setting} at {size}", of_size & (joint == setting).to_numpy(bool))
+            for size, of_size in self._of_sizes
+            for setting in dict.fromkeys(joint)
+        ]
+        return self._parts([(name, mask) for name, mask in groups if mask.any()], _of_cell)
+
+    @cached_property
+    def ends(self) -> list[Part]:
+        """The cell of the largest size in each setting."""
+        return list({cell.name.rpartition(" at ")[0]: cell for cell in self.cells}.values())
+
+    def _parts(
+        self,
+        groups: Sequence[tuple[str, BoolArray]],
+        estimated: Callable[[PairedSample, BoolArray], Estimate] = _overall,
+    ) -> tuple[Part, ...]:
         interim, margin = self.pairs.is_interim, self.options.margin if is_loss(self.options.y) else None
-        estimates = [inference.overall(self.sample.kept(of_part)) for _, of_part in groups]
+        estimates = [estimated(self.sample, of_part) for _, of_part in groups]
         p_values = [None if interim else estimate.p_value() for estimate in estimates]
         compute = self.pairs.complete["compute_reference"].to_numpy(float)
         # A part without a p-value is none of the family here.
@@ -309,13 +344,15 @@ class PairedArm:
     @cached_property
     def crossing(self) -> str:
         """How settings contradict each other, or a size, as text; empty where they do not."""
-        settings, sizes = (
-            [self.differing(parts, sign) for sign in (-1, 1)] for parts in (self.settings, self.sizes)
+        settings, sizes, cells = (
+            [self.differing(parts, sign) for sign in (-1, 1)]
+            for parts in (self.settings, self.sizes, self.cells)
         )
+        settings = settings if any(settings) else cells
         if not any(settings):
             return ""
         told = [
-            f"{word} {'with' if within else 'at'} {joined([part.name for part in within or at])}"
+            f"{word} {'with' if within else 'at'} {shortened([part.name for part in within or at])}"
             for word, within, at in zip(("lower", "higher"), settings, sizes, strict=True)
             if within or at
         ]
@@ -323,10 +360,10 @@ class PairedArm:
 
     @property
     def equivalence_p(self) -> float | None:
-        """The largest p of two one-sided tests over sizes and settings; None before the last look."""
+        """The largest p of two one-sided tests over sizes, settings and cells; None before the last look."""
         if self.look is not None and not self.look.is_last:
             return None
-        parts = [part for part in (*self.sizes, *self.settings) if not part.bound]
+        parts = [part for part in (*self.sizes, *self.settings, *self.cells) if not part.bound]
         return max([part.equivalence_p for part in parts if part.equivalence_p is not None], default=None)
 
 
@@ -356,45 +393,3 @@ def corrected_differences(family: Sequence[PairedArm], n_others: int = 0) -> lis
             )
         )
     return differences
-
-
-def rung_differences(paired: PairedArm) -> list[RungDifference]:
-    """The difference in each cell, descriptive."""
-    pairs, complete, cells = paired.pairs, paired.pairs.complete, paired.pairs.cells
-    settings, level = varying(complete, pairs.settings), None if pairs.is_interim else paired.level
-    rows = []
-    for cell, difference in cell_means(paired.sample, cells.tolist(), level).items():
-        of_cell = complete[cells == cell]
-        first = of_cell.iloc[0]
-        rows.append(
-            RungDifference(
-                rung=str(first["rung"]),
-                n_params=int(first["n_params_reference"]),
-                n_tokens=int(first["n_tokens"]),
-                setting={name: str(first[name]) for name in settings},
-                differences=tuple(pairs.differences[cells == cell].tolist()),
-                seeds=tuple(map(str, of_cell["seed"])),
-                n=difference.n,
-                mean=difference.mean,
-                interval=difference.interval,
-            )
-        )
-    return rows
-
-
-def trend_per_decade(paired: PairedArm) -> dict[str, Any]:
-    """How the difference changes with each decade of the reference's compute, nats/token per decade."""
-    decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))[paired.keep]
-    slope = inference.slope(paired.sample.kept(paired.keep), decades) if len(decades) else None
-    if slope is None:
-        return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
-    shown: dict[str, Any] = {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df}
-    if paired.pairs.is_interim:
-        return {**shown, "note": INTERIM}
-    return {
-        **shown,
-        "interval": slope.interval(paired.level),
-        "p_value": slope.p_value(),
-        "interval_90": slope.interval(EQUIVALENCE_LEVEL),
-        "note": "noise from the spread between rungs: one seed each" if slope.between == "rungs" else "",
-    }

@@ -6,12 +6,13 @@ line.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Unpack
 
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
-from scalevec.analysis.comparison.differences import LossDifference, RungDifference
+from scalevec.analysis.comparison.differences import LossDifference, RungDifference, corrected
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.laws_of_runs import LawsOnLine, laws_of
 from scalevec.analysis.comparison.scale import ScaleLine
@@ -25,7 +26,7 @@ from scalevec.analysis.fits.fit import fit_warnings
 from scalevec.analysis.formatting import count, degrees, is_loss, joined, p_value, percent, signed, span
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
-from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm, level_of_holm
+from scalevec.analysis.statistics.paired import Estimate, equivalence_p, level_of_holm
 
 ONE_LINE = 1.5
 """Tokens per parameter that differ by more lie on no line in compute."""
@@ -59,9 +60,9 @@ def _require_line(arms: Sequence[ArmData]) -> None:
 
 
 def _by_laws(
-    results: pd.DataFrame, reference: str, options: AnalysisOptions, ratio: float | None
+    results: pd.DataFrame, reference: str, options: AnalysisOptions, ratio: float | None, n_others: int
 ) -> list[Comparison]:
-    """Every other arm against ``reference`` by the laws fitted to each; p-values by Holm.
+    """Every other arm against ``reference`` by the laws fitted to each; p-values by Holm, over others too.
 
     Raises :class:`DataError` for points that leave a parameter free, or a law that has no line here.
     """
@@ -74,8 +75,9 @@ def _by_laws(
     chosen = ratio or float(pd.concat(ends).median())
     family = [LawsOnLine(laws[reference], law, chosen) for name, law in laws.items() if name != reference]
     p_values = [sides.difference(sides.compute)[0].p_value() for sides in family]
-    both = zip(p_values, holm(p_values), strict=True)
-    return [_compared(sides, of_arm, len(family)) for sides, of_arm in zip(family, both, strict=True)]
+    both = zip(p_values, corrected(p_values, n_others), strict=True)
+    n_arms = len(family) + n_others
+    return [_compared(sides, of_arm, n_arms) for sides, of_arm in zip(family, both, strict=True)]
 
 
 def _compared(laws: LawsOnLine, p_values: tuple[float | None, float | None], n_arms: int) -> Comparison:
@@ -183,7 +185,7 @@ def compare_arms(
         **changes: Fields of the options that stand over ``options``.
 
     Returns:
-        The comparisons by pairs, then those by laws; Holm's correction is over each kind alone.
+        The comparisons by pairs, then those by laws; Holm's correction is over all of them.
 
     Raises:
         DataError: What neither way can be compared, and why.
@@ -203,7 +205,7 @@ def pairs_or_laws(
     results, reference, options = trials.source, trials.reference, trials.options
     rows = results[results["arm"].isin([reference, *chosen])]
     try:
-        laws = _by_laws(rows, reference, options, ratio)
+        laws = _by_laws(rows, reference, options, ratio, len(trials.others) - len(chosen))
     except DataError as error:
         if by:
             raise
@@ -213,6 +215,7 @@ def pairs_or_laws(
             raise DataError(f"{unpaired_error}; by their laws: {error}") from error
     pairs = []
     if len(chosen) < len(trials.others):
-        pairs = compared(compared_trials(results[~results["arm"].isin(chosen)], reference, options))
+        of_pairs = compared_trials(results[~results["arm"].isin(chosen)], reference, options)
+        pairs = compared(replace(of_pairs, n_arms_left_out=of_pairs.n_arms_left_out + len(chosen)))
     every = with_predictions(trials, [*pairs, *laws])
     return every[: len(pairs)], every[len(pairs) :]

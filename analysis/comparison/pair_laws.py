@@ -13,10 +13,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import INTERIM, PairedArm, trend_per_decade
+from scalevec.analysis.comparison.differences import INTERIM, PairedArm
 from scalevec.analysis.comparison.fairness import SIDES
 from scalevec.analysis.comparison.laws_of_runs import LawsOnLine, laws_of
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
+from scalevec.analysis.comparison.scale import trend_per_decade
 from scalevec.analysis.data.pairs import PairKind, Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, varying
 from scalevec.analysis.errors import DataError

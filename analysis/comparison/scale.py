@@ -8,15 +8,18 @@ lies within 5 or 10 % per decade (two one-sided tests at 5 %).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL, Part, corrected
+from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL, INTERIM, PairedArm, Part, corrected
 from scalevec.analysis.comparison.fairness import Line
 from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS
 from scalevec.analysis.comparison.verdict import Evidence
 from scalevec.analysis.formatting import is_loss, limits, percent, signed, span, unit_of
+from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.paired import Estimate
 
 Measure = Literal["multiplier", "nats", ""]
@@ -41,6 +44,32 @@ class Change:
     p_value: float
     share: tuple[float, float]
     """The 90 % interval of the change as a share: 0.1 is a gain that grows by 10 % per decade."""
+
+
+def trend_per_decade(paired: PairedArm) -> dict[str, Any]:
+    """How the difference changes with each decade of the reference's compute, nats/token per decade.
+
+    It is the change within settings: one that was run at small sizes alone makes no slope.
+    """
+    decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))[paired.keep]
+    sample, settings = paired.sample.kept(paired.keep), paired.setting_texts[paired.keep]
+    if len(settings.columns) and len(decades):
+        at = pd.DataFrame({"cell": sample.cells, "at": decades, "setting": settings.agg(", ".join, axis=1)})
+        middle = at.drop_duplicates("cell").groupby("setting")["at"].mean()
+        decades = decades - at["setting"].map(middle).to_numpy(float)
+    slope = inference.slope(sample, decades) if len(decades) else None
+    if slope is None:
+        return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
+    shown: dict[str, Any] = {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df}
+    if paired.pairs.is_interim:
+        return {**shown, "note": INTERIM}
+    return {
+        **shown,
+        "interval": slope.interval(paired.level),
+        "p_value": slope.p_value(),
+        "interval_90": slope.interval(EQUIVALENCE_LEVEL),
+        "note": "noise from the spread between rungs: one seed each" if slope.between == "rungs" else "",
+    }
 
 
 @dataclass(frozen=True)
@@ -119,10 +148,15 @@ def _line(evidence: Evidence, change: Change | None, p_holm: float | None, withh
     if len(every or paired.sizes) < 2:
         return ScaleLine("one_size", "one size: says nothing of scale")
     if lower and higher:
-        ends = [f"lower at {lower[0].name}", f"higher at {higher[-1].name}"]
-        if lower[0].flops >= higher[0].flops:
-            ends = [f"higher at {higher[0].name}", f"lower at {lower[-1].name}"]
-        return ScaleLine("reverses", f"reverses: {', '.join(ends)}", "nats")
+        words = {part.name: "lower" if part.mean < 0 else "higher" for part in lower + higher}
+        turns = [(words[part.name], part) for part in every if part.name in words]
+        turns = [turns[0], *(after for before, after in pairwise(turns) if after[0] != before[0])]
+        told = ", ".join(f"{word} at {part.name}" for word, part in turns[:4])
+        if len(turns) > 2:
+            return ScaleLine("not_resolved", f"changes sign without order: {told}", "nats")
+        last = next(part for part in reversed(every) if part.name in words)
+        told = f"{turns[0][0]} at {turns[0][1].name}, {turns[1][0]} at {last.name}"
+        return ScaleLine("reverses", f"reverses: {told}", "nats")
     aside = f"; multiplier withheld: {withheld}" if withheld else ""
     if change is None or p_holm is None:
         return ScaleLine("withheld" if withheld else "not_resolved", f"not resolved{aside}")

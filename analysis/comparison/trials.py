@@ -11,7 +11,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks
-from scalevec.analysis.data.pairs import Pairs, paired_by, placed
+from scalevec.analysis.data.pairs import PairKind, Pairs, paired_by, placed
 from scalevec.analysis.data.runs import at_planned_end, best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.tidy import (
     checked,
@@ -188,16 +188,20 @@ class ComparedTrials:
         """All pairs of an arm; runs of equal cells without a seed in common are paired at random.
 
         Such runs are independent, so that any order which does not follow from the losses gives a t interval
-        that holds (one less in degrees of freedom than Welch's would have). Labels may have been given by
-        the losses, so the order is that of their hashes.
+        that holds (one less in degrees of freedom than Welch's would have). It is that of the hashes of what
+        each seed gave, whatever the seeds are called. So are arms with one seed in common beside others.
         """
         pairs = paired_by(self.rows, self.reference, arm, self.options)
-        if not pairs.n_planned:
+        if _most_of_a_cell(pairs) < 2:
             rows = self.rows[self.rows["arm"].isin([self.reference, arm])]
-            rows = rows.iloc[np.argsort([crc32(str(seed).encode()) for seed in rows["seed"]], kind="stable")]
+            label = rows["seed"].where(rows["seed"].notna(), -1 - rows.index.to_series())
+            losses = rows["loss"].map(repr).groupby([rows["arm"], label])
+            of_seed = losses.transform(lambda of: crc32(" ".join(sorted(of)).encode()))
+            rows = rows.iloc[np.argsort(of_seed, kind="stable")]
             number = rows.groupby(["arm", *pairs.cell_columns], dropna=False, sort=False).cumcount()
             drawn = paired_by(rows.assign(seed=number), self.reference, arm, self.options)
-            pairs = replace(drawn, at_random=True) if drawn.n_planned else pairs
+            if _most_of_a_cell(drawn) > _most_of_a_cell(pairs):
+                pairs = replace(drawn, at_random=True)
         n_arms = len(self.others) + self.n_arms_left_out
         return PairedArm(self.reference, arm, pairs, self.options, n_arms)
 
@@ -277,6 +281,11 @@ class ComparedTrials:
     def _part(self, rows: pd.DataFrame) -> "ComparedTrials":
         others = tuple(arm for arm in self.others if (rows["arm"] == arm).any())
         return replace(self, rows=rows.reset_index(drop=True), others=others)
+
+
+def _most_of_a_cell(pairs: Pairs) -> int:
+    planned = pairs.table.loc[pairs.table["kind"] != PairKind.UNPAIRED, "cell"]
+    return int(planned.value_counts().max()) if len(planned) else 0
 
 
 def _text(value: Any) -> str:

@@ -50,7 +50,7 @@ class Evidence:
     equivalence_p: float | None
     """Of two one-sided tests against the margin at every size and in every setting."""
     divergence_p: float
-    """That the arm is worse, where diverging counts as the higher loss."""
+    """That the arm alone diverges more often than the reference alone."""
     n_arms: int
     """Those of Holm's family."""
 
@@ -132,7 +132,12 @@ class Evidence:
             return Judgement("undecided", scope, _lack(self))
         verdict: Verdict = "better" if paired.estimate.value < 0 else "worse"
         reason = _block(paired, verdict)
-        return Judgement("undecided", scope, reason) if reason else Judgement(verdict, scope)
+        if reason:
+            return Judgement("undecided", scope, reason)
+        judged = paired.judged
+        while len(judged) > 1 and judged[-1].bound and judged[-1].mean * paired.estimate.value < 0:
+            judged = judged[:-1]  # a bound that says the opposite
+        return Judgement(verdict, scope_of(paired, judged))
 
 
 def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
@@ -148,16 +153,14 @@ def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
 
 
 def _sign_p(pairs: Pairs) -> float:
-    """The two-sided sign test that the arm is worse, where diverging counts as the higher loss; else 1.
+    """The two-sided sign test that the arm alone diverges more often than the reference alone; else 1.
 
     Pairs that are not independent have one sign, that of most of them.
     """
-    rows = pairs.of_kind(PairKind.COMPLETE, PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
-    if not (rows["kind"] == PairKind.ARM_DIVERGED).any():
+    rows = pairs.of_kind(PairKind.ARM_DIVERGED, PairKind.REFERENCE_DIVERGED)
+    if rows.empty:
         return 1.0
-    lower_or_higher = rows["loss_arm"] - rows["loss_reference"]
-    of_diverged = {PairKind.ARM_DIVERGED: 1.0, PairKind.REFERENCE_DIVERGED: -1.0}
-    signs = np.sign(rows["kind"].map(of_diverged).fillna(lower_or_higher))
+    signs = np.where(rows["kind"] == PairKind.ARM_DIVERGED, 1.0, -1.0)
     # Clusters are numbered for complete pairs: here of those that diverged, too.
     clusters = replace(pairs, table=rows.assign(kind=PairKind.COMPLETE.value)).clusters
     of_cluster = np.sign(np.bincount(clusters, signs))
@@ -188,8 +191,9 @@ def _block(paired: PairedArm, verdict: Verdict) -> Line | None:
     largest = [size for size in paired.sizes if not size.one_run][-1:]
     if paired.differing(largest, sign, alone=True):
         return Line("crosses", f"{word} at {largest[0].name}, the largest size")
-    if opposite := paired.differing(paired.settings, sign, against=True):
-        return Line("crosses", f"{word} with {opposite[0].name}")
+    for parts in (paired.settings, paired.ends):
+        if opposite := paired.differing(parts, sign, against=True):
+            return Line("crosses", f"{word} with {opposite[0].name}")
     return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from scalevec.analysis.comparison.differences import ONE_SIDED, PairedArm, Part
 from scalevec.analysis.comparison.fairness import CHOSEN, SIDES, Line, equal_losses, recorded
@@ -14,9 +15,20 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict
 from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
 from scalevec.analysis.data.pairs import PairKind, Pairs, differs
-from scalevec.analysis.data.runs import ONE_RUN
-from scalevec.analysis.data.tidy import BoolArray
-from scalevec.analysis.formatting import degrees, few, joined, p_value, percent, plural, signed, span, unit_of
+from scalevec.analysis.data.runs import ONE_RUN, differing
+from scalevec.analysis.data.tidy import SWEEP_COLUMNS, BoolArray
+from scalevec.analysis.formatting import (
+    degrees,
+    few,
+    joined,
+    p_value,
+    percent,
+    plural,
+    shortened,
+    signed,
+    span,
+    unit_of,
+)
 from scalevec.analysis.options import EACH_ROW
 from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds
@@ -43,6 +55,7 @@ _OF_THE_LOSS = re.compile(
     r"tokenizer(_name)?|vocab(ulary)?(_size)?|(eval|val|valid|validation|test)_(set|data|dataset)"
 )
 """Columns that say of what a loss is."""
+_OF_MACHINES = re.compile(r"host|node|machine|gpu|user|date|time|job|name|path|dir", re.IGNORECASE)
 _ROUNDING, _MACHINES = "rounding differs", "the difference holds that of the machines too"
 
 
@@ -60,6 +73,10 @@ def at_sizes(evidence: Evidence) -> Line:
     asides = [diverged] if diverged else []
     if one_run and len(one_run) < len(paired.sizes):
         asides.append(f"one run at {_named(one_run)} ({signed(one_run[-1].mean)})")
+    mean, alpha = evidence.difference.mean or 0.0, evidence.alpha
+    against = [size for size in paired.sizes if size.bound and size.mean * mean < 0]
+    if told := [size for size in against if size.p_value is not None and size.p_value < alpha]:
+        asides.append(f"{'lower' if mean > 0 else 'higher'} at {_named(told)}, only a bound")
     code = "diverged" if verdict == "worse" and line.code == "not_resolved" else line.code
     return Line(code, "; ".join([line.text, *asides]))
 
@@ -80,6 +97,7 @@ def _of_sizes(evidence: Evidence) -> Line:
         against = paired.differing(every, -sign, against=True)
         against = against or paired.differing(every[-1:], -sign, alone=True)
         settings = paired.differing(paired.settings, -sign, against=True)
+        settings = settings or paired.differing(paired.ends, -sign, against=True)
         if against or settings:
             exception = f"at {_named(against, every)}" if against else f"with {_named(settings)}"
             return Line("crosses", f"{word} on average; {other} {exception}")
@@ -241,6 +259,7 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     letters = [re.sub(r"[\s_-]+", "-", unicodedata.normalize("NFKC", arm).casefold()) for arm in trials.arms]
     if alike := [arm for arm, name in zip(trials.arms, letters, strict=True) if letters.count(name) > 1]:
         warnings.append(f"arms {joined(alike)} differ in how they are written alone: one? Give it one name")
+    warnings += _of_parted_seeds(trials)
     completed = trials.rows[trials.rows["status"] == "completed"]
     for column in filter(_OF_THE_LOSS.fullmatch, map(str, completed)):
         of_arms = {arm: set(rows.astype(str)) for arm, rows in completed.groupby("arm")[column]}
@@ -264,6 +283,23 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     return warnings
 
 
+def _of_parted_seeds(trials: ComparedTrials) -> list[str]:
+    """The columns, no settings, of which each value has seeds of its own, so that a mean is over them."""
+    rows = trials.of_arm(trials.reference, "completed")
+    cells = pd.factorize(pd.Series(trials.keys(rows), dtype=object))[0].astype(float)
+    told = []
+    for name in differing(rows, cells) if len(rows) else ():
+        of_seeds = rows.groupby("seed")[name]
+        values = of_seeds.first()[of_seeds.nunique() == 1]
+        is_parted = len(values) == rows["seed"].nunique() and values.value_counts().min() > 1
+        if is_parted and name not in SWEEP_COLUMNS and not _OF_MACHINES.search(name):
+            told.append(
+                f"{name} has seeds of its own for each of {shortened(values.unique().tolist())}: the mean is "
+                f"over all; --settings {name} compares within each"
+            )
+    return told
+
+
 def of_pairs(paired: PairedArm) -> list[str]:
     """What did not complete, was not run alike, or is known from little, of the arm's pairs."""
     pairs, reference, arm = paired.pairs, paired.reference, paired.arm
@@ -273,14 +309,20 @@ def of_pairs(paired: PairedArm) -> list[str]:
         if names and kind in _ABSENT
     ]
     if pairs.at_random:
-        warnings.append("no seed in common: runs of a cell are paired at random")
+        warnings.append("no two seeds in common: runs of a cell are paired at random")
     warnings += _of_sizes_apart(paired)
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)
         warnings.append(f"not compared, since one of the arms was not run there: {where}")
     losses = {name: pairs.complete[f"loss_{side}"].to_numpy(float) for side, name in paired.names.items()}
     copied = [name for name, of_arm in losses.items() if len(of_arm) and are_copies(of_arm, pairs.cells)]
+    given = {name: len({*zip(of_arm, pairs.cells, strict=True)}) for name, of_arm in losses.items()}
+    twice = [f"{len(losses[name]) - n} of {name}" for name, n in given.items() if n < len(losses[name])]
     told = [
+        f"losses that equal another of their cell to the last digit, {joined(twice)}: copies of one run? "
+        "Each counts as a seed"
+    ] * bool(twice and not copied and not paired.sample.rounding)
+    told += [
         f"{', '.join(copied)}: the seed has no effect: repeated seeds are exact copies, which carry no noise "
         "and count as one seed"
     ] * bool(copied)

@@ -64,7 +64,7 @@ VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
 """Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
 # fmt: off
-_SWEEP_COLUMNS = frozenset((
+SWEEP_COLUMNS = frozenset((
     *NUMBERS, *TEXTS, "trial_id", "sweep", "tokens_per_parameter", "loss_validation", "loss_initial",
     "seed", "architecture", "carried_check", "cause", "micro_batch", "world_size", "device", "arithmetic",
     "resumes", "precision", "vector_branches", "vector_placement", "vector_reparameterization",
@@ -310,7 +310,7 @@ def columns_of_cells(rows: pd.DataFrame, settings: Sequence[str] | None) -> list
         require_column(rows, name, "settings")
     if settings is None:
         of_a_sweep = {"trial_id", "sweep"} <= set(rows.columns)
-        others = [name for name in rows.columns if of_a_sweep and name not in _SWEEP_COLUMNS]
+        others = [name for name in rows.columns if of_a_sweep and name not in SWEEP_COLUMNS]
         settings = [name for name in others if not name.startswith((VECTOR_NORMS, OWN_FIELD))]
     of_arms = chosen_by_arms(rows)
     known = [name for name in CELL_COLUMNS if name in rows.columns and name not in of_arms]
