@@ -27,9 +27,9 @@ nightly-tests: $(VENV)/dev.stamp
 nightly-cluster: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest -m nightly tests/cluster
 
-# An hour on two cores; the 2,000 data sets of benchmarks/reference/calibration.md take eight.
+# Half an hour on two cores; the 2,000 data sets of benchmarks/reference/calibration.md take eight.
 nightly-calibration: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/calibration.py 240
+	$(BIN)/python benchmarks/calibration.py 100
 
 # A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Five
 # parts, each with daemons of its own, the longest first: make -j 5 test-cluster runs them side by side.
