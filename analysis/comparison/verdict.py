@@ -26,7 +26,7 @@ from scalevec.analysis.comparison.differences import (
 from scalevec.analysis.comparison.fairness import Line, equal_losses
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import PairKind, Pairs
-from scalevec.analysis.formatting import is_loss, joined, plural
+from scalevec.analysis.formatting import is_loss, joined, plural, shortened
 from scalevec.analysis.statistics import paired as inference
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
@@ -208,10 +208,16 @@ def _lack(evidence: Evidence) -> Line:
         code, name = ("reference_bounded", paired.reference) if lower else ("arm_bounded", paired.arm)
         return Line(code, f"the loss of {name} is only a bound: tune it there, or widen its grid")
     if not estimate.has_noise:
-        what = "too few independent clusters" if estimate.between == "clusters" else "one seed at each size"
+        few = "too few independent clusters" if estimate.between == "clusters" else "one seed at each size"
+        what = "seeds that change nothing" if paired.pairs.seeds_repeat else few
         return Line("one_seed", f"{what}: no noise figure")
-    if paired.crossing:
-        return Line("crosses", paired.crossing)
+    blocked, inside = _block(paired, "better") or _block(paired, "worse"), evidence.equivalence.get("p_holm")
+    if blocked and inside is not None and inside < ONE_SIDED:
+        return blocked
+    at_sizes = [paired.differing(paired.sizes, sign) for sign in (-1, 1)]
+    low, high = (shortened([size.name for size in sizes]) for sizes in at_sizes)
+    if paired.crossing or all(at_sizes):
+        return Line("crosses", paired.crossing or f"lower at {low}; higher at {high}")
     if inference.limited_by_split(estimate, paired.options.level):
         error = f"{estimate.split_error:.4f}"
         text = f"the test split's own error ({error}) limits, which more seeds do not reduce"

@@ -106,3 +106,12 @@ def test_holm_is_over_arms_with_pairs_and_arms_by_their_laws_together():
     alone = compared(table)["unified"].loss_difference
     assert pairs[0].loss_difference.p_holm == min(1.0, 2 * alone.p_value)
     assert laws[0].loss_difference.p_holm >= laws[0].loss_difference.p_value
+
+
+def test_the_reason_names_what_stands_in_the_way(diverge):
+    crossing = only(in_settings(lambda _, size: (-0.04, -0.015, 0.015, 0.04)[size], ("adamw",)))
+    assert crossing.reason.text == "lower at 20m, 60m; higher at 200m, 600m"
+    diverged = only(diverge(in_settings(lambda *_: 0.0), "unified", "600m", 0), margin=0.005)
+    assert (diverged.verdict, diverged.reason.code) == ("undecided", "arm_diverged")
+    copies = only(in_settings(lambda *_: -0.02, ("adamw",), sd=0.0))
+    assert copies.reason.text == "seeds that change nothing: no noise figure"

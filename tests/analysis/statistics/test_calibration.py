@@ -1,6 +1,6 @@
 """What intervals cover where noise differs, tails are heavy, seeds are shared or the test text is one.
 
-100 data sets of each design tell 95 % from less than 87 %; ``make nightly`` draws as many of every design there is.
+100 data sets of each design tell 95 % from less than 87 %; ``make nightly`` draws as many of every design.
 """
 
 import numpy as np
