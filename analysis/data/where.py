@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, refuse_twins
-from scalevec.analysis.data.values import number
+from scalevec.analysis.data.values import is_blank, number, status
 from scalevec.analysis.errors import DataError, FormulaError, nearest
 from scalevec.analysis.formula.formula import names_in, read
 
@@ -67,8 +67,8 @@ def _is_chosen(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
     if "status" not in table.columns:
         return chosen
     named = list(names_in(read(expression, is_formula=False)))
-    unknown = table[named].isna().any(axis=1) & ~table["status"].isin(HAS_RESULT)
-    return chosen | (unknown & table["status"].notna())
+    words = table["status"].map(lambda word: "completed" if is_blank(word) else status(word) or word)
+    return chosen | (table[named].isna().any(axis=1) & ~words.isin(HAS_RESULT))
 
 
 def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":

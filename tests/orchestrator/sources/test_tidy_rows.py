@@ -215,6 +215,13 @@ def test_rows_that_are_left_out_are_not_asked_about(tmp_path):
     assert imported([table], maps, where="n_tokens > 0").rows["loss"].tolist() == [3.5]
 
 
+@pytest.mark.parametrize("where", ["width == 256", "params > 0", "loss < 100"])
+def test_a_run_that_ended_by_a_trackers_word_is_left_out_where_what_is_asked_for_is_blank(tmp_path, where):
+    path = tmp_path / "runs.csv"
+    path.write_text("loss,tokens,params,width,State\n3.2,1e9,1e6,256,finished\n,1e9,,,finished\n")
+    assert imported([read_given(str(path))], where=where).rows["loss"].tolist() == [3.2]
+
+
 def test_files_that_are_arms_are_told_apart_by_their_names(tmp_path):
     for name, loss in (("adamw", 3.2), ("muon", 3.1)):
         (tmp_path / f"{name}.csv").write_text(f"seed,loss,tokens,params\n0,{loss},1e9,1e6\n1,3,1e9,1e6\n")
