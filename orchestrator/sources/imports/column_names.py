@@ -201,8 +201,9 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
         if target in given:
             continue
         candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
-        if target == "loss" and candidates and "loss" in names:
-            candidates.append("loss")
+        if target == "loss":  # where none is called held-out, any that is called loss and no more
+            plain = [column for column, name in names.items() if name == "loss"]
+            candidates += [column for column in plain if column == "loss" or not candidates]
         if target == "steps":  # those that were made, not those that were asked for
             candidates = [name for name in candidates if "max_" not in names[name]] or candidates
         chosen = _the_one(candidates, rows, target)
@@ -221,9 +222,9 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
 
 
 def has_loss_beside(rows: pd.DataFrame) -> bool:
-    """Whether a column ``loss`` has one of held-out text beside it, other than our ``loss_validation``."""
-    names = [str(name) for name in rows if str(name) != "loss_validation"]
-    return "loss" in rows and any(PATTERNS["loss"].fullmatch(plain_name(name)) for name in names)
+    """Whether a column ``loss`` has another beside it, or one of held-out text but ``loss_validation``."""
+    names = [plain_name(name) for name in map(str, rows) if name not in ("loss", "loss_validation")]
+    return "loss" in rows and any(name == "loss" or PATTERNS["loss"].fullmatch(name) for name in names)
 
 
 def quoted(column: str) -> str:
@@ -253,8 +254,6 @@ def _computed_from(
     if target == "n_tokens":
         return _tokens_of(names, columns, rows)
     losses = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
-    if "loss" in map(names.get, losses):
-        return f"={quoted(next(column for column in losses if names[column] == 'loss'))}"
     if held_out := [column for column in losses if re.search(rf"(^|_){_HELD_OUT}_", names[column])]:
         return f"loss may be {', '.join(held_out)}, of held-out text: --map loss=COLUMN"
     if losses:

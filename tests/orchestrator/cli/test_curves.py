@@ -113,11 +113,13 @@ def test_a_row_of_training_beside_that_of_an_evaluation_is_no_end(compared):
     assert compared("\n".join([lines[0], *both]) + "\n") == compared(curves())
 
 
-@pytest.mark.parametrize("other", ["loss", "loss_validation"])
-def test_a_loss_beside_that_of_held_out_text_is_not_taken_unasked(command, tmp_path, other):
-    (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", f"{other},val_loss"))
-    assert_refused(command("compare", "two.csv", "--reference", "a"), 2, "loss may be ", "val_loss", other)
-    assert command("compare", "two.csv", "--reference", "a", "--map", "loss=val_loss").returncode == 0
+@pytest.mark.parametrize(
+    ("other", "loss"), [("loss", "val_loss"), ("loss_validation", "val_loss"), ("loss", "Loss")]
+)
+def test_a_loss_beside_another_is_not_taken_unasked(command, tmp_path, other, loss):
+    (tmp_path / "two.csv").write_text(curves().replace("lr,val_loss", f"{other},{loss}"))
+    assert_refused(command("compare", "two.csv", "--reference", "a"), 2, "loss may be ", loss, other)
+    assert command("compare", "two.csv", "--reference", "a", "--map", f"loss={loss}").returncode == 0
 
 
 def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path):
