@@ -31,6 +31,8 @@ _RUN, _OTHER = "runs?|trial|job|experiment|exp|sweep", "id|uid|uuid|guid|key|has
 _NAMES_A_RUN = re.compile(rf"(^|_)({_RUN})($|_)")
 _MAY_NAME = re.compile(rf"(^|_)({_RUN}|{_OTHER}|checkpoint|ckpt)($|_)")
 """How columns are called that name runs, and those that may name runs, rows or anything else."""
+_NAMES_BESIDE_STEPS = re.compile(rf"^name$|{_NAMES_A_RUN.pattern}")
+"""Those that name runs where steps differ along them; others name their checkpoints."""
 FEWEST_STEPS = 5
 """So many token counts in even steps look like the points of a training curve."""
 _MEASURED = re.compile(
@@ -95,17 +97,18 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
 
     Either a column names each row and no other names several (beside ``run_name`` an ``id`` counts rows). One
     that may name anything must not hold the numbers of rows, nor may tokens go on in even steps as along a
-    curve; one that names runs by its own name may have one of both against it. Or ``flops`` has a few budgets
-    with several sizes each: training curves do not meet on such lines.
+    curve, nor steps beside them; one that names runs by its own name may have one of the first two against
+    it. Or ``flops`` has a few budgets with several sizes each: training curves do not meet on such lines.
     """
-    if budgets_of(table) is not None or _plans_tokens(table):
+    if budgets_of(table) is not None or ("seed" in table and _steps_differ(table, "n_tokens")):
         return True
+    may_name = _NAMES_BESIDE_STEPS if _steps_differ(table) else _MAY_NAME
     known = [(name, _plain(str(name))) for name in plain_columns(table)]
     names = [name for name, plain in known if _MAY_NAME.search(plain) and not _MEASURED.search(plain)]
     if any(_names_groups(table[name], groups) for name in names):
         return False
     arms = table["arm"].astype(str) if "arm" in table.columns else ""
-    each = [name for name in names if table[name].notna().all()]
+    each = [name for name in names if may_name.search(_plain(str(name))) and table[name].notna().all()]
     each = [name for name in each if not (arms + "\n" + table[name].astype(str)).duplicated().any()]
     even = _in_even_steps(table, groups)
     # Runs may be numbered as rows are, and planned in even steps; hardly both.
@@ -114,13 +117,11 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     )
 
 
-def _plans_tokens(table: pd.DataFrame) -> bool:
-    """Whether steps go on at one number of tokens: that of the plan, and other numbers are of other runs."""
-    at = [name for name in ("arm", "n_params", "seed", "n_tokens") if name in table.columns]
+def _steps_differ(table: pd.DataFrame, *more: str) -> bool:
+    """Whether steps differ within an arm, N and seed (at one number of tokens: those are of the plan)."""
+    at = [name for name in ("arm", "n_params", "seed", *more) if name in table.columns]
     steps = [name for name in STEPS if name in table.columns]
-    return bool(
-        steps and "seed" in at and (table.groupby(at, dropna=False)[steps].nunique() > 1).any(axis=None)
-    )
+    return bool(steps and (table.groupby(at, dropna=False)[steps].nunique() > 1).any(axis=None))
 
 
 def _plain(column: str) -> str:

@@ -129,6 +129,14 @@ def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():
     assert only(table, law="chinchilla").interval_method == "residual-t"
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "hash", "index"])
+def test_what_names_each_row_beside_steps_names_checkpoints(name: str):
+    table = pd.concat([curves(12, 4).assign(arm=arm, seed=0) for arm in "ab"], ignore_index=True)
+    named = table.assign(step=table.n_tokens / 1e6, **{name: table.index * 2 + 1})
+    assert compare(named, reference="a", bootstrap=0).only.pairs == 12
+    assert compare(named.rename(columns={name: "name"}), reference="a", bootstrap=0).only.pairs == 48
+
+
 def test_a_comparison_of_checkpoints_counts_their_runs():
     table = pd.concat([curves(12, 4).assign(arm="a"), curves(12, 4).assign(arm="b")])
     table["loss"] *= 1 + 0.001 * np.random.default_rng(1).normal(size=len(table))
