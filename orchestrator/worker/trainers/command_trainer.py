@@ -24,7 +24,12 @@ from scalevec.orchestrator.worker.guard import CANNOT_RUN
 from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks
 from scalevec.orchestrator.worker.trainers.guarded_command import GuardedCommand
-from scalevec.orchestrator.worker.trainers.kept_source import folder_of_source, from_source, module_variables
+from scalevec.orchestrator.worker.trainers.kept_source import (
+    folder_of_source,
+    from_source,
+    module_variables,
+    require_no_new_input,
+)
 from scalevec.orchestrator.worker.trainers.metric_rows import (
     LinePattern,
     LossNotFiniteError,
@@ -79,6 +84,7 @@ class CommandTrainer:
         """Run the command to its end; returns the result, and nothing on other machines than the first."""
         folder = self.folder
         source = folder_of_source(self.trial.trainer, folder)
+        self.require_inputs()
         rows = self.prepared(recorder) if not self.node else None
         if rows is not None:
             ranks.call_others()
@@ -149,6 +155,10 @@ class CommandTrainer:
         if not folder.is_dir():
             raise DefiniteError(f"{folder}: the folder of the sweep file is not on this machine")
         return folder
+
+    def require_inputs(self) -> None:
+        """Raise ``DefiniteError`` where the words name a file that the trial was planned without."""
+        require_no_new_input(self.trial, (*self.trial.trainer.command, *self.protocol.resume), self.folder)
 
     def goes_on(self) -> bool:
         """Whether there is a checkpoint of the trainer's to go on from, which nobody else has written."""
@@ -329,10 +339,13 @@ class _Following:
             self._take_rows()
             if time.monotonic() - self._looked > OWNER_S:
                 self.recorder.require_ownership()
+                self.trainer.require_inputs()
                 self._looked = time.monotonic()
             self._pass_on_stop()
         self.running.output.finish()
         self._take_rows(is_whole=code == 0)  # what was killed may have been in the middle of a row
+        if code == 0:
+            self.trainer.require_inputs()
         if -code in ENDINGS and not self.was_asked:
             # SLURM signals every process of a step: ours may be on its way.
             time.sleep(POLL_S)

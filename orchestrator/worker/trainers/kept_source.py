@@ -12,11 +12,14 @@ from scalevec.orchestrator.private import drop_unused, private_folder, who_may_c
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.results.files import AlreadyWrittenError, to_json, write_once
 from scalevec.results.opening import folder_of
-from scalevec.sweeps.trainers.any_trial import SourceFile, Trainer, file_digest
+from scalevec.sweeps.trainers.any_trial import ForeignTrial, SourceFile, Trainer, file_digest
+from scalevec.sweeps.trainers.command import known_before
+from scalevec.sweeps.trainers.source_files import files_of_words
 
 KEPT = "trainers"
 """In RUNS_DIR the text of what was sent, ``trainers/DIGEST.json``; in the private folder what runs,
 ``trainers/DIGEST/PATH``."""
+_WRITTEN = "What the command itself writes belongs below {out}, as in --log={out}/log.csv"
 
 
 def keep_source(runs_dir: Path, private: Path, trainer: Trainer, folder: Path) -> None:
@@ -73,9 +76,23 @@ def folder_of_source(trainer: Trainer, folder: Path) -> Path:
     if changed := _changed(trainer.files, source):
         raise DefiniteError(
             f"{source / changed}: is not what it was when this trial was planned; scalevec plan shows the "
-            "trials of the file as it is now, and scalevec run runs them"
+            f"trials of the file as it is now, and scalevec run runs them. {_WRITTEN}"
         )
     return source
+
+
+def require_no_new_input(trial: ForeignTrial, words: Sequence[str], folder: Path) -> None:
+    """Raise ``DefiniteError`` for a file that one of ``words`` names and that the trial was planned without.
+
+    The next plan would take it for a part of the trial, and all of them for new ones.
+    """
+    known = {PurePath(file.path) for file in trial.trainer.files}
+    named = [] if trial.trainer.code_version else known_before(words, trial.placeholders)
+    if new := next((name for name in files_of_words(folder, named) if PurePath(name) not in known), None):
+        raise DefiniteError(
+            f"{folder / new}: the command names it, and it was not there when this trial was planned; it "
+            f"would be part of what a trial is. {_WRITTEN}"
+        )
 
 
 def from_source(command: Sequence[str], trainer: Trainer, source: Path) -> list[str]:

@@ -96,6 +96,12 @@ def test_a_script_that_was_edited_after_the_plan_is_not_run(lab):
     fails_for_good(trials, "train.py: is not what it was when this trial was planned")
 
 
+def test_a_file_that_the_command_writes_where_its_words_name_it_is_said_before_it_makes_other_trials(lab):
+    command = (sys.executable, "train.py", "{out}", str(os.getpid()), "--history=all.csv")
+    trials = lab("Path('all.csv').touch()\n" + WHOLE, command=command)
+    fails_for_good(trials, f"{trials.folder / 'all.csv'}: the command names it", "belongs below {out}")
+
+
 def test_a_folder_that_is_not_on_the_machine_is_said(lab):
     trials = lab()
     trials.folder.rename(trials.root / "elsewhere")
@@ -158,8 +164,8 @@ def test_where_no_row_has_the_loss_the_keys_of_the_rows_are_named(lab):
     fails_for_good(trials, f"'step' and 'test'; keys in {METRICS.metrics}: step, loss")
 
 
-def test_a_script_whose_first_line_names_no_program_is_not_said_to_be_absent(lab):
-    trials = lab("", command=("./wrapper",))
+def test_a_script_whose_first_line_names_no_program_is_not_said_to_be_absent(lab, tmp_path):
+    trials = lab("", command=(str(tmp_path / "lab" / "wrapper"),))
     (trials.folder / "wrapper").write_text("#!/absent/python\n")
     (trials.folder / "wrapper").chmod(0o755)
     fails_for_good(trials, "wrapper: the program in its first line is not there")
