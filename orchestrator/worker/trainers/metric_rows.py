@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -68,8 +68,8 @@ class MetricRows:
         """The last row with a loss that this attempt took, and of which split or rank it is said to be."""
         self._splits: dict[tuple[str, str], str] = {}
         """By key and loss: the first split that such a row was said to be of."""
-        self._not_finite: dict[str, tuple[int, int]] = {}
-        """By loss: the step since which it has not been finite, and how many rows say so."""
+        self._not_finite: dict[str, list[int]] = {}
+        """By loss: the steps, one after the other, at which it was last logged and not finite."""
         for row in before:
             self._note(row)
         self._wall_before, self._began = float(self.last.get("wall_s", 0.0)), time.monotonic()
@@ -89,7 +89,7 @@ class MetricRows:
 
         Raises :class:`LossNotFiniteError`, and ``DefiniteError`` for what cannot be read.
         """
-        kept = self._in_order(row for raw in rows if (row := self._row(raw)))
+        kept = self._in_order(self._judged(rows))
         if not kept:
             return
         if self.last and kept[0]["step"] <= self.step:
@@ -99,23 +99,33 @@ class MetricRows:
         for row in kept:
             self.recorder.record(row)
             self.last = row
-            self._note(row)
-        if any(count >= NOT_FINITE for _, count in self._not_finite.values()):
+        if self._has_diverged():
             raise LossNotFiniteError(f"the loss has not been finite since step {self.diverged_at}")
+
+    def _judged(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield what ``rows`` say up to where training has diverged, however many come at a time."""
+        for raw in rows:
+            if row := self._row(raw):
+                self._note(row)
+                yield row
+                if self._has_diverged():
+                    return
+
+    def _has_diverged(self) -> bool:
+        return any(len(steps) >= NOT_FINITE for steps in self._not_finite.values())
 
     @property
     def diverged_at(self) -> int | None:
         """Since which step a loss has not been finite; None where all were when they were last logged."""
-        return min((step for step, _ in self._not_finite.values()), default=None)
+        return min((steps[0] for steps in self._not_finite.values()), default=None)
 
     def _note(self, row: Mapping[str, Any]) -> None:
         for name in {"loss", *row_names(self.readings)} & row.keys():
             # What is recorded of one that is not finite is null.
             if row[name] is not None and math.isfinite(row[name]):
                 self._not_finite.pop(name, None)
-            else:
-                since, count = self._not_finite.get(name, (row["step"], 0))
-                self._not_finite[name] = since, count + 1
+            elif row["step"] not in (steps := self._not_finite.setdefault(name, [])):
+                steps.append(row["step"])
 
     def _row(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         readings, where = self.readings, "the trainer's metrics"
@@ -331,7 +341,7 @@ class LinePattern:
         matches = filter(None, (self._pattern.search(line), self._loose.search(line)))
         # Of an optional group the looser one may find what the other has passed by.
         # And nearer to its word: beside `loss nan best loss 3.2` the other has hopped to the best.
-        match = max(matches, key=_found, default=None)
+        match = max(matches, key=_groups_taken, default=None)
         if match is None:
             return None
         known = {name: value for name, value in match.groupdict().items() if value is not None}
@@ -349,7 +359,7 @@ class LinePattern:
         return rest[0] if rest and not any(end < start <= rest.end() for start in others) else ""
 
 
-def _found(match: re.Match[str]) -> tuple[int, list[int]]:
+def _groups_taken(match: re.Match[str]) -> tuple[int, list[int]]:
     """How many groups have something, and how early each of them begins."""
     return sum(map(bool, match.groups())), [-match.start(name) for name in match.groupdict()]
 

@@ -46,7 +46,7 @@ def test_of_a_repeated_step_the_last_row_counts():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ({"step": 10, "split": "val"}, {"step": 10, "split": "train"}),
         ({"step": 10, "data": "c4"}, {"step": 10, "data": "wiki"}),
@@ -56,8 +56,8 @@ def test_of_a_repeated_step_the_last_row_counts():
     ],
     ids=["splits", "texts", "true and false", "ranks", "training later"],
 )
-def test_one_loss_of_two_splits_or_ranks_is_an_error(one, other):
-    rows = [one | {"loss": 2.3}, {"step": 10, "memory": 7}, other | {"loss": 1.9}]
+def test_one_loss_of_two_splits_or_ranks_is_an_error(first, second):
+    rows = [first | {"loss": 2.3}, {"step": 10, "memory": 7}, second | {"loss": 1.9}]
     with pytest.raises(DefiniteError, match="have the same loss; give each loss a key of its own"):
         metric_rows(Kept()).take(rows)
 
@@ -115,6 +115,30 @@ def test_a_loss_that_stays_not_finite_is_recorded_and_said(loss):
         rows.take({"step": step, "loss": loss if step > 1 else 4.0} for step in range(1, 5))
     assert rows.diverged_at == 2
     assert [row["step"] for row in kept.rows] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 7])
+def test_three_steps_without_a_finite_loss_have_diverged_however_many_rows_come_at_a_time(at_a_time):
+    given = [4.0, math.nan, math.nan, math.nan, 3.0, 2.0, 1.0]
+    rows, kept = [{"step": step, "loss": loss} for step, loss in enumerate(given)], Kept()
+    taker = metric_rows(kept)
+
+    def take_all() -> None:
+        for start in range(0, len(rows), at_a_time):
+            taker.take(rows[start : start + at_a_time])
+
+    with pytest.raises(LossNotFiniteError):
+        take_all()
+    assert taker.diverged_at == 1
+    assert [row["step"] for row in kept.rows] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3])
+def test_a_step_that_several_processes_log_counts_once(at_a_time):
+    taker = metric_rows(Kept())
+    for _ in range(3 // at_a_time):
+        taker.take([{"step": 5, "loss": math.nan}] * at_a_time)
+    assert taker.diverged_at == 5
 
 
 def test_a_loss_that_is_finite_again_has_not_diverged():
