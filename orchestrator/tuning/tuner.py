@@ -320,9 +320,9 @@ class Tuner:
             self.say(f"chosen {what}: {', '.join(dict.fromkeys(values))}")
 
     def _sources(self, cell: Cell, field: str) -> list[Choice]:
-        """Return the tuned choices of the same setting, of all arms."""
-        others = (self.of(other).get(field) for other in self.cells if other.setting == cell.setting)
-        return [choice for choice in others if choice is not None and choice.grid]
+        """Return the tuned choices of the same setting, of all arms, as these are called by now."""
+        others = ((each.arm, self.of(each).get(field)) for each in self.cells if each.setting == cell.setting)
+        return [replace(choice, arm=arm) for arm, choice in others if choice is not None and choice.grid]
 
 
 def _setting_name(cell: Cell, but: Sequence[str] = ()) -> str:

@@ -131,6 +131,14 @@ def test_a_new_arm_is_tuned_beside_frozen_ones(cells, sweep_text):
     assert chosen(choices, "hg", "a").status == "tuned"
 
 
+def test_a_larger_rung_gets_the_values_of_an_arm_that_was_renamed(cells, sweep_text):
+    frozen = Tuner(cells, [], extend=1).run(Bowls(none=0.03).train)
+    of_rung_a = [choice for choice in frozen if choice.rung == "a"]
+    text = sweep_text.replace("  none:", "  renamed:")
+    choices = Tuner(expand(sweeps.loads(text), FACTS), of_rung_a, extend=1).run(Bowls().train)
+    assert chosen(choices, "renamed", "b").chosen == chosen(frozen, "none", "b").chosen
+
+
 def test_tuning_sees_its_own_seeds_only(cells):
     bowls = Bowls()
     Tuner(cells, [], extend=1).run(bowls.train)
