@@ -176,6 +176,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"resume": ["--resume"]}}, "name its files under checkpoint"),
         ({"trainer": {"metrics": None, "pattern": r"(?P<step>\d+)"}}, "a group (?P<loss>...)"),
         ({"trainer": {"command": COMMAND[:-2]}}, "has no {seed}"),
+        ({"trainer": {"command": COMMAND[:-1]}}, "has no {out}, below which log.jsonl is looked for"),
         (
             {"trainer": {"command": ["python", "train.py", "--seed={seed}", "--drop={dropout}"]}},
             "ladder: the command gets no field of the rungs",

@@ -12,7 +12,7 @@ SECRET = "s3cr3t-value"
 
 def problems(tmp_path, *words: str, **fields: str) -> str:
     (tmp_path / "train.py").touch()
-    command = ["python", "train.py", "--seed={seed}", *words]
+    command = ["python", "train.py", "--run={seed},{out}", *words]
     data = {
         "name": "x",
         "trainer": {"command": command, "result": "end.json"},
