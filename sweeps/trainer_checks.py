@@ -108,8 +108,8 @@ def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
     used = set(names_in(trainer.command))
     if "trial_json" in used:
         return
-    if (name := trainer.metrics or trainer.result) and "out" not in used:
-        yield ("trainer", "command"), f"has no {{out}}, below which {name} is looked for; add {{out}}"
+    if (file := trainer.metrics or trainer.result) and "out" not in used:
+        yield ("trainer", "command"), f"has no {{out}}, below which {file} is looked for; add {{out}}"
     several = max(len(sweep.seeds), len(sweep.tune.seeds) if sweep.tune else 0) > 1
     if several and not used & {"seed", "seed_index"}:
         yield (("trainer", "command"), "has no {seed}, so that all seeds would be one run; add {seed}")

@@ -40,8 +40,10 @@ _MEASURED = re.compile(
     r"^(world_size|diverged_at_step|step_s_median|mfu|data_s|checkpoints_s|evaluation_s|planned_s)|"
     r"(^|_)(loss|perplexity|ppl|accuracy|acc|bpb|time|seconds|hours)($|_)"
 )
-RATES = ("learning_rate", "lr", "peak_lr", "max_lr", "base_lr", "peak_learning_rate", "max_learning_rate")
-"""What the column of learning rates is called."""
+_RATE = re.compile(
+    r"(?!given_|field_|last_|current_|final_)(\w+_)?(lr|learning_rate)(_(max|peak|base|init))?"
+)
+"""How columns of learning rates are called; ``given`` is beside what a person named, a field of a grid."""
 STEPS = (
     *("steps", "step", "global_step", "_step", "iteration", "iter", "iter_num", "epoch"),
     *("trainer/global_step", "train/global_step"),
@@ -68,6 +70,12 @@ def plain_columns(table: pd.DataFrame) -> list[str]:
     objects = [name for name, kind in table.dtypes.items() if pd.api.types.is_object_dtype(kind)]
     odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
     return [name for name in table.columns if name not in odd]
+
+
+def rates_of(table: pd.DataFrame) -> list[str]:
+    """The columns of learning rates: ``lr``, ``optimizer.lr``, ``muon_lr``; first the one of our name."""
+    names = [name for name in plain_columns(table) if _RATE.fullmatch(_plain(str(name)))]
+    return sorted(names, key=lambda name: str(name) != "learning_rate")
 
 
 def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
@@ -267,7 +275,7 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
         of_run = [rows[name] for name in (*one_size, *CELL_COLUMNS) if name in rows]
         of_run += [rows[run].where(along)] if along.any() else []
         # One rate at each step is a schedule of the run's; several at one step are a grid.
-        rates = [rows[name] for name in RATES if name in rows]
+        rates = [rows[name] for name in rates_of(rows)]
         of_run += rates if pd.concat([*of_run, numbers], axis=1).duplicated().any() else []
         last = numbers.groupby(of_run, dropna=False).transform("max")
         of_tokens = (numbers >= last).to_numpy(bool)
@@ -319,28 +327,32 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
     Raises:
         DataError: Rates vary within an arm's cell, and there is no validation loss to choose by.
     """
-    for name in RATES:  # 0.001 in 32 bits is 0.0010000000474974513
-        if name in rows and pd.api.types.is_float_dtype(rows[name]):
+    rates = rates_of(rows)
+    for name in rates:  # 0.001 in 32 bits is 0.0010000000474974513
+        if pd.api.types.is_float_dtype(rows[name]):
             rounded = rows[name].map("{:.6g}".format).astype(float)
             rows = rows.assign(**{name: rounded}) if rounded.nunique() < rows[name].nunique() else rows
-    column = next((name for name in RATES if name in rows and rows[name].nunique() > 1), None)
-    if column is None:
-        return rows, ""
-    names = ("arm", *CELL_COLUMNS, *settings)
-    cell = [name for name in dict.fromkeys(names) if name in rows and name != column]
+    names = dict.fromkeys(name for name in ("arm", *CELL_COLUMNS, *settings) if name in rows)
     known = rows if "lr_status" in rows else rows.assign(lr_status="fixed")
     # A tuned arm may have another rate at each seed's trial of a cell only by its own tuning.
-    swept = known["lr_status"].isin(("fixed", "")) | known["lr_status"].isna()
-    swept &= rows.groupby(cell, dropna=False)[column].transform("nunique") > 1
-    if not swept.any():
+    fixed = known["lr_status"].isin(("fixed", "")) | known["lr_status"].isna()
+    for column in rates:
+        cell = [name for name in names if name != column]
+        swept = fixed & (rows.groupby(cell, dropna=False)[column].transform("nunique") > 1)
+        if swept.any():
+            break
+    else:
         return rows, ""
     arms = joined(list(dict.fromkeys(rows.loc[swept, "arm"].astype(str))))
-    if VALIDATION not in rows or rows.loc[swept & (rows["status"] == "completed"), VALIDATION].isna().any():
+    at_one = rows[swept].groupby([*cell, column], dropna=False)[rates].nunique() > 1
+    several = [column, *at_one.columns[at_one.any()]]
+    completed = rows[swept & (rows["status"] == "completed")]
+    if several[1:] or VALIDATION not in rows or completed[VALIDATION].isna().any():
+        add = "" if several[1:] else f"add a column {VALIDATION}, by which the best rate is chosen, "
         raise DataError(
-            f"{column} varies inside {arms} at one size: a mean over rates compares grids, not arms, and the "
-            f"lowest test loss of several is too low. Add a column {VALIDATION}, by which the best rate is "
-            f"chosen, choose one rate for each arm and size by --where, or say by --map learning_rate=COLUMN "
-            "what the rate is"
+            f"{joined(several)}: several values in {arms} at one size: a mean over rates compares grids, not "
+            f"arms, and the lowest test loss of several is too low: {add}choose one rate for each arm and size by "
+            "--where, or say by --map learning_rate=COLUMN what the rate is"
         )
     parts = [_of_best_rate(of_cell, column) for _, of_cell in known[swept].groupby(cell, dropna=False)]
     chosen = pd.concat([known[~swept], *parts]).sort_index().reset_index(drop=True)

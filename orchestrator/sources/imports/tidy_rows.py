@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.doubts import APART, LARGEST_LOSS
-from scalevec.analysis.data.runs import HAS_RESULT, ONE_RUN, RATES, plain_columns, runs_of
+from scalevec.analysis.data.runs import HAS_RESULT, ONE_RUN, plain_columns, rates_of, runs_of
 from scalevec.analysis.data.tidy import NUMBERS, STATUSES, UNREAD, check_values, parsed
 from scalevec.analysis.data.values import REQUIRED, is_blank, numbers, status, typed
 from scalevec.analysis.data.where import select
@@ -139,7 +139,7 @@ def _with_our_columns(
     others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
     if "learning_rate" in named:
-        clashes |= {name: f"given.{name}" for name in RATES[1:] if name in others}
+        clashes |= {name: f"given.{name}" for name in rates_of(others) if name != "learning_rate"}
     ours = {name: rows.cells(expression) for name, expression in columns.items()}
     whole = _set_aside(typed(others.rename(columns=clashes).assign(**ours)), columns, wanted, findings)
     whole = whole if keep_all else whole[[*columns, *whole.columns.drop([*columns])]]

@@ -113,12 +113,27 @@ def rates(sweep, optima: dict[str, float]) -> pd.DataFrame:
 
 def test_rates_that_vary_inside_an_arm_are_never_averaged(sweep):
     table = rates(sweep, {"baseline": 3e-3, "unified": 1e-2})
-    with pytest.raises(DataError, match=r"Add a column loss_validation, .* choose one rate .* by --where"):
+    with pytest.raises(DataError, match=r"add a column loss_validation, .* choose one rate .* by --where"):
         only(table)
     comparison = only(table.assign(loss_validation=table["loss"]))
     assert comparison.loss_difference.mean == pytest.approx(0, abs=0.002)
     assert comparison.fair.code == "both_tuned"
     assert "the best learning_rate of baseline and unified" in comparison.facts[0]
+
+
+@pytest.mark.parametrize("name", ["optimizer.lr", "train/lr", "muon_lr", "lr_peak"])
+def test_a_grid_of_rates_is_one_by_the_last_part_of_its_name(sweep, name):
+    table = rates(sweep, {"baseline": 3e-3, "unified": 1e-2}).rename(columns={"learning_rate": name})
+    with pytest.raises(DataError, match=f"{name}: several values in baseline and unified at one size"):
+        only(table)
+
+
+def test_the_best_of_two_rates_is_not_chosen_where_both_vary(sweep):
+    table = rates(sweep, {"baseline": 3e-3, "unified": 1e-2}).assign(loss_validation=lambda t: t["loss"])
+    with pytest.raises(
+        DataError, match=r"learning_rate and adam_lr: several values in .* too low: choose one rate"
+    ):
+        only(table.assign(adam_lr=table["seed"] * 1e-3))
 
 
 def test_a_best_rate_at_the_edge_of_its_grid_is_a_bound(sweep):
