@@ -351,8 +351,8 @@ def best_rate_of_each_cell(rows: pd.DataFrame, settings: Sequence[str] = ()) -> 
         add = "" if several[1:] else f"add a column {VALIDATION}, by which the best rate is chosen, "
         raise DataError(
             f"{joined(several)}: several values in {arms} at one size: a mean over rates compares grids, not "
-            f"arms, and the lowest test loss of several is too low: {add}choose one rate for each arm and size by "
-            "--where, or say by --map learning_rate=COLUMN what the rate is"
+            f"arms, and the lowest test loss of several is too low: {add}choose one rate for each arm and "
+            "size by --where, or say by --map learning_rate=COLUMN what the rate is"
         )
     parts = [_of_best_rate(of_cell, column) for _, of_cell in known[swept].groupby(cell, dropna=False)]
     chosen = pd.concat([known[~swept], *parts]).sort_index().reset_index(drop=True)

@@ -34,21 +34,12 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmbgt]?)", r
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|1\.#\w+|inf(?:inity)?)", re.IGNORECASE)
 """As Python, C and Windows write them: 1.#IND, nan(ind)."""
 
-_OF_SEVERAL = (
-    "mean",
-    "avg",
-    "average",
-    "median",
-    "std",
-    "sd",
-    "stderr",
-    "min",
-    "max",
-    "sum",
-    "total",
-    "all",
-    "count",
+_OF_SEVERAL = re.compile(
+    r"(mean|avg|average|median|std|sd|stderr|min|max|sum|total|all|count|overall|ensemble|mittelwert)"
+    r"(\b(?!\s*[=_-]).*)?",
+    re.IGNORECASE,
 )
+"""What stands in place of a seed in a row over several: mean, avg(3), mean±std."""
 LARGEST_SEED = 2.0**63
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-100, 1e100
 """Between what counts, losses and FLOPs lie: sums of squares of others overflow."""
@@ -182,7 +173,7 @@ def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
         position = int(allowed.to_numpy(bool).argmin())
         row, value = given.index[position], str(given.iloc[position])[:40]
         raise DataError(f"column 'seed', row {row}: {value}; allowed: whole numbers below 2^63, or names")
-    sums = given[given.map(lambda seed: str(seed).strip().lower() in _OF_SEVERAL).astype(bool)]
+    sums = given[given.map(lambda seed: _OF_SEVERAL.fullmatch(str(seed).strip()) is not None).astype(bool)]
     if len(sums) and read.notna().any():
         raise DataError(
             f"column 'seed', row {sums.index[0]}: {sums.iloc[0]!r} is no run's; leave such rows out: --where "

@@ -34,7 +34,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
         "arm": r"arm|variant",
         "rung": r"rung|model_size",
         "seed": r"(random_|rng_|train_)?seed",
-        "status": r"state|status",
+        "status": r"((run|job|trial|wandb|sys|slurm)_)*(state|status)",
         "run": r"(run_)?(id|uuid)|run",
         "flops": r"((n|num|total|train|training)_?)?(flops?|compute)(_total)?|c",
         "learning_rate": r"(max_|peak_)?(lr|learning_rate)",
@@ -55,8 +55,9 @@ _LENGTH = re.compile(r"(sequence|seq|context|max_seq|block)_?(length|len|size)|n
 _MOST_SEQUENCES = 2**14
 """A larger batch is one of tokens, or may be."""
 _MULTIPLIES = re.compile(
-    r".*(accum|grad_acc|micro_batches).*|((n|num)_?)?(gpus?|devices|nodes|processes)|nproc.*|world_size"
-    r"|dp(_size)?|data_parallel.*"
+    r".*(accum|grad_acc|micro_batches).*|gas|nproc.*|data_parallel.*|(.*_)?(world_size|dp(_size|_degree)?)|"
+    r"(.*_)?((n|num)_?)?(gpus?|devices|nodes|hosts|processes|replicas|ranks|ntasks|tpus?(_cores)?)"
+    r"(_count|_per_(node|host))?"
 )
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
 _UNITS = {

@@ -183,9 +183,10 @@ def test_steps_that_a_resumed_run_made_again_on_its_way_are_no_other_ends(compar
     assert compared(curves() + again + "\n") == compared(curves())
 
 
-def test_a_row_of_means_is_no_seed(compared):
-    mean = f"a,mean,{10**7},{2 * 10**8},1000,3.5056"
-    expected = "row 9: 'mean' is no run's; leave such rows out: --where \"seed != 'mean'\""
+@pytest.mark.parametrize("seed", ["mean", "avg(3)", "mean±std", "Mittelwert"])
+def test_a_row_of_means_is_no_seed(compared, seed):
+    mean = f"a,{seed},{10**7},{2 * 10**8},1000,3.5056"
+    expected = f'row 9: {seed!r} is no run\'s; leave such rows out: --where "seed != {seed!r}"'
     assert expected in compared(ended("step", at={"a": 1000, "b": 1000}, more=mean))[1]
 
 

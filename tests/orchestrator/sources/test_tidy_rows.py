@@ -83,10 +83,11 @@ def test_parameters_follow_from_layers_and_width(tmp_path):
     ],
 )
 def test_the_state_of_a_run_and_its_loss_say_whether_it_has_a_result(tmp_path, state, loss, status):
-    text = f"loss,tokens,params,state\n3.0,1e9,1e6,finished\n{loss},1e9,1e6,{state}\n"
-    table = from_csv(tmp_path, text)
-    assert table.rows["status"].tolist() == ["completed", *([status] if status else [])]
-    assert any("left out: 1" in note and "(rows 2)" in note for note in table.notes) == (status is None)
+    for column in ("state", "run_state", "sys/state", "job_status"):
+        text = f"loss,tokens,params,{column}\n3.0,1e9,1e6,finished\n{loss},1e9,1e6,{state}\n"
+        table = from_csv(tmp_path, text)
+        assert table.rows["status"].tolist() == ["completed", *([status] if status else [])]
+        assert any("left out: 1" in note and "(rows 2)" in note for note in table.notes) == (status is None)
 
 
 @pytest.mark.parametrize("names", [("val/loss", "eval/loss"), ("metrics.loss", "summary.loss")])
@@ -119,8 +120,11 @@ def test_devices_or_accumulation_beside_the_batch_make_tokens_ambiguous(tmp_path
     text = "loss,step,batch_size,seq_len,grad_accum,params\n3.2,1000,8,512,4,1e6\n"
     message = refusal(tmp_path, text)
     assert "--map 'n_tokens=step * batch_size * seq_len * grad_accum'" in message
-    for name in ("num_gpus", "nproc_per_node", "dp_size", "accumulate_grad_batches", "num_nodes"):
-        assert f"* {name}'" in refusal(tmp_path, text.replace("grad_accum", name))
+    names = ("num_gpus", "nproc_per_node", "dp_size", "accumulate_grad_batches", "num_nodes", "gpus_per_node")
+    others = ("system.gpu_count", "trainer.devices", "ddp_world_size", "slurm.ntasks", "num_tpu_cores", "gas")
+    for name in (*names, *others):
+        shown = f"`{name}`" if "." in name else name
+        assert f"* {shown}'" in refusal(tmp_path, text.replace("grad_accum", name))
     in_tokens = text.replace("grad_accum", "x").replace(",8,", ",0.5M,")
     asked = "batch_size may be in tokens or in sequences: --map 'n_tokens=step * batch_size' or --map"
     assert asked in refusal(tmp_path, in_tokens)
