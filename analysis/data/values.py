@@ -127,6 +127,8 @@ def _typed(column: "pd.Series[Any]") -> Any:
                         return array
         if {*map(str, cells)} <= {"True", "False"}:
             return np.array([str(cell) == "True" for cell in cells])
+        if column.name == "seed":  # of up to 19 digits, which no float holds
+            return pd.Series([None if is_blank(cell) else cell for cell in cells], column.index, dtype=object)
         read = numbers(cells, str(column.name))
         if None not in read and not all(map(is_blank, cells)):
             is_whole = kinds == {int} and max(map(abs, cells)) < 2**63
@@ -181,7 +183,7 @@ def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
         )
     if not are_numbers:
         return column.map(str).where(~blank, None).astype(object)
-    exact = [seed if isinstance(seed, int) else int(number(seed) or 0) for seed in given]
+    exact = [int(seed) if str(seed).strip().isdecimal() else int(number(seed) or 0) for seed in given]
     return pd.Series(exact, read.index, dtype="Int64").reindex(column.index)
 
 

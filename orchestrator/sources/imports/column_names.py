@@ -1,6 +1,7 @@
 """Which columns of a table from elsewhere are the loss, N, tokens, seed, state, ..., by their names."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -211,7 +212,8 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
         if chosen is not None:
             columns[target] = quoted(chosen)
         elif len(candidates) > 1:
-            what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
+            taken = shlex.quote(f"{target}={quoted(candidates[0])}")
+            what = f"{target} may be {', '.join(candidates)}: --map {taken}"
             (findings.problems if target in REQUIRED else findings.notes).append(what)
         elif target in REQUIRED:
             expression = _computed_from(target, names, columns, rows)

@@ -10,6 +10,7 @@ from scalevec.analysis import compare
 from scalevec.analysis.data import read
 from scalevec.analysis.data.doubts import unit_warnings
 from scalevec.analysis.data.tidy import checked, completed_rows, read_table, variable_of
+from scalevec.analysis.data.values import seeds_of, typed
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
@@ -67,6 +68,14 @@ def test_rows_are_counted_as_in_the_file_from_which_some_were_chosen():
     table = pd.concat([small(), small().assign(loss=-1.0)], ignore_index=True)
     with pytest.raises(DataError, match="column 'loss', row 4: -1"):
         checked(select(table, "n_params > 1.5e6"))
+
+
+def test_a_long_seed_keeps_its_digits_beside_a_blank_one(tmp_path):
+    (tmp_path / "runs.csv").write_text(
+        "arm,seed,loss\na,1152921504606846977,3\na,1152921504606846978,3\nb,,3\n"
+    )
+    seeds = seeds_of(typed(read.rows_of_file(tmp_path / "runs.csv"))["seed"])
+    assert seeds.dropna().tolist() == [1152921504606846977, 1152921504606846978]
 
 
 @pytest.mark.parametrize("seeds", [["1", 2.0], [1, 2], ["1.0", "2"], pd.array([1, 2], "Int64")])

@@ -93,7 +93,7 @@ def test_the_state_of_a_run_and_its_loss_say_whether_it_has_a_result(tmp_path, s
 @pytest.mark.parametrize("names", [("val/loss", "eval/loss"), ("metrics.loss", "summary.loss")])
 def test_several_candidates_for_the_loss_are_refused_with_the_option_that_chooses(tmp_path, names):
     text = f"{','.join(names)},tokens,params\n3.2,3.3,1e9,1e6\n"
-    assert f"loss may be {', '.join(names)}: --map loss=`{names[0]}`" in refusal(tmp_path, text)
+    assert f"loss may be {', '.join(names)}: --map 'loss=`{names[0]}`'" in refusal(tmp_path, text)
     assert from_csv(tmp_path, text.replace("3.3", "3.2")).rows["loss"].tolist() == [3.2]
 
 
