@@ -75,12 +75,12 @@ def test_one_pair_that_differs_in_the_last_digit_is_no_such_case(ignored):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("name", "other"),
     [("no-decay", "No-Decay"), ("caf\u00e9", "cafe\u0301"), ("no_decay", "no decay")],
     ids=["capital letters", "accents", "separators"],
 )
-def test_arms_whose_names_differ_in_their_writing_alone_are_asked_about(sweep, one, other):
-    text = comparison_text(compared(sweep({"baseline": 0.0, one: -0.02, other: -0.03})).values())
-    assert f"arms {one} and {other} differ in how they are written alone: one? Give it one name" in text
+def test_arms_whose_names_differ_in_their_writing_alone_are_asked_about(sweep, name, other):
+    text = comparison_text(compared(sweep({"baseline": 0.0, name: -0.02, other: -0.03})).values())
+    assert f"arms {name} and {other} differ in how they are written alone: one? Give it one name" in text
     signs = compared(sweep({"baseline": 0.0, "a+b": 0.0, "a-b": 0.0}))
     assert "written alone" not in comparison_text(signs.values())

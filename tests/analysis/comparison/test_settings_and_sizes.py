@@ -18,11 +18,11 @@ def in_settings(gap: Gap, settings=("adamw", "muon"), sd: float = 0.002, seeds: 
     for setting in settings:
         for number, (rung, n_params) in enumerate(RUNGS.items()):
             for seed in range(seeds):
-                place = {"rung": rung, "n_params": n_params, "n_tokens": 20 * n_params, "seed": seed}
-                place |= {"optimizer": setting, "status": "completed", "stream": f"{setting} {rung} {seed}"}
+                row = {"rung": rung, "n_params": n_params, "n_tokens": 20 * n_params, "seed": seed}
+                row |= {"optimizer": setting, "status": "completed", "stream": f"{setting} {rung} {seed}"}
                 loss = 1.8 + 40 * (120 * float(n_params) ** 2) ** -0.12 + rng.normal(0, 0.004)
-                for arm, own in (("baseline", 0.0), ("unified", gap(setting, number))):
-                    rows.append({**place, "arm": arm, "loss": loss + own + rng.normal(0, sd / np.sqrt(2))})
+                for arm, effect in (("baseline", 0.0), ("unified", gap(setting, number))):
+                    rows.append({**row, "arm": arm, "loss": loss + effect + rng.normal(0, sd / np.sqrt(2))})
     return pd.DataFrame(rows)
 
 

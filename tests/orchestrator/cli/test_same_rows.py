@@ -176,7 +176,7 @@ def test_the_names_that_papers_use_are_known(header, tmp_path, command):
         ("arm;gpus;loss;n_params\na;0,1;3.512;1e7\n", "'3.512' may be 3.512 or 3512"),
         ("arm,loss,n_params\na,3,51,1\n", "row 1: 4 cells under 3 columns"),
         ('arm,lr,n_params,n_tokens,loss\na,0.01,1,2,"3,51"\nb,0.01,1,2,3.4\n', "'3,51' is not a number"),
-        ("arm loss n_params\na 3.5 1\n", "one column, 'arm loss n_params'"),
+        ("arm loss n_params\na 3.5 1\n", "one named column, 'arm loss n_params'"),
         ("arm,loss,loss\na,3,3\n", "several columns 'loss'; allowed: one of each name"),
     ],
 )
