@@ -284,11 +284,6 @@ def foreign_lines(run: SweepRun) -> Iterator[str]:
         unseen = [f"what {trainer.command[0]} runs", *unseen]
     if unseen and not trainer.code_version:
         yield f"not covered by identity: {listed(unseen)}; name what it brings in under files"
-    if section.tokens is None and not (template.steps and (section.metrics or section.pattern)):
-        yield (
-            "that losses are measured at the planned end cannot be checked: name tokens, or batch_tokens and "
-            "metrics or a pattern with steps"
-        )
     if section.checkpoint is None:
         yield "no checkpoint is named: a trial that is interrupted starts over"
     if section.loss_validation in (None, section.loss) and run.sweep.tune:

@@ -1,6 +1,6 @@
 """One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -121,7 +121,18 @@ class SweepRun:
             *arms_of_other_budgets(self.cells),
             *kept_plan.outdated(self.tuner),
             *changed,
+            *self._unchecked_end(),
         ]
+
+    def _unchecked_end(self) -> Iterator[str]:
+        section, template = self.sweep.trainer, self.cells[0].template
+        if section is None or section.tokens or not isinstance(template, ForeignTrial):
+            return
+        if not (template.steps and (section.metrics or section.pattern)):
+            yield (
+                "that losses are measured at the planned end cannot be checked: name tokens, or batch_tokens "
+                "and metrics or a pattern with steps"
+            )
 
     def write_file(self) -> None:
         """Keep the sweep file, as given and resolved, and which trials it drops that were started.

@@ -59,9 +59,10 @@ def test_an_interval_that_divides_the_steps_is_well(given, scalevec):
     assert scalevec("run", "ends.yaml", "--trust").returncode == 0
 
 
-def test_a_plan_says_where_the_end_cannot_be_checked(given, scalevec):
+def test_plan_and_run_say_where_the_end_cannot_be_checked(given, scalevec):
     folder = given("x")
     text = (folder / "ends.yaml").read_text().replace("trial: {batch_tokens: 64}\n", "")
     text = text.replace("steps=", "tokens=")
     (folder / "ends.yaml").write_text(text.replace("{steps}", "{tokens}"))
-    assert "at the planned end cannot be checked: name tokens" in scalevec("plan", "ends.yaml").stdout
+    for command in (["plan", "ends.yaml"], ["run", "ends.yaml", "--executor", "simulate"]):
+        assert "at the planned end cannot be checked: name tokens" in scalevec(*command).stderr
