@@ -279,7 +279,8 @@ def foreign_lines(run: SweepRun) -> Iterator[str]:
     by = f"code_version {trainer.code_version}" if trainer.code_version else f"the content of {named}"
     yield f"trainer: {' '.join(trainer.command)}; a trial rests on {by}"
     names = code_files(run.cells)
-    unseen = not_covered(run.sweep.source.folder, names)
+    words = [word for word in trainer.command if "{" not in word]
+    unseen = not_covered(run.sweep.source.folder, names, words)
     if not any(name.endswith(SCRIPTS) or "." not in name.rpartition("/")[2] for name in names):
         unseen = [f"what {trainer.command[0]} runs", *unseen]
     if unseen and not trainer.code_version:

@@ -26,10 +26,14 @@ SCRIPTS = (".py", ".sh")
 
 def files_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
     """Yield the arguments that are files below ``folder``, alone or in a word: ``@args``, ``-ca.yaml``."""
+    return (name for name in _names_in(words) if _is_file(folder / name))
+
+
+def _names_in(words: Iterable[str]) -> Iterator[str]:
     for word in words:
         glued = word[2:] if re.match(r"-\w[^=]", word) else ""
         for name in dict.fromkeys((word, word.partition("=")[2], glued, *re.split("[=,@]", word))):
-            if name and not Path(name).is_absolute() and _is_file(folder / name):
+            if name and not Path(name).is_absolute():
                 yield name
 
 
@@ -80,6 +84,7 @@ _MODULE, _CODE = re.compile("(?:-[A-Za-z]*?m|--module=?)(.*)"), re.compile("-[A-
 _PATH = re.compile(r"(?!/|.*\.\.)[\w./-]{2,100}")
 _IMPORTS = ("import_module", "__import__")
 _EDITS = ("insert", "append", "extend")
+_JOINS = ("join", "joinpath", "Path")
 _RUNS = (*_IMPORTS, "run_path", "run_module", "spec_from_file_location", "addsitedir")
 
 
@@ -88,7 +93,7 @@ class _Code:
     """What a text imports (dots of a relative import, name), and calls that bring in what cannot be seen.
 
     Of such a call there is the line, its text, and the texts that it holds. ``words`` are texts that may be
-    names of files, with their lines.
+    names of files, with their lines; one with a slash may be that of any folder.
     """
 
     imports: tuple[tuple[int, str], ...] = ()
@@ -187,25 +192,36 @@ def with_imports(
 
 _OF_CODE = (".py", ".yaml", ".yml", ".toml")
 """In a folder that a script names, such as Hydra's, these decide what is trained."""
+_OF_SETTINGS = (*_OF_CODE[1:], ".json")
+_TAKES_OVER = ("", ".py", ".sh", ".bash", ".mk")
+"""Suffixes of files that start others: ``launch``, ``Makefile``."""
 
 
-def not_covered(folder: Path, names: Iterable[str]) -> list[str]:
-    """What the files ``names`` bring in that their text does not show, with its line; not what they name."""
-    lines, names = list[str](), list(names)
-    named = {*names, *map(os.path.dirname, names)} - {""}
+def not_covered(folder: Path, names: Iterable[str], words: Iterable[str] = ()) -> list[str]:
+    """What the files ``names`` bring in that their text does not show, with its line; not what they name.
+
+    Also the folders that ``words`` of the command name.
+    """
+    names = list(names)
+    above = (str(parent) for name in names for parent in PurePosixPath(name).parents)
+    named = {*map(os.path.normpath, names), *above}
+    of_words = dict.fromkeys(os.path.normpath(word) for word in _names_in(words) if ".." not in word)
+    lines = [f"what is in {word}" for word in of_words if word not in named and (folder / word).is_dir()]
     for name in names:
         state = (path := folder / name).stat()
         code = _code_of(path, state.st_mtime_ns, state.st_size)
-        if not code.is_python and name.endswith((".py", ".sh")):
+        if not code.is_python and path.suffix in _TAKES_OVER:
             lines.append(f"what {name} imports or starts")
         lines += [f"{name}:{line} {text}" for line, text, held in code.unseen if held.isdisjoint(named)]
         told = {text for _, _, held in code.unseen for text in held} | named
         for line, word in code.words:
-            beside = folder / word
-            is_folder_of_code = any(path.suffix in _OF_CODE for path in beside.glob("*.*"))
-            if word not in told and (_is_file(beside) or is_folder_of_code):
-                lines.append(f"{name}:{line} {word}")
-                told.add(word)
+            # As seen from where the command runs, and from beside the file.
+            paths = [os.path.normpath(word), os.path.normpath(PurePosixPath(name).parent / word)]
+            held = (inner.suffix for beside in paths for inner in (folder / beside).glob("*"))
+            is_folder = any("/" in word or suffix in _OF_CODE for suffix in held)
+            if told.isdisjoint(paths) and (is_folder or any(_is_file(folder / beside) for beside in paths)):
+                lines.append(f"{name}:{line} {word.rstrip('/')}")
+                told.update(paths)
     return lines
 
 
@@ -236,6 +252,10 @@ def _file_state(path: Path) -> os.stat_result | None:
 def _code_of(path: Path, _changed: int, size: int) -> _Code:
     if size > (LONGEST if path.suffix == ".py" else LONGEST_OTHER) or path.suffix in _SUFFIXES[1:]:
         return _Code(is_python=False)
+    if path.suffix in _OF_SETTINGS:  # much of YAML would be Python too
+        lines = enumerate(path.read_text(errors="replace").splitlines(), 1)
+        named = ((number, word) for number, line in lines for word in re.findall(r"[\w./-]+", line))
+        return _Code(words=tuple(pair for pair in named if _PATH.fullmatch(pair[1]) and Path(pair[1]).suffix))
     return _parsed(path.read_bytes())
 
 
@@ -247,14 +267,20 @@ def _parsed(text: bytes) -> _Code:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Code(is_python=False)
     imports = tuple(dict.fromkeys(pair for node in nodes for pair in _imports(node)))
-    words = [
-        (node.lineno, word)
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for word in node.value.split()
-        if _PATH.fullmatch(word)
-    ]
-    return _Code(imports, tuple(_unseen(node) for node in nodes if _is_unseen(node)), tuple(words))
+    words = tuple(pair for node in nodes for pair in _words(node) if _PATH.fullmatch(pair[1]))
+    return _Code(imports, tuple(_unseen(node) for node in nodes if _is_unseen(node)), words)
+
+
+def _words(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Texts that may name files: up to where a pattern begins, and parts of a path with a slash."""
+    match node:
+        case ast.Constant(str(text)):
+            yield from ((node.lineno, re.split(r"[*?\[]", word)[0]) for word in text.split())
+        case ast.BinOp(_, ast.Div(), ast.Constant(str(part))):
+            yield node.lineno, f"{part}/"
+        case ast.Call(func, args) if _last(func) in _JOINS:
+            parts = (arg.value for arg in args if isinstance(arg, ast.Constant))
+            yield from ((node.lineno, f"{part}/") for part in parts if isinstance(part, str))
 
 
 def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -270,7 +296,7 @@ def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
 def _is_unseen(node: ast.AST) -> bool:
     match node:
         case ast.Assign([target]) | ast.AugAssign(target):
-            return isinstance(target, ast.Attribute) and ast.unparse(target) == "sys.path"
+            return re.fullmatch(r"sys\.path(\[.*\])?", ast.unparse(target)) is not None
         case ast.Call(func, args):
             is_edit = _last(func) in _EDITS and ast.unparse(func).startswith("sys.path.")
             is_run = _last(func) in _RUNS and not any(_imports(node))

@@ -31,10 +31,15 @@ def folder(tmp_path):
         ("eval(open('conf.json').read())", ["train.py:1 conf.json"]),
         ("import sys as s; s.path.append('src')", ["train.py:1 src"]),
         ("print('what real.txt says')", []),
+        ("open(os.path.join('data', ds, 'train.bin'))", ["train.py:1 data"]),
+        ("open(Path(__file__).parent / 'data' / 'train.txt')", ["train.py:1 data"]),
+        ("glob.glob('data/*.txt')", ["train.py:1 data"]),
+        ("open(f'data/{n}.txt')", ["train.py:1 data"]),
+        ("key = 'data'", []),
     ],
 )
 def test_a_file_beside_a_script_that_its_text_names_is_said(folder, code, lines):
-    folder(code, "real.py", "conf.json", "src/m.py")
+    folder(code, "real.py", "conf.json", "src/m.py", "data/train.txt")
     assert not_covered(folder.path, ["train.py"]) == lines
 
 
@@ -118,6 +123,7 @@ def test_links_in_a_circle_end(folder, monkeypatch):
         "runpy.run_path(name)",
         "sys.path.insert(0, 'lib')",
         "sys.path += ['lib']",
+        "sys.path[0:0] = ['lib']",
     ],
 )
 def test_what_is_found_only_at_run_time_is_named_with_its_line_unless_its_file_is_covered(folder, line):
@@ -131,6 +137,25 @@ def test_a_folder_of_settings_that_a_script_names_is_not_covered(folder):
     folder("@hydra.main(config_path='conf')\ndef main(): pass\n", "conf/model.yaml")
     assert not_covered(folder.path, ["train.py"]) == ["train.py:1 conf"]
     assert not_covered(folder.path, ["train.py", "conf/model.yaml"]) == []
+
+
+@pytest.mark.parametrize("word", ["data", "--data-dir=data", "data/"])
+def test_a_folder_that_a_word_of_the_command_names_is_not_covered(folder, word):
+    folder("", "data/train.bin")
+    assert not_covered(folder.path, ["train.py"], ["train.py", word]) == ["what is in data"]
+    assert not_covered(folder.path, ["train.py", "data/train.bin"], [word]) == []
+
+
+@pytest.mark.parametrize("script", ["launch", "Makefile", "run.bash"])
+def test_what_a_script_without_a_suffix_starts_is_not_covered(folder, script):
+    folder("python train.py --fast\n", script=script)
+    assert not_covered(folder.path, [script]) == [f"what {script} imports or starts"]
+
+
+def test_a_file_that_settings_include_is_not_covered(folder):
+    folder("lr: 0.5\ninclude: base.yaml\n", "conf/base.yaml", script="conf/exp.yaml")
+    assert not_covered(folder.path, ["conf/exp.yaml"]) == ["conf/exp.yaml:2 base.yaml"]
+    assert not_covered(folder.path, ["conf/exp.yaml", "conf/base.yaml"]) == []
 
 
 def test_nothing_that_can_be_seen_is_said_to_be_unseen(folder):
