@@ -13,7 +13,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ _NAMED = (*SEPARATORS, ".jsonl", ".ndjson")
 SUFFIXES = (*_NAMED, ".parquet")
 _KEY = re.compile(r"\s*(#|---|%|-\s|\[|<|\{\s*$|\{\s*\w|[\w.\"'-]+\s*:(\s|$))")
 """How YAML, JSON and markup may begin, and no header of a table."""
+LOG_LINE = re.compile(r"(?=.*(iter(ation)?|step|epoch)\b['\s:=]*\d)(?=.*loss\b['\s:=]*\d).*", re.IGNORECASE)
+"""A line of a training log, as text: both are told with their numbers."""
 LARGEST_FILE_BYTES = 100_000_000
 csv.field_size_limit(LARGEST_FILE_BYTES)
 MOST_COLUMNS, MOST_CELLS = 10_000, 40_000_000
@@ -42,6 +44,7 @@ _COMMA = re.compile(r"([+-]?)(\d{1,3}(?:\.\d{3})+|\d+),(\d+(?:e[+-]?\d+)?\s*[kmb
 _POINT = re.compile(r"[+-]?\d*\.\d+(?:e[+-]?\d+)?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(\1\d{3})*")
 """Numbers as they are grouped, by commas or points."""
+_LINES = "one JSON object on every line is needed; of a list: jq -c '.[]' FILE > NEW.jsonl"
 _TOLD = re.compile(r"\s*sep=([,;|\t])\r?\n")
 """The first line in which Excel is told what separates columns."""
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -111,7 +114,7 @@ def kind_of(path: Path) -> tuple[str, str]:
 
 def _table_in(text: str) -> str:
     lines = [line for line in text.splitlines()[:20] if line.strip()]
-    if len(lines) < 2 or _KEY.match(lines[0]):
+    if len(lines) < 2 or _KEY.match(lines[0]) or all(map(LOG_LINE.match, lines[:2])):
         return ""
     if all(map(_is_record, lines[:2])):
         return ".jsonl"
@@ -165,8 +168,7 @@ def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
 
 
 def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
-    while text.startswith("#") and not re.search(r"[,;\t|]", text.partition("\n")[0]):
-        text = text.partition("\n")[2]  # a remark above the header
+    text = _without_remarks(text, usual)
     if told := _TOLD.match(text):
         text, usual = text[told.end() :], told[1]
     try:
@@ -193,7 +195,17 @@ def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     return pd.DataFrame(_with_points(name, columns, rows, separator), columns=columns, dtype=object)
 
 
-def _reader(lines: Iterable[str], separator: str) -> Iterable[list[str]]:
+def _without_remarks(text: str, usual: str) -> str:
+    """``text`` without lines of ``#`` above the header and below the table; one as wide may be the header."""
+    lines = re.sub(r"(\n#.*)+\s*\Z", "\n", text).split("\n")
+    first = next((number for number, line in enumerate(lines) if not line.startswith("#")), 0)
+    separator = _separator(lines[first : first + 2], usual) or usual
+    widths = [len(next(_reader([line], separator), ())) for line in lines[: first + 1][-2:]]
+    is_header = first and widths[0] == widths[1]
+    return "\n".join(lines[first - bool(is_header) :])
+
+
+def _reader(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
     return csv.reader(lines, delimiter=separator, skipinitialspace=separator != "\t")
 
 
@@ -271,9 +283,9 @@ def _record(name: str, number: int, line: str) -> Mapping[str, Any]:
     try:
         record = json.loads(line, parse_float=finite, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}:{number}: not JSON: {error}; one object on every line is needed") from error
+        raise DataError(f"{name}:{number}: not JSON: {error}; {_LINES}") from error
     if not isinstance(record, dict):
-        raise DataError(f"{name}:{number}: {line[:40]}; one JSON object on every line is needed")
+        raise DataError(f"{name}:{number}: {line[:40]}; {_LINES}")
     return record
 
 

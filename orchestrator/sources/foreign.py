@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.analysis.data.read import head_of, kind_of, text_of
+from scalevec.analysis.data.read import LOG_LINE, head_of, kind_of, text_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 
@@ -116,6 +116,8 @@ def _other(path: Path) -> tuple[str, str] | None:
         return "no text", _TABLE
     if '"nbformat"' in text:
         return _SUFFIXES[".ipynb"]
+    if sum(map(bool, map(LOG_LINE.match, text.splitlines()))) > 1:
+        return "a training log", _TABLE
     if re.search(r"\A(\s*#.*\n|\s)*\[\[?[\w.\"'-]+\]\]?\s*(#.*)?$", text, re.MULTILINE):
         return "a TOML file", _SWEEP
     if text.startswith("#!"):

@@ -28,6 +28,14 @@ TABLES = {
 }
 WANDB = "method: grid\nmetric: {name: loss}\nparameters:\n  lr: {values: [1, 2]}\n"
 SCRIPT = "scalevec init --from own-trainer"
+LOG_LINES = (
+    "step 1 loss 3\n",
+    " [2024-01-01 10:00:00] iteration       10/  500000 | global batch size:   512 | lm loss: 1.0E+01 |\n",
+    "[rank0]:2024-12-02 10:00:00,000 - root - INFO - step:  1  loss: 12.2  wps: 1,000  mfu: 1.0%\n",
+    "iter 0: loss 10.9543, time 4012.43ms, mfu -100.00%\n",
+    "2024-01-01 10:00:00 | INFO | valid | epoch 001 | valid on subset | loss 9.1 | ppl 548\n",
+    "{'eval_loss': 2.2, 'eval_runtime': 3.0, 'epoch': 0.1}\n",
+)
 OTHERS = {
     "scan.yaml": (WANDB, "with the keys method, metric, parameters, and no sweep file", SCRIPT[:13]),
     "scan.txt": (WANDB, "with the keys method, metric, parameters, and no sweep file", SCRIPT[:13]),
@@ -50,7 +58,8 @@ OTHERS = {
     "titan.toml": ('# a job\n[model]\nname = "llama3"\n', "a TOML file", SCRIPT[:13]),
     "ray.yaml": ("tune: {samples: 3}\nlr: 1\n", "with the keys tune, lr, and no sweep file", SCRIPT[:13]),
     "job.slurm": ("#!/bin/bash\n#SBATCH -n 1\nsrun train\n", "a script", SCRIPT),
-    "log.txt": ("step 1 loss 3\nstep 2 loss 4\n", "text, neither a sweep file nor a table", ".csv"),
+    "words.txt": ("first this\nthen that, and more\n", "text, neither a sweep file nor a table", ".csv"),
+    **{f"{number}.log": (line * 2, "a training log", ".jsonl") for number, line in enumerate(LOG_LINES)},
 }
 COMMANDS = (("compare",), ("fit",), ("plan",), ("run",), ("submit", "--executor", "slurm"), ("import",))
 

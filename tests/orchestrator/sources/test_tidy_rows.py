@@ -310,6 +310,7 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path):
         ("x.csv", "a,b\n", "has no rows or runs"),
         ("x.jsonl", '{"a": 1}\n{"a":\n', "x.jsonl:2: not JSON"),
         ("x.jsonl", "[1]\n", "one JSON object on every line"),
+        ("x.jsonl", "[\n{}\n]\n", "of a list: jq -c"),
         ("x.parquet", "no parquet", "cannot be read as parquet"),
     ],
 )
