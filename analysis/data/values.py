@@ -206,7 +206,9 @@ def check_column(values: "pd.Series[float]") -> None:
     which = f"row {rows[0]}" if len(rows) == 1 else f"rows {shortened(rows)}"
     shown = "blank or nan" if np.isnan(value) else f"{value:g}"
     what = f"column {column!r}, {which}: {shown}; allowed: finite numbers above zero{within}"
-    if not np.isfinite(value) or (0 < value < SMALLEST_NUMBER):
+    if np.isnan(value):
+        raise DataError(f"{what}. Leave rows that are no runs out: --where '{column} > 0'")
+    if np.isinf(value) or (0 < value < SMALLEST_NUMBER):
         raise DataError(what)
     # Trackers and scripts write such a number where they have none. A completed run whose loss is nan has
     # diverged, which counts against its arm.

@@ -122,6 +122,12 @@ def test_a_loss_beside_another_is_not_taken_unasked(command, tmp_path, other, lo
     assert command("compare", "two.csv", "--reference", "a", "--map", f"loss={loss}").returncode == 0
 
 
+def test_remarks_above_and_below_a_table_are_no_rows(compared):
+    assert compared(f"# exported 2024-01-01, by me\n# at 10\n{curves()}# end; of 2, 3\n") == compared(
+        curves()
+    )
+
+
 def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path):
     (tmp_path / "log.csv").write_text(curves())
     taken = command("import", "log.csv", "--where", "step == 400")
@@ -134,6 +140,7 @@ def test_the_names_of_another_tracker_choose_rows_of_an_import(command, tmp_path
         ("a-0,a,", "a-0,,", "column 'arm' is blank in 4 rows (1, 2, 3, 4)"),
         ("3.500000", '"3,512"', "'3,512' may be 3.512 or 3512"),
         ("a-0,a,0,10000000", "a-0,a,0,", "column 'n_params', rows 1, 2, 3, 4: blank or nan"),
+        ("a-0,a,0,10000000", "a-0,a,0,", "Leave rows that are no runs out: --where 'n_params > 0'"),
     ],
 )
 def test_what_cannot_be_read_is_asked_about(command, tmp_path, given, written, remedy):
