@@ -127,7 +127,7 @@ def _typed(column: "pd.Series[Any]") -> Any:
                         return array
         if {*map(str, cells)} <= {"True", "False"}:
             return np.array([str(cell) == "True" for cell in cells])
-        if column.name == "seed":  # of up to 19 digits, which no float holds
+        if column.name == "seed" and any(map(is_blank, cells)):  # of 19 digits, which no float holds
             return pd.Series([None if is_blank(cell) else cell for cell in cells], column.index, dtype=object)
         read = numbers(cells, str(column.name))
         if None not in read and not all(map(is_blank, cells)):
