@@ -18,7 +18,7 @@ test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "slow and not nightly"
 
 # What every change cannot wait for, before an issue is called resolved: longer tests, every fault, the coverage of
-# intervals, the small sweeps. Two and a half hours: make -k -j 3 --output-sync=target nightly runs parts side by side.
+# intervals, the small sweeps. Hours: make -k -j 3 --output-sync=target nightly runs parts side by side.
 nightly: nightly-tests nightly-cluster nightly-calibration faults paper-smoke
 	$(MAKE) paper-small  # last: it writes the kept results that the tests read
 

@@ -5,7 +5,7 @@ of the others is not its own: it is left out and said. A cell in which a side is
 for the direction alone that it cannot flatter.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,10 +37,6 @@ class CellMean:
     mean: float
     interval: tuple[float, float] | None
     n: int
-
-
-def _overall(sample: PairedSample, of_part: BoolArray) -> Estimate:
-    return inference.overall(sample.kept(of_part))
 
 
 def cell_means(sample: PairedSample, cells: Sequence[Any], level: float | None) -> dict[Any, CellMean]:
@@ -264,7 +260,7 @@ class PairedArm:
     @cached_property
     def settings(self) -> tuple[Part, ...]:
         """The mean difference with each value of each setting that varies."""
-        texts = self.setting_texts
+        texts = self._setting_texts
         return self._parts(
             [
                 (f"{name} {value}".removeprefix("optimizer "), (texts[name] == value).to_numpy(bool))
@@ -274,34 +270,43 @@ class PairedArm:
         )
 
     @cached_property
-    def setting_texts(self) -> pd.DataFrame:
+    def _setting_texts(self) -> pd.DataFrame:
         """The settings that vary, as text [complete pairs]."""
         complete = self.pairs.complete
         return complete[varying(complete, self.pairs.settings)].astype(str)
 
     @cached_property
-    def cells(self) -> tuple[Part, ...]:
-        """The mean difference in each setting at each size, where settings vary; the largest C last."""
-        joint = self.setting_texts.agg(", ".join, axis=1) if len(self.setting_texts.columns) else ()
-        groups = [
-            (f"{setting} at {size}", of_size & (joint == setting).to_numpy(bool))
-            for size, of_size in self._of_sizes
-            for setting in dict.fromkeys(joint)
-        ]
-        return self._parts([(name, mask) for name, mask in groups if mask.any()], _of_cell)
+    def joint_settings(self) -> "pd.Series[str]":
+        """The same as one text, empty where none varies [complete pairs]."""
+        texts = [", ".join(row) for row in self._setting_texts.itertuples(index=False)]
+        return pd.Series(texts, self._setting_texts.index, dtype=object)
 
     @cached_property
+    def _of_cells(self) -> list[tuple[str, str, BoolArray]]:
+        """Setting, size and pairs of each cell, where settings vary, the largest C of each last."""
+        joint, sizes = self.joint_settings.to_numpy(), self._of_sizes
+        pairs = [(setting, *of_size) for setting in dict.fromkeys(joint) if setting for of_size in sizes]
+        cells = [(setting, size, of_size & (joint == setting)) for setting, size, of_size in pairs]
+        return [cell for cell in cells if cell[2].any()]
+
+    @cached_property
+    def cells(self) -> tuple[Part, ...]:
+        """The mean difference in each setting at each size, where settings vary."""
+        groups = [(f"{setting} at {size}", of_cell) for setting, size, of_cell in self._of_cells]
+        return self._parts(groups, are_cells=True)
+
+    @property
     def ends(self) -> list[Part]:
         """The cell of the largest size in each setting."""
-        return list({cell.name.rpartition(" at ")[0]: cell for cell in self.cells}.values())
+        settings = [setting for setting, *_ in self._of_cells]
+        return list(dict(zip(settings, self.cells, strict=True)).values())
 
-    def _parts(
-        self,
-        groups: Sequence[tuple[str, BoolArray]],
-        estimated: Callable[[PairedSample, BoolArray], Estimate] = _overall,
-    ) -> tuple[Part, ...]:
+    def _parts(self, groups: Sequence[tuple[str, BoolArray]], *, are_cells: bool = False) -> tuple[Part, ...]:
         interim, margin = self.pairs.is_interim, self.options.margin if is_loss(self.options.y) else None
-        estimates = [estimated(self.sample, of_part) for _, of_part in groups]
+        estimates = [
+            _of_cell(self.sample, of_part) if are_cells else inference.overall(self.sample.kept(of_part))
+            for _, of_part in groups
+        ]
         p_values = [None if interim else estimate.p_value() for estimate in estimates]
         compute = self.pairs.complete["compute_reference"].to_numpy(float)
         # A part without a p-value is none of the family here.

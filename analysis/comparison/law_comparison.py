@@ -204,8 +204,9 @@ def pairs_or_laws(
         return with_predictions(trials, compared(trials)), []
     results, reference, options = trials.source, trials.reference, trials.options
     rows = results[results["arm"].isin([reference, *chosen])]
+    n_others = len(trials.others) - len(chosen) + trials.n_arms_left_out
     try:
-        laws = _by_laws(rows, reference, options, ratio, len(trials.others) - len(chosen))
+        laws = _by_laws(rows, reference, options, ratio, n_others)
     except DataError as error:
         if by:
             raise

@@ -52,9 +52,9 @@ def trend_per_decade(paired: PairedArm) -> dict[str, Any]:
     It is the change within settings: one that was run at small sizes alone makes no slope.
     """
     decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))[paired.keep]
-    sample, settings = paired.sample.kept(paired.keep), paired.setting_texts[paired.keep]
-    if len(settings.columns) and len(decades):
-        at = pd.DataFrame({"cell": sample.cells, "at": decades, "setting": settings.agg(", ".join, axis=1)})
+    sample, settings = paired.sample.kept(paired.keep), paired.joint_settings[paired.keep].to_numpy()
+    if settings.any():
+        at = pd.DataFrame({"cell": sample.cells, "at": decades, "setting": settings})
         middle = at.drop_duplicates("cell").groupby("setting")["at"].mean()
         decades = decades - at["setting"].map(middle).to_numpy(float)
     slope = inference.slope(sample, decades) if len(decades) else None

@@ -211,8 +211,9 @@ def _lack(evidence: Evidence) -> Line:
         few = "too few independent clusters" if estimate.between == "clusters" else "one seed at each size"
         what = "seeds that change nothing" if paired.pairs.seeds_repeat else few
         return Line("one_seed", f"{what}: no noise figure")
-    blocked, inside = _block(paired, "better") or _block(paired, "worse"), evidence.equivalence.get("p_holm")
-    if blocked and inside is not None and inside < ONE_SIDED:
+    inside = evidence.equivalence.get("p_holm")
+    is_inside = inside is not None and inside < ONE_SIDED  # but a side diverged
+    if is_inside and (blocked := _block(paired, "better") or _block(paired, "worse")):
         return blocked
     at_sizes = [paired.differing(paired.sizes, sign) for sign in (-1, 1)]
     low, high = (shortened([size.name for size in sizes]) for sizes in at_sizes)

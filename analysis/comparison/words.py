@@ -15,7 +15,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict
 from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
 from scalevec.analysis.data.pairs import PairKind, Pairs, differs
-from scalevec.analysis.data.runs import ONE_RUN, differing
+from scalevec.analysis.data.runs import ONE_RUN, differing, plain_columns
 from scalevec.analysis.data.tidy import SWEEP_COLUMNS, BoolArray
 from scalevec.analysis.formatting import (
     degrees,
@@ -286,18 +286,21 @@ def of_reference(trials: ComparedTrials) -> list[str]:
 def _of_parted_seeds(trials: ComparedTrials) -> list[str]:
     """The columns, no settings, of which each value has seeds of its own, so that a mean is over them."""
     rows = trials.of_arm(trials.reference, "completed")
+    seeds, of_seed = pd.factorize(rows["seed"])[0], rows[~rows["seed"].duplicated()]
+    parted = [
+        name
+        for name in plain_columns(rows)
+        if name not in SWEEP_COLUMNS and not _OF_MACHINES.search(str(name))
+        # Of thousands of columns few are the same whenever a seed is.
+        if (of_seed[name].to_numpy()[seeds] == rows[name].to_numpy()).all()
+        if of_seed[name].value_counts().min() > 1
+    ]
     cells = pd.factorize(pd.Series(trials.keys(rows), dtype=object))[0].astype(float)
-    told = []
-    for name in differing(rows, cells) if len(rows) else ():
-        of_seeds = rows.groupby("seed")[name]
-        values = of_seeds.first()[of_seeds.nunique() == 1]
-        is_parted = len(values) == rows["seed"].nunique() and values.value_counts().min() > 1
-        if is_parted and name not in SWEEP_COLUMNS and not _OF_MACHINES.search(name):
-            told.append(
-                f"{name} has seeds of its own for each of {shortened(values.unique().tolist())}: the mean is "
-                f"over all; --settings {name} compares within each"
-            )
-    return told
+    return [
+        f"{name} has seeds of its own for each of {shortened(rows[name].unique().tolist())}: the mean is "
+        f"over all; --settings {name} compares within each"
+        for name in differing(rows[parted], cells)
+    ]
 
 
 def of_pairs(paired: PairedArm) -> list[str]:

@@ -33,7 +33,9 @@ _NAMED = (*SEPARATORS, ".jsonl", ".ndjson")
 SUFFIXES = (*_NAMED, ".parquet")
 _KEY = re.compile(r"\s*(#|---|%|-\s|\[|<|\{\s*$|\{\s*\w|[\w.\"'-]+\s*:(\s|$))")
 """How YAML, JSON and markup may begin, and no header of a table."""
-LOG_LINE = re.compile(r"(?=.*(iter(ation)?|step|epoch)\b['\s:=]*\d)(?=.*loss\b['\s:=]*\d).*", re.IGNORECASE)
+LOG_LINE = re.compile(
+    r"(?!\s*#)(?=.*(iter(ation)?|step|epoch)\b['\s:=]*\d)(?=.*loss\b['\s:=]*\d).*", re.IGNORECASE
+)
 """A line of a training log, as text: both are told with their numbers."""
 LARGEST_FILE_BYTES = 100_000_000
 csv.field_size_limit(LARGEST_FILE_BYTES)

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -133,9 +133,10 @@ class CommandTrainer:
             try:
                 return self.result(rows, ranks) if rows is not None else {}
             except DefiniteError as problem:
-                if not following.was_asked and self._stuck_at() is None:
-                    raise
-                if not following.was_asked:  # it may have said of a torn checkpoint that all is well
+                if not following.was_asked:
+                    if self._stuck_at() is None:
+                        raise
+                    # It may have said of a torn checkpoint that all is well.
                     raise AttemptFailedError(str(problem)) from None
         if following.was_asked or code == self.protocol.stop_exit:
             raise TrainingInterruptedError(rows.step if rows is not None and self.goes_on() else 0)
@@ -193,22 +194,26 @@ class CommandTrainer:
         make_folder(self.out)
         if goes_on and (name := self.trial.trainer.readings.metrics):
             MetricsFile(self.out, name).cut_torn_end()
-        if (name := self.trial.trainer.readings.result) and not (goes_on and self._says_the_end(name)):
+        if (name := self.trial.trainer.readings.result) and not (goes_on and self._says_the_end()):
             with suppress(FileNotFoundError):  # of an earlier attempt, which had not trained all
                 (self.out / name).unlink()
         write_json(self.directory.path / FIELDS, self.fields())
         return MetricRows(recorder, self.trial, goes_on)
 
-    def _says_the_end(self, name: str) -> bool:
-        """Whether a result says that it is of the planned end: a script that goes on has nothing to add."""
-        readings = self.trial.trainer.readings
+    def _says_the_end(self) -> bool:
+        """Whether the result says that it is of the planned end: a script that goes on has nothing to add."""
         with suppress(DefiniteError):
-            record = result_file(self.out, name)
-            step = number(record, readings.step, name)
-            tokens = number(record, readings.tokens, name) if readings.tokens else None
-            require_end(step, tokens, self.trial, name)
+            _, step, tokens = self._ended()
+            require_end(step, tokens, self.trial, self.trial.trainer.readings.result)
             return step is not None
         return False
+
+    def _ended(self) -> tuple[Mapping[str, Any], float | None, float | None]:
+        """The result that the trainer wrote, and the step and tokens that it says."""
+        readings = self.trial.trainer.readings
+        record = result_file(self.out, readings.result)
+        tokens = number(record, readings.tokens, readings.result) if readings.tokens else None
+        return record, number(record, readings.step, readings.result), tokens
 
     def _clear(self) -> None:
         """Empty the trainer's folder; one of another user, who alone may do so, is renamed."""
@@ -273,9 +278,7 @@ class CommandTrainer:
             row, losses = losses_of_rows(rows.recorder.recorded(), readings, rows.keys)
             require_end(row["step"], row.get("tokens"), self.trial, "the last row with the losses")
             return losses
-        where, record = readings.result, result_file(self.out, readings.result)
-        tokens = number(record, readings.tokens, where) if readings.tokens else None
-        step = number(record, readings.step, where)
+        where, (record, step, tokens) = readings.result, self._ended()
         if step is None and (step := self._broken_off(rows)) is not None:
             where = f"{where} says no {readings.step!r}, and the last row of metrics"
         require_end(step, rows.tokens if tokens is None else tokens, self.trial, where)

@@ -288,9 +288,10 @@ class MetricsFile:
             is_row = self._lines > 1 and cells != names and not is_longer
             return dict(zip(names, cells, strict=False)) if is_row else None
         line = line.removeprefix("\ufeff")
-        # A row that a kill has torn may be continued by the next one.
-        starts = [match.start() for match in re.finditer("{", line)] if line.startswith("{") else [0]
-        row = next((row for start in starts if isinstance(row := _json_of(line[start:]), dict)), None)
+        # A row that a kill has torn may be continued by the next one, which begins alike.
+        key = re.match(r'\{\s*"[^"]*"', line)
+        rows = (_json_of(line), _json_of(line[line.rfind(key[0]) :]) if key else None)
+        row = next((row for row in rows if isinstance(row, dict)), None)
         if row is None:
             what = "JSON object" if "\0" not in line else "text in UTF-8"
             raise DefiniteError(f"{self.name}, line {self._lines}: is no {what}: {line[:80]!r}")

@@ -30,7 +30,7 @@ def test_equivalence_is_asked_of_every_setting_at_every_size():
     alternating = in_settings(lambda setting, size: 0.03 * (-1) ** (size + (setting == "muon")))
     comparison = only(alternating, margin=0.005)
     assert (comparison.verdict, comparison.reason.code) == ("undecided", "crosses")
-    assert comparison.at_sizes.text.startswith("lower with muon at 20m, adamw at 60m")
+    assert comparison.at_sizes.text.startswith("lower with adamw at 60m, adamw at 600m, muon at 20m")
     assert only(in_settings(lambda *_: 0.0), margin=0.005).verdict == "equivalent"
 
 
@@ -39,6 +39,9 @@ def test_a_setting_that_is_opposite_at_the_largest_size_lets_nothing_be_called_b
     comparison = only(opposite)
     assert (comparison.verdict, comparison.reason.text) == ("undecided", "higher with muon at 600m")
     assert comparison.at_sizes.text == "lower on average; higher with muon at 600m"
+    small = in_settings(lambda setting, size: 0.04 if (setting, size) == ("muon", 0) else -0.04)
+    small["rung"] += " at 20 tokens each"
+    assert only(small).verdict == "better"
 
 
 def test_a_setting_that_was_run_at_small_sizes_alone_makes_no_trend():

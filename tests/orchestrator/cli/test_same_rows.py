@@ -155,7 +155,8 @@ def test_rows_that_only_a_formula_needs_are_read_by_every_door(tmp_path, command
     for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
         lines = [f"{width}{mark}{2 + 3 / width}" for width in (1, 2, 4, 8, 16)]
         (tmp_path / name).write_text("\n".join([f"width{mark}loss", *lines]) + "\n")
-        succeeded(command("fit", name, "--formula", "E + A/width", "--bootstrap", 0))
+        answer = succeeded(command("fit", name, "--formula", "E + A/width", "--bootstrap", 0, "--json"))
+        assert json.loads(answer.stdout)[0]["parameters"] == {"E": pytest.approx(2), "A": pytest.approx(3)}
 
 
 @pytest.mark.parametrize("header", ["N,D,C,loss", "n,d,c,loss", "Params,Tokens,FLOPs,val_loss"])
@@ -199,7 +200,8 @@ def test_a_list_in_one_column_changes_no_number_of_another(tmp_path, command):
 
 def test_excel_may_say_in_the_first_line_what_separates(tmp_path, command):
     (tmp_path / "t.csv").write_text("sep=;\nN;loss\n1e6;3,51\n2e6;3,4\n4e6;3,31\n8e6;3,25\n")
-    succeeded(command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0))
+    answer = succeeded(command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0, "--json"))
+    assert json.loads(answer.stdout)[0]["n_points"] == 4
 
 
 def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_path, command):

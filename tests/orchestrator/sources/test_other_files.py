@@ -93,6 +93,12 @@ def test_what_is_neither_sweep_nor_table_is_answered_by_what_it_is_and_what_to_d
         assert max(len(first), len(second)) <= 160
 
 
+def test_a_sweep_file_whose_remarks_show_what_a_script_prints_is_no_log(scalevec, tmp_path):
+    remarks = "# step 100: loss 3.5\n# step 200: loss 3.25\n"
+    (tmp_path / "own.yaml").write_text(remarks + "name: own\nladder: []\narms: {}\n")
+    assert "training log" not in scalevec("plan", "own.yaml").stderr
+
+
 @pytest.mark.parametrize("command", ["plan", "run", "status", "cancel"])
 def test_a_command_of_sweeps_names_those_that_read_a_table(command, scalevec, tmp_path):
     (tmp_path / "DATA.CSV").write_text(ROWS)
