@@ -1,6 +1,7 @@
 """From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from scalevec.orchestrator.sources.imports.column_names import (
     has_loss_beside,
     loss_notes,
     parsed_maps,
+    plain_name,
     quoted,
     refuse_charts,
 )
@@ -31,6 +33,11 @@ from scalevec.orchestrator.sources.imports.given_tables import SOURCE, GivenTabl
 BITS_PER_NAT = 1 / math.log(2)
 SMALLEST_COUNT = 1e4
 """Parameters; fewer beside many times more are in another unit, as millions beside plain counts."""
+_TELLS_ENDS = re.compile(
+    r"((is|has|run|job|sys)_)*(failed|crashed|(?P<diverged>diverged)|(exit|return)_?code|"
+    r"(?P<well>finished|completed|succeeded))"
+)
+_ANSWER = re.compile(r"|true|false|yes|no|-?\d+(\.0|:\d+)?")
 _COUNTS = ("n_params", "n_tokens", "steps")
 _WHAT_RAN = ("run", "arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate")
 
@@ -240,6 +247,8 @@ def _with_result(rows: pd.DataFrame, findings: Findings, *, is_told: bool = True
     given = rows["status"] if "status" in rows else pd.Series("", rows.index, dtype=object)
     given = given.map(lambda word: "completed" if is_blank(word) else str(word))
     words = given.map(lambda word: status(word) or word).astype(object)
+    told = _told_by_answers(rows)
+    words, is_told = words.mask((words == "completed") & told.notna(), told), is_told or told.notna().any()
     losses = numbers(rows["loss"].tolist(), "loss")
     without = pd.Series([loss is not None and not math.isfinite(loss) for loss in losses], rows.index)
     diverged = (words == "completed") & without
@@ -253,6 +262,19 @@ def _with_result(rows: pd.DataFrame, findings: Findings, *, is_told: bool = True
     for name, which in unfinished[unfinished].groupby(words):
         findings.notes.append(f"left out: {len(which)} {name} (rows {_listed(which, 1)})")
     return rows.assign(status=words)[~unfinished]
+
+
+def _told_by_answers(rows: pd.DataFrame) -> "pd.Series[Any]":
+    """``failed`` or ``diverged`` where a column such as ``crashed`` or ``exit_code`` says so."""
+    told = pd.Series(None, rows.index, dtype=object)
+    for column in rows:
+        name = _TELLS_ENDS.fullmatch(plain_name(str(column)))
+        cells = rows[column].map(lambda cell: "" if is_blank(cell) else str(cell).strip().lower())
+        if name and cells.map(_ANSWER.fullmatch).map(bool).all():
+            is_no = cells.isin(("false", "no", "0", "0.0", "0:0"))
+            bad = (is_no if name["well"] else ~is_no) & (cells != "")
+            told = told.mask(bad, "diverged" if name["diverged"] else "failed")
+    return told
 
 
 def _losses(table: pd.DataFrame, unit: str | None, findings: Findings) -> "pd.Series[float]":

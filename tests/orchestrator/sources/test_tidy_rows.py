@@ -90,6 +90,24 @@ def test_the_state_of_a_run_and_its_loss_say_whether_it_has_a_result(tmp_path, s
         assert any("left out: 1" in note and "(rows 2)" in note for note in table.notes) == (status is None)
 
 
+@pytest.mark.parametrize(
+    ("column", "well", "badly", "ids"),
+    [
+        ("config.crashed", "false", "True", ["a"]),
+        ("sys/failed", "0", "1", ["a"]),
+        ("ExitCode", "0:0", "137:0", ["a"]),
+        ("finished", "yes", "no", ["a"]),
+        ("diverged", "no", "yes", ["a", "b"]),
+        ("failed", "0 of 3", "1 of 3", ["a", "b"]),
+    ],
+)
+def test_columns_of_answers_tell_which_runs_failed(tmp_path, column, well, badly, ids):
+    table = from_csv(tmp_path, f"id,loss,N,tokens,{column}\na,3,1M,20M,{well}\nb,4,1M,20M,{badly}\n")
+    assert table.rows["run"].tolist() == ids
+    assert ("diverged" in set(table.rows["status"])) is (column == "diverged")
+    assert any("left out: 1 failed (rows 2)" in note for note in table.notes) is (ids == ["a"])
+
+
 @pytest.mark.parametrize("names", [("val/loss", "eval/loss"), ("metrics.loss", "summary.loss")])
 def test_several_candidates_for_the_loss_are_refused_with_the_option_that_chooses(tmp_path, names):
     text = f"{','.join(names)},tokens,params\n3.2,3.3,1e9,1e6\n"
