@@ -1,20 +1,41 @@
-"""A runs directory as Python objects: its sweeps, their results, its trials."""
+"""A runs directory as Python objects: its sweeps, their results, its trials and the models they trained.
+
+A model is read with the plugin that computes its scale vectors.
+"""
 
 import os
-from collections.abc import Iterable
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.model.config import Trial
+from scalevec.model.data.corpus import Corpus, open_corpus
+from scalevec.model.fields import PluginSource
+from scalevec.model.identity import trial_from_fields
+from scalevec.model.train import newest_first
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
+from scalevec.orchestrator.private import private_folder
+from scalevec.orchestrator.snapshots.snapshot import SNAPSHOTS
 from scalevec.orchestrator.sources.sources import open_sweep, recorded_states, sweep_folder
-from scalevec.orchestrator.sources.trained import TrainedTrial
+from scalevec.orchestrator.trust import Trust, require_trust
+from scalevec.orchestrator.worker.preflight import require_importable
 from scalevec.results.files import names_in
-from scalevec.results.run_directory import is_trial_id
-from scalevec.results.sweep_folder import sweep_names
+from scalevec.results.run_directory import RunDirectory, is_trial_id
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.sweeps.plugins.locate import FOLDER, Plugin, PluginError, find
+from scalevec.sweeps.plugins.registered import register
+from scalevec.sweeps.trainers.any_trial import is_foreign
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from scalevec.model.data.tokenize import TextTokenizer
+    from scalevec.model.decoder import Transformer
 
 SHORTEST_PREFIX = 4
 
@@ -31,6 +52,159 @@ def only_match(prefix: str, names: Iterable[str], what: str, digits_of: str) -> 
             f"hexadecimal digits of the {digits_of}, enough to be unique"
         )
     return matching[0]
+
+
+class TrainedTrial(RunDirectory):
+    """The run directory of a trial, and what it trained: its model and tokenizer."""
+
+    @cached_property
+    def specification(self) -> Trial:
+        """What was trained."""
+        return trial_from_fields(self.trial()["semantic"])
+
+    def model(self, *, trust: bool = False) -> "Transformer":
+        """Return the trained decoder, on the CPU; it maps tokens [batch, length] to logits.
+
+        Args:
+            trust: run the plugin that computes its scale vectors, if one does, without asking.
+
+        Raises:
+            InvalidInputError: the trial is not completed, its weights were not kept, or a plugin that it
+                needs is not there as it was or not trusted.
+        """
+        import torch
+
+        from scalevec.model.decoder import Transformer, initialise
+        from scalevec.model.train.checkpoint import DAMAGE, pack, read_checkpoint
+
+        self._require_completed()
+        if is_foreign(self.trial()["semantic"]):
+            raise InvalidInputError(
+                f"trial {self.trial_id[:12]}: a trainer of its sweep trained it, whose models only that "
+                f"code knows; what it wrote is below {self.path}"
+            )
+        paths = newest_first(self.checkpoints_path)
+        if not paths:
+            raise InvalidInputError(
+                f"trial {self.trial_id[:12]}: its weights were not kept; to have them, write keep: weights "
+                f"in {self._sweep_folder.sweep_path}, then: rm -r {shlex.quote(str(self.path))} && "
+                f"{self._line('run', self._sweep)}"
+            )
+        if plugin := self.specification.model.scale_vectors.plugin:
+            load_plugin(plugin, self._sweep_folder, Trust(trust))
+        model = Transformer(self.specification.model)
+        initialise(model, 0)
+        try:
+            kept = read_checkpoint(paths[0]).tensors
+            with torch.no_grad():
+                for name, tensor in pack(model, None).items():
+                    tensor.copy_(kept[name])
+        except FileNotFoundError:  # it was removed meanwhile
+            raise
+        except DAMAGE as problem:
+            raise InvalidInputError(
+                f"{paths[0]} is damaged ({problem}); to train the model again: rm -r "
+                f"{shlex.quote(str(self.path))} && {self._line('run', self._sweep)}"
+            ) from None
+        return model.eval()
+
+    def corpus(self) -> Corpus:
+        """Return the prepared corpus. Raises ``CorpusError`` where it was removed."""
+        return open_corpus(self.path.parents[2] / "corpora", self.specification.corpus)
+
+    def tokenizer(self) -> "TextTokenizer":
+        """Return the tokenizer of the trial's corpus: ``encode`` and ``decode``. Raises ``CorpusError``."""
+        from scalevec.model.data.tokenize import TextTokenizer
+
+        return TextTokenizer(self.corpus())
+
+    def _require_completed(self) -> None:
+        result = self.result()
+        status = result["status"] if result else self.state().state
+        if status == "completed":
+            return
+        line = f"to have one: {self._line('retry' if status == 'failed' else 'run', self._sweep)}"
+        if status == "diverged":
+            line = f"to see where: {self._line('explain', self.trial_id[:12])}"
+        raise InvalidInputError(
+            f"trial {self.trial_id[:12]}: is {status}; only a completed trial has a model; {line}"
+        )
+
+    @property
+    def _sweep(self) -> str:
+        """The sweep that the trial first ran for."""
+        return str(self.trial()["descriptive"].get("first_sweep", "SWEEP"))
+
+    @property
+    def _sweep_folder(self) -> SweepFolder:
+        return SweepFolder.of(self.path.parents[2], self._sweep)
+
+    def _line(self, verb: str, name: str) -> str:
+        return shlex.join(["scalevec", verb, name, "--runs", str(self.path.parents[2])])
+
+
+_copies: dict[str, tuple[str, TemporaryDirectory[str]]] = {}
+"""What this process has loaded: the digest, and the copy that it was imported from, by top-level module."""
+
+
+def load_plugin(needed: PluginSource, folder: SweepFolder, trust: Trust) -> None:
+    """Import the plugin with the source that trained for the sweep in ``folder``, once a person agrees.
+
+    Raises:
+        InvalidInputError: that source is nowhere, nobody agreed, it cannot be imported, or this process has
+            loaded it with another source.
+    """
+    plugin = _as_it_trained(needed, folder)
+    require_trust(str(folder.sweep_path), plugin.files, trust, [plugin.parent])
+    try:
+        register(plugin)
+        require_importable(plugin, _copied(plugin))
+    except PluginError as problem:
+        raise InvalidInputError(str(problem)) from None
+
+
+def _as_it_trained(needed: PluginSource, folder: SweepFolder) -> Plugin:
+    _, is_version, number = needed.source.partition("code_version ")
+    code_version, shown = (int(number), needed.source) if is_version else (None, needed.source[:12])
+    other = []
+    for parent in _parents(folder):
+        try:
+            plugin = find(needed.module, parent, code_version)
+        except (PluginError, OSError):
+            continue
+        if plugin.identity == needed:
+            return plugin
+        other.append(f"{plugin.parent} ({plugin.digest[:12]})")
+    raise InvalidInputError(
+        f"the model computes with the plugin {needed.module} as it was with the source {shown}, which "
+        f"is not there any more; other content is in: {', '.join(dict.fromkeys(other)) or 'none'}. "
+        "Put that version back beside the sweep file"
+    )
+
+
+def _parents(folder: SweepFolder) -> Iterator[Path]:
+    """The sweep file's folder and what is installed, then what was sent with trials."""
+    origin = read_or_warn(folder.origin, None, "the plugin is looked for where trials were sent with it")
+    yield origin or folder.path
+    sent = private_folder() / SNAPSHOTS
+    yield from (sent / name / FOLDER for name in names_in(sent) if (sent / name).is_dir())
+
+
+def _copied(plugin: Plugin) -> Path:
+    """A folder with exactly the files that were agreed to, which Python looks into first."""
+    top = plugin.module.partition(".")[0]
+    if top not in _copies:
+        copy = TemporaryDirectory(prefix="scalevec-plugin-")
+        for name, content in plugin.files.items():
+            path = Path(copy.name, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        sys.path.insert(0, copy.name)
+        _copies[top] = plugin.digest, copy
+    digest, copy = _copies[top]
+    if digest != plugin.digest:
+        raise PluginError(f"{plugin.module}: this process has loaded another version of it; start a new one")
+    return Path(copy.name).resolve()
 
 
 @dataclass(frozen=True)

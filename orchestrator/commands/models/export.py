@@ -13,7 +13,7 @@ from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.runs import Runs as RunsFolder
-from scalevec.orchestrator.sources.trained import TrainedTrial
+from scalevec.orchestrator.sources.runs import TrainedTrial
 
 if TYPE_CHECKING:
     from scalevec.model.decoder import Transformer

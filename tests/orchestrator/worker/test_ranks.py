@@ -24,7 +24,7 @@ from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.train import checkpoint_steps, ddp
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.sources.trained import TrainedTrial
+from scalevec.orchestrator.sources.runs import TrainedTrial
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.failures import AttemptFailedError
