@@ -18,9 +18,12 @@ from typing import Any
 
 import torch
 
-from scalevec.model.config import RunOptions
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.data.corpus import open_corpus
 from scalevec.model.fields import from_dict
-from scalevec.model.identity import IDENTITY_VERSION, digest
+from scalevec.model.identity import IDENTITY_VERSION, digest, trunk_id
+from scalevec.model.train import newest_step
+from scalevec.model.train.loop import train
 from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
@@ -35,16 +38,17 @@ from scalevec.orchestrator.worker.failures import (
     cause_of,
     digest_of,
 )
-from scalevec.orchestrator.worker.preflight import lacking, versions_sent_with
+from scalevec.orchestrator.worker.preflight import lacking, load_plugins, versions_sent_with
 from scalevec.orchestrator.worker.provenance import environment, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import Ranks, ranks_here, ranks_there
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, StopRequest, SupersededError
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
-from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError
 from scalevec.results.masking import MaskedStream
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.opening import require_no_link
+from scalevec.results.run_directory import RunDirectory, trunk_path
+from scalevec.sweeps.plugins.locate import sent_plugins
 from scalevec.sweeps.trainers.any_trial import ForeignTrial, Protocol, trial_from_fields
 
 BEAT_S = 15.0
@@ -52,26 +56,63 @@ BEAT_S = 15.0
 
 
 @dataclass(frozen=True)
-class TrialMachine:
-    """On which of a trial's machines this is; ``meeting`` is the file by which they find each other."""
+class OwnLoop:
+    """Trains ``trial`` by ``model.train.loop``."""
 
-    node: int = 0
-    nodes: int = 1
-    meeting: Path | None = None
+    runs_dir: Path
+    directory: RunDirectory
+    trial: Trial
+    forks_ranks = True
+
+    def reached(self) -> dict[str, Any]:
+        """The step of the newest checkpoint."""
+        return {"step": newest_step(self.directory.checkpoints_path)}
+
+    def failed(self) -> dict[str, Any]:
+        """Nothing: a damaged checkpoint is set aside where it is read."""
+        return {}
+
+    def origin(self) -> dict[str, Any]:
+        """The digests of the plugins that were sent along."""
+        plugins = {plugin.module: plugin.digest for plugin in sent_plugins()}
+        return {"plugins": plugins} if plugins else {}
+
+    def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
+        """Train to the end, at each rank of the trial."""
+        load_plugins(self.trial)
+        corpus = open_corpus(self.runs_dir / "corpora", self.trial.corpus)
+        trunk, folder = self._trunk(), self.directory.checkpoints_path
+        with ranks.meet(corpus) as world:
+            return train(self.trial, corpus, ranks.options, recorder, folder, trunk, world)
+
+    def _trunk(self) -> Path | None:
+        """Where the states of the trial's trunk are kept; None where its schedule has none."""
+        if not (name := trunk_id(self.trial)):
+            return None
+        folder = trunk_path(self.runs_dir, name)
+        require_no_link(folder)
+        return folder
 
 
-ONE_MACHINE = TrialMachine()
+AttemptTrainer = OwnLoop | CommandTrainer
+"""What trains in one attempt at one trial: where ``forks_ranks`` holds, a trial's processes on a machine are
+forks of the worker, else the trainer starts them."""
 OF_NONE = Protocol()
 
 
 @dataclass(frozen=True)
 class TrialAttempt:
-    """What is attempted: a trial in RUNS_DIR, on this machine; ``protocol`` is that of a foreign trainer."""
+    """What is attempted: a trial in RUNS_DIR, on machine ``node`` (from 0) of its ``nodes``.
+
+    ``meeting`` is the file by which these find each other; ``protocol`` is that of a foreign trainer.
+    """
 
     runs_dir: Path
     trial_id: str
     options: RunOptions
-    here: TrialMachine = ONE_MACHINE
+    node: int = 0
+    nodes: int = 1
+    meeting: Path | None = None
     protocol: Protocol = OF_NONE
 
     @property
@@ -97,21 +138,21 @@ class TrialAttempt:
 
     def trainer(self) -> AttemptTrainer:
         """What trains it. Raises as :meth:`fields`."""
-        trial, processes = trial_from_fields(self.fields()), self.options.processes // self.here.nodes
+        trial, processes = trial_from_fields(self.fields()), self.options.processes // self.nodes
         if not isinstance(trial, ForeignTrial):
             return OwnLoop(self.runs_dir, self.directory, trial)
-        return CommandTrainer(self.runs_dir, self.directory, trial, self.protocol, self.here.node, processes)
+        return CommandTrainer(self.runs_dir, self.directory, trial, self.protocol, self.node, processes)
 
 
 def join_attempt(attempt: TrialAttempt) -> int:
     """The part that a machine has in an attempt whose claim another holds; returns an exit code."""
-    trainer, here, stop = attempt.trainer(), attempt.here, StopRequest()
-    assert here.meeting is not None
+    trainer, stop = attempt.trainer(), StopRequest()
+    assert attempt.meeting is not None
     for number in STOP_SIGNALS:
         signal.signal(number, stop.take)
     ranks = None
     try:
-        ranks = ranks_there(attempt.options, here.node, here.nodes, here.meeting)
+        ranks = ranks_there(attempt.options, attempt.node, attempt.nodes, attempt.meeting)
         if ranks is not None:
             _trained(trainer, ranks, SilentRecorder(stop.is_made), lambda: None)
     except TrainingInterruptedError:
@@ -165,7 +206,7 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
         # A signal before this line simply kills; whoever sees the job gone ends the claim by its token.
         for number in STOP_SIGNALS:
             signal.signal(number, recorder.stop.take)
-        ranks = ranks_here(options, attempt.here.nodes, attempt.here.meeting)
+        ranks = ranks_here(options, attempt.nodes, attempt.meeting)
         if trainer.forks_ranks:  # else the trainer does so, once its folder is ready
             ranks.call_others()
         with _beating(claim):
@@ -306,11 +347,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = from_dict(RunOptions, values.options)
     if options.compiled:
         keep_compiled_in(private_folder() / "compiled", options.device)
-    here = TrialMachine(values.node, values.nodes, values.meeting)
+    place = (values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
-    attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)
+    attempt = TrialAttempt(values.runs, values.trial_id, options, *place, protocol)
     with redirect_stdout(MaskedStream(sys.stdout)), redirect_stderr(MaskedStream(sys.stderr)):  # log.txt
-        code = join_attempt(attempt) if here.node else run_attempt(attempt, values.job)
+        code = join_attempt(attempt) if attempt.node else run_attempt(attempt, values.job)
     _let_go_of_the_log()
     return code
 

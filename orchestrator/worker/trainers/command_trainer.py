@@ -78,7 +78,7 @@ class CommandTrainer:
     protocol: Protocol
     node: int = 0
     processes: int = 1
-    forks_ranks: bool = False
+    forks_ranks = False
 
     def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
         """Run the command to its end; returns the result, and nothing on other machines than the first."""

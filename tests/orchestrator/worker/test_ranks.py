@@ -28,7 +28,6 @@ from scalevec.orchestrator.sources.runs import TrainedTrial
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.failures import AttemptFailedError
-from scalevec.orchestrator.worker.trainers import own_loop
 from scalevec.results.run_directory import RunDirectory
 from support import wait_until
 
@@ -181,13 +180,13 @@ def training_that(lacks: Callable[[int], None]) -> Callable[[], None]:
     """A change: a rank does ``lacks`` before it trains."""
 
     def change() -> None:
-        train = own_loop.train
+        train = worker.train
 
         def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
             lacks(world.rank)
             return train(trial, corpus, options, recorder, checkpoints, trunk, world)
 
-        own_loop.train = lacking
+        worker.train = lacking
 
     return change
 

@@ -18,7 +18,7 @@ from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker.failures import DefiniteError
-from scalevec.orchestrator.worker.train import TrialMachine, join_attempt
+from scalevec.orchestrator.worker.train import join_attempt
 from scalevec.orchestrator.worker.trainers.readings import result_file
 from scalevec.sweeps.trainers.any_trial import Protocol, Readings
 
@@ -317,8 +317,7 @@ def test_each_machine_starts_the_command_once_and_is_told_where_the_first_is(lab
     meeting = tmp_path / "meeting.json"
     meeting.write_text('{"host": "10.0.0.1", "port": 7}')
     trials.out.mkdir()
-    here = TrialMachine(1, 2, meeting)
-    attempt = replace(trials.attempt, here=here, options=RunOptions(processes=4))
+    attempt = replace(trials.attempt, node=1, nodes=2, meeting=meeting, options=RunOptions(processes=4))
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         assert join_attempt(attempt) == WorkerExit.RESULT
@@ -340,9 +339,8 @@ def test_other_machines_are_called_once_the_first_has_emptied_the_folder(lab, tm
         call(self)
 
     monkeypatch.setattr(ranks.Ranks, "call_others", calling)
-    here = TrialMachine(0, 2, meeting)
-    expected = WorkerExit.RESULT
-    assert trials.run(replace(trials.attempt, here=here, options=RunOptions(processes=2))) == expected
+    attempt = replace(trials.attempt, nodes=2, meeting=meeting, options=RunOptions(processes=2))
+    assert trials.run(attempt) == WorkerExit.RESULT
     assert seen == [[]]
     assert json.loads(meeting.read_text())["port"]
 
