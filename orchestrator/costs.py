@@ -121,13 +121,8 @@ class Cost:
 
     @cached_property
     def memory(self) -> Memory:
-        """On the trial's device."""
-        return memory_of(self.trial, self.options)
-
-    @property
-    def memory_bytes(self) -> int:
         """On the trial's device, the framework's own share included."""
-        return self.memory.total
+        return memory_of(self.trial, self.options)
 
     @property
     def disk_bytes(self) -> int:
@@ -143,7 +138,7 @@ class Cost:
             "seconds": self.seconds,
             "start_s": self.start_s,
             "rate": ASSUMED[self.options.device] if self.seen_s is None else SEEN,
-            "memory_bytes": self.memory_bytes,
+            "memory_bytes": self.memory.total,
             "memory": vars(self.memory),
             "disk_bytes": self.disk_bytes,
             "disk_files": FIXED_FILES + (self.options.keep != "none"),
@@ -157,8 +152,6 @@ class ForeignCost:
     trial: ForeignTrial
     known_s: float | None
     rate: str
-    memory_bytes: int = 0
-    """Unknown, and so never too much."""
 
     @property
     def planned_s(self) -> float | None:

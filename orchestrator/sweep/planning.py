@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec import analysis
 from scalevec.model.data import held_out
-from scalevec.orchestrator.costs import FRESH_START_S, what_fits
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.costs import FRESH_START_S, UNKNOWN_TIME, Cost, what_fits
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
 from scalevec.orchestrator.scheduling.trunk_book import add_savings, independent
@@ -93,8 +94,8 @@ def _size(run: SweepRun, trial: AnyTrial, cell: Cell) -> Row:
     request, room, options = run.request(rung), run.room(rung), run.options(rung)
     needed = run.cost(trial, rung)
     no_room = None
-    if room is not None and needed.memory_bytes > room.size and isinstance(trial, OwnTrial):
-        no_room = what_fits(trial, options, room)
+    if room is not None and isinstance(needed, Cost) and needed.memory.total > room.size:
+        no_room = what_fits(needed.trial, options, room)
     return {
         **trial.size_columns(),
         "n_tokens": trial.tokens,
@@ -108,6 +109,41 @@ def _size(run: SweepRun, trial: AnyTrial, cell: Cell) -> Row:
         "room_is_certain": room is not None and room.is_certain,
         **needed.columns(),
     }
+
+
+def require_times(run: SweepRun, trials: Sequence[Row]) -> None:
+    """Raise ``InvalidInputError`` where a queue would get a time limit for trials of unknown length."""
+    if run.sweep.trainer is None:
+        return
+    rungs = dict.fromkeys(row["rung"] for row in not_done(trials) if row["rate"] == UNKNOWN_TIME)
+    if unknown := [rung for rung in rungs if run.profile.for_rung(rung).time == "auto"]:
+        raise InvalidInputError(
+            f"{UNKNOWN_TIME} ({', '.join(unknown)}), and a queue asks for a time limit: give minutes, as in "
+            "resources: {default: {time: 30}}, or time: 30 in the profile. Nothing was sent"
+        )
+
+
+def require_budget(run: SweepRun, trials: Sequence[Row]) -> None:
+    """Raise ``InvalidInputError`` where what is left needs more GPU hours than sweep or profile allow."""
+    limit, hours = run.max_gpu_hours, gpu_hours(trials)
+    if limit is not None and hours > limit:
+        raise InvalidInputError(
+            f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent"
+        )
+
+
+def require_space(run: SweepRun, trials: Sequence[Row]) -> None:
+    """Raise ``MissingRequirementError`` where RUNS_DIR has less space than what is left will take."""
+    asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
+    # Results, and the states of trunks meanwhile.
+    to_come = (row for row in not_done(trials) if row["rung"] in asked)
+    needed = sum(row["disk_bytes"] + row["trunk_bytes"] for row in to_come)
+    free = shutil.disk_usage(run.runs_dir).free
+    if free < needed:
+        raise MissingRequirementError(
+            f"{run.runs_dir}: {free / 1e9:.3g} GB are free, what is left takes about {needed / 1e9:.3g} GB. "
+            "Nothing was sent; free some space, or keep fewer checkpoints"
+        )
 
 
 def require_room(trials: Sequence[Row]) -> None:
@@ -133,11 +169,6 @@ def gpu_hours(trials: Sequence[Row]) -> float:
     """GPU hours of what is not done yet: GPUs times the estimated time, each trial and trunk once."""
     seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in not_done(trials))
     return float(sum(seconds)) / 3600
-
-
-def bytes_to_come(trials: Sequence[Row]) -> int:
-    """Bytes that what is not done yet will leave on the disk, with the states of trunks meanwhile."""
-    return sum(row["disk_bytes"] + row["trunk_bytes"] for row in not_done(trials))
 
 
 def without_identity(trials: Sequence[Row]) -> list[Row]:

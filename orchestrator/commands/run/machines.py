@@ -1,6 +1,5 @@
 """Which machines a sweep runs on, and what is asked of them before anything is sent."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from scalevec.model.data.system import usable_cpus
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, ResourceRequest
 from scalevec.orchestrator.cli.options import Placement
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import Progress
@@ -20,7 +19,6 @@ from scalevec.sweeps.plugins.locate import snapshot_files
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.profiles import Profile
-    from scalevec.orchestrator.sweep.planning import Row
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.sections.schema import Sweep
 
@@ -33,6 +31,7 @@ def site_of(
 ) -> tuple[str, Site]:
     """Return the executor's name and what it is built from. Raises ``InvalidInputError``."""
     from scalevec.orchestrator.executors.profiles import request_for
+    from scalevec.orchestrator.executors.simulate.planted_law import runs_dir_of
 
     name, profile = executor_of(sweep, placement, "local", trust)
     if "simulate" in sweep.model_fields_set and not (placement.executor or profile.executor):
@@ -70,16 +69,6 @@ def executor_of(
 
         profile = with_limits(profile)
     return name, profile
-
-
-def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
-    """Return where the trials are kept: real and simulated ones apart. Raises ``InvalidInputError``."""
-    from scalevec.orchestrator.executors.simulate import planted_law
-
-    if not simulated:
-        planted_law.refuse_simulations(runs_dir)
-        return runs_dir
-    return planted_law.simulated_runs_dir(runs_dir)
 
 
 def send_along(sweep: "Sweep", site: Site, *, imports_here: bool = False) -> None:
@@ -121,63 +110,23 @@ def prepared_run(
     and ``MissingRequirementError`` where it needs more space than there is.
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+    from scalevec.orchestrator.sweep import planning
     from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
-    from scalevec.orchestrator.sweep.planning import planned, require_room
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
     simulates = EXECUTORS[name].simulates
     facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
     run = SweepRun(sweep, site.runs_dir, progress, facts, retune=retune, where=where, profile=site.profile)
-    trials = planned(run)
+    trials = planning.planned(run)
     for warning in run.warnings():
         progress.message(f"warning: {warning}")
     if EXECUTORS[name].keeps_jobs:
-        require_times(run, trials)
-    require_budget(run, trials)
+        planning.require_times(run, trials)
+    planning.require_budget(run, trials)
     if EXECUTORS[name].sends_away:
-        require_space(run, trials)
-    require_room(trials)
+        planning.require_space(run, trials)
+    planning.require_room(trials)
     return run
-
-
-def require_times(run: "SweepRun", trials: "Sequence[Row]") -> None:
-    """Raise ``InvalidInputError`` where a queue would get a time limit for trials of unknown length."""
-    from scalevec.orchestrator.costs import UNKNOWN_TIME
-    from scalevec.orchestrator.sweep.planning import not_done
-
-    if run.sweep.trainer is None:
-        return
-    rungs = dict.fromkeys(row["rung"] for row in not_done(trials) if row["rate"] == UNKNOWN_TIME)
-    if unknown := [rung for rung in rungs if run.profile.for_rung(rung).time == "auto"]:
-        raise InvalidInputError(
-            f"{UNKNOWN_TIME} ({', '.join(unknown)}), and a queue asks for a time limit: give minutes, as in "
-            "resources: {default: {time: 30}}, or time: 30 in the profile. Nothing was sent"
-        )
-
-
-def require_budget(run: "SweepRun", trials: "Sequence[Row]") -> None:
-    """Raise ``InvalidInputError`` where what is left needs more GPU hours than sweep or profile allow."""
-    from scalevec.orchestrator.sweep.planning import gpu_hours
-
-    limit, hours = run.max_gpu_hours, gpu_hours(trials)
-    if limit is not None and hours > limit:
-        raise InvalidInputError(
-            f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent"
-        )
-
-
-def require_space(run: "SweepRun", trials: "Sequence[Row]") -> None:
-    """Raise ``MissingRequirementError`` where RUNS_DIR has less space than what is left will take."""
-    from scalevec.orchestrator.sweep.planning import bytes_to_come, named
-
-    asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
-    needed = bytes_to_come([row for row in trials if row["rung"] in asked])
-    free = shutil.disk_usage(run.runs_dir).free
-    if free < needed:
-        raise MissingRequirementError(
-            f"{run.runs_dir}: {free / 1e9:.3g} GB are free, what is left takes about {needed / 1e9:.3g} GB. "
-            "Nothing was sent; free some space, or keep fewer checkpoints"
-        )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from scalevec.model.data.system import usable_cpus
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result, command, terminal_width
-from scalevec.orchestrator.commands.run.machines import executor_of, runs_dir_of
+from scalevec.orchestrator.commands.run.machines import executor_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
@@ -99,7 +99,7 @@ def run_to_plan(
     source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool
 ) -> tuple["SweepRun", str]:
     """Return the run of the sweep, simulated where that is meant, and the name of its executor."""
-    from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus
+    from scalevec.orchestrator.executors.simulate.planted_law import is_simulated, nominal_corpus, runs_dir_of
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED, known_facts, unprepared_facts
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 

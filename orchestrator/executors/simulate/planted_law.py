@@ -188,9 +188,18 @@ def _of_model(trial: OwnTrial) -> dict[str, Any]:
     }
 
 
-def simulated_runs_dir(runs_dir: Path) -> Path:
-    """Where the simulations of ``runs_dir`` are kept; a folder of simulations stands for itself."""
-    return runs_dir if is_simulated(runs_dir) else runs_dir / FOLDER
+def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
+    """Where trials are kept, real and simulated ones apart; a folder of simulations stands for itself.
+
+    Raises ``InvalidInputError`` for real ones where ``runs_dir`` holds simulations.
+    """
+    if simulated:
+        return runs_dir if is_simulated(runs_dir) else runs_dir / FOLDER
+    if is_simulated(runs_dir):
+        raise InvalidInputError(
+            f"{runs_dir} holds simulated results; trials are trained in a folder of their own"
+        )
+    return runs_dir
 
 
 def is_simulated(runs_dir: Path) -> bool:
@@ -214,14 +223,3 @@ def hold_simulations(runs_dir: Path) -> None:
         write_once(runs_dir / MARKER, _CONTENT)
     except AlreadyWrittenError:  # by another simulation, just now
         return
-
-
-def refuse_simulations(runs_dir: Path) -> None:
-    """What every executor that trains asks first.
-
-    Raises ``InvalidInputError`` where ``runs_dir`` holds simulations.
-    """
-    if is_simulated(runs_dir):
-        raise InvalidInputError(
-            f"{runs_dir} holds simulated results; trials are trained in a folder of their own"
-        )

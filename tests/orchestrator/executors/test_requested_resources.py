@@ -13,13 +13,13 @@ from scalevec import sweeps
 from scalevec.orchestrator.attempts.jobs import job_of
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.cli.output import json_text
-from scalevec.orchestrator.commands.run import machines
-from scalevec.orchestrator.commands.run.machines import require_budget, require_space, site_of
+from scalevec.orchestrator.commands.run.machines import site_of
 from scalevec.orchestrator.commands.run.plan import plan
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.sweep import planning
 from scalevec.orchestrator.sweep.plan_text import plan_text
-from scalevec.orchestrator.sweep.planning import gpu_hours, planned
+from scalevec.orchestrator.sweep.planning import gpu_hours, planned, require_budget, require_space
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import SWEEP, simulated, sweep_run
 
@@ -89,7 +89,7 @@ def free(monkeypatch):
     """Makes the disk of RUNS_DIR have so many bytes free."""
 
     def have(n_bytes: int) -> None:
-        monkeypatch.setattr(machines.shutil, "disk_usage", lambda _: SimpleNamespace(free=n_bytes))
+        monkeypatch.setattr(planning.shutil, "disk_usage", lambda _: SimpleNamespace(free=n_bytes))
 
     return have
 

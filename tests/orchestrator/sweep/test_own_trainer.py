@@ -10,12 +10,11 @@ import pytest
 import yaml
 
 from scalevec import sweeps
-from scalevec.orchestrator.commands.run.machines import require_times
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sweep.plan_text import foreign_lines
-from scalevec.orchestrator.sweep.planning import planned
+from scalevec.orchestrator.sweep.planning import planned, require_times
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from simulations import Silent
 from support import assert_refused, succeeded

@@ -62,7 +62,7 @@ def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
     for row, member in tuned:
         evaluated = sum(run.corpus_facts.held_out_tokens)  # less than a trial is evaluated on at most
         reckoned = Cost(member.trial, run.options(member.cell.rung), evaluated)
-        assert (row["flops"], row["memory_bytes"]) == (reckoned.flops, reckoned.memory_bytes)
+        assert (row["flops"], row["memory_bytes"]) == (reckoned.flops, reckoned.memory.total)
 
 
 def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise_and_says_so(run_of):
