@@ -1,6 +1,5 @@
 """The nodes of the Ray cluster that this process is connected to, and a trial on several of them."""
 
-import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.executors.ray.connection import is_listening
 from scalevec.orchestrator.worker.failures import AttemptFailedError, as_record, report_path
 from scalevec.results.files import write_json
 from scalevec.results.opening import make_folder
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 GIGABYTE = 1e9
-ANSWER_S = 2.0
-"""How long the daemon of a node has to answer."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,7 @@ def name_of(node_id: str) -> str | None:
 def is_gone(node_id: str) -> bool:
     """Whether a node is dead. Ray takes some seconds to notice, so its daemon is asked."""
     node = next((node for node in _all() if node["NodeID"] == node_id and node["Alive"]), None)
-    if node is None:
-        return True
-    try:
-        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_S).close()
-    except OSError:
-        return True
-    return False
+    return node is None or not is_listening((node["NodeManagerAddress"], node["NodeManagerPort"]))
 
 
 def _all() -> list[dict[str, Any]]:
