@@ -42,13 +42,15 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Retry:
     micro-batch. A person's ``retry`` wipes the slate.
     """
     events = since_retry(events)
-    micro_batch = _micro_batch(events)
+    micro_batch = _newest("micro_batch", events, 0)
     last = next((event for event in reversed(events) if event.get("cause") in FAULTS), {})
     cause = last.get("cause")
     if cause == "out_of_memory":
-        if 1 in (micro_batch, batch_sequences // _world_size(events)):
+        # The processes of the newest attempt shared the batch.
+        whole = batch_sequences // _newest("world_size", events, 1)
+        if 1 in (micro_batch, whole):
             return Retry(False, 1, "out_of_memory", "out of memory with a micro-batch of one sequence")
-        return Retry(True, (micro_batch or batch_sequences // _world_size(events)) // 2)
+        return Retry(True, (micro_batch or whole) // 2)
     if cause == "error" and last.get("definite"):
         return Retry(False, micro_batch, "error", str(last.get("error")))
     if cause == "error" and _repeated(events):
@@ -68,7 +70,7 @@ def micro_batch_left(events: Sequence[Event], batch_sequences: int, asked: int) 
     ends = [index for index, event in enumerate(events, 1) if event.get("cause") == "out_of_memory"]
     if not ends:
         return asked
-    since = _micro_batch(events[ends[-1] :])
+    since = _newest("micro_batch", events[ends[-1] :], 0)
     left = since or decide(events[: ends[-1]], batch_sequences).micro_batch
     return min((size for size in (asked, left) if size), default=0)
 
@@ -100,15 +102,10 @@ def since_retry(events: Sequence[Event]) -> Sequence[Event]:
     return events[retries[-1] + 1 :] if retries else events
 
 
-def _micro_batch(events: Sequence[Event]) -> int:
-    sizes = [event["micro_batch"] for event in events if isinstance(event.get("micro_batch"), int)]
-    return sizes[-1] if sizes else 0
-
-
-def _world_size(events: Sequence[Event]) -> int:
-    """The processes of the newest attempt, which shared the batch."""
-    sizes = [event["world_size"] for event in events if isinstance(event.get("world_size"), int)]
-    return sizes[-1] if sizes else 1
+def _newest(name: str, events: Sequence[Event], otherwise: int) -> int:
+    """What the last of ``events`` that counts ``name`` says of it."""
+    counts = [event[name] for event in events if isinstance(event.get(name), int)]
+    return counts[-1] if counts else otherwise
 
 
 def _repeated(events: Sequence[Event]) -> bool:
