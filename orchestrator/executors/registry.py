@@ -27,8 +27,8 @@ class RegisteredExecutor:
     """Whether its jobs keep running when the scheduler leaves (a cluster's queue)."""
     sends_away: bool = False
     """Whether trials may run on other machines, which are checked first."""
-    queue_view: str | None = None
-    """``module:name`` of a function: job numbers -> ``QueuedJob`` of those that its queue has."""
+    queue_view: str = ""
+    """``module:name`` of a function: job numbers -> ``QueuedJob`` of those there; empty without a queue."""
     honours: tuple[str, ...] | None = None
     """The keys of a profile that mean something to it; None for all."""
     honours_by_rung: tuple[str, ...] | None = None
@@ -43,9 +43,7 @@ class RegisteredExecutor:
         return executor
 
     def look_at_queue(self, numbers: Collection[str]) -> "dict[str, QueuedJob]":
-        """Return those of ``numbers`` that the queue has. Raises ``MissingRequirementError``."""
-        if self.queue_view is None:
-            return {}
+        """Return those of ``numbers`` that its queue has. Raises ``MissingRequirementError``."""
         in_queue: dict[str, QueuedJob] = resolve_name(self.queue_view)(numbers)
         return in_queue
 

@@ -198,10 +198,6 @@ class Submitter:
             job.request.nodes,
         )
 
-    def _places(self, bundle: Sequence[Job]) -> int:
-        """How many trials of a job run side by side."""
-        return min(self.site.profile.for_rung(bundle[0].rung).trials_per_gpu, len(bundle))
-
     def parameters(
         self, token: str, bundles: Sequence[Sequence[Job]], code: Sequence[Path] = ()
     ) -> dict[str, Any]:
@@ -211,7 +207,8 @@ class Submitter:
         """
         job = bundles[0][0]
         request, profile = job.request, self.site.profile.for_rung(job.rung)
-        places, memory_gb = max(map(self._places, bundles)), request.memory_gb_of_node
+        places = min(profile.trials_per_gpu, max(map(len, bundles)))  # trials of a job that run side by side
+        memory_gb = request.memory_gb_of_node
         minutes = max(minutes_of(profile, bundle) for bundle in bundles)
         further: dict[str, Any] = {name: value for name, value in profile.flags.items() if value is not False}
         further["requeue" if profile.preempt == "requeue" else "no-requeue"] = True
