@@ -32,23 +32,6 @@ def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":
     return table.rows
 
 
-def imported_tables(
-    sources: Sequence[str], maps: Sequence[str], unit: str | None = None, where: str | None = None
-) -> "ImportedTable":
-    """Return the rows of ``sources``. Raises ``DataError``."""
-    from scalevec.analysis.data.doubts import SMALLEST_LIKELY, unit_warnings
-    from scalevec.orchestrator.sources.imports.given_tables import read_given
-    from scalevec.orchestrator.sources.imports.tidy_rows import imported
-
-    for source in sources:
-        require_table(source)
-    table = imported([read_given(source) for source in sources], maps, unit, where)
-    say_columns(table)
-    for warning in unit_warnings(table.rows[[name for name in SMALLEST_LIKELY if name in table.rows]]):
-        note(f"warning: {warning}")
-    return table
-
-
 def say_columns(table: "ImportedTable") -> None:
     """Say on standard error what was taken for what, and what a person should know."""
     from scalevec.orchestrator.sources.imports.tidy_rows import mapping_lines

@@ -177,7 +177,8 @@ def open_source(source: str, runs_dir: Path, maps: Sequence[str] | None = None) 
         name = "standard-input" if source == "-" else Path(source).stem
         return Source(name, rows_as_read(source, maps or ()))
     sweep = open_sweep(source, runs_dir)
-    _warn(sweep.problems)
+    for name, problem in sweep.problems.items():
+        note(f"warning: {name[:12]}: {problem}")
     return sweep
 
 
@@ -295,11 +296,6 @@ def _note_unreadable(directory: RunDirectory, problem: Exception | str) -> None:
 def exit_after(states: Sequence[tuple[RunDirectory, str]]) -> Exit:
     """Return exit code 1 if any trial's records are unreadable."""
     return Exit.SOME_FAILED if any(state == UNREADABLE for _, state in states) else Exit.DONE
-
-
-def _warn(problems: Mapping[str, str]) -> None:
-    for name, problem in problems.items():
-        note(f"warning: {name[:12]}: {problem}")
 
 
 def choices_of(source: Source) -> list[dict[str, Any]]:

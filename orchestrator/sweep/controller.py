@@ -37,10 +37,8 @@ def site_of_controller(site: Site) -> Site:
     from scalevec.orchestrator.executors.profiles import RungProfile  # loads pydantic, which help does not
 
     kept = {"account", "setup", "python", "launcher"}
-    of_trials = [name for name in RungProfile.model_fields if name not in kept]
-    small = {
-        name: RungProfile.model_fields[name].get_default(call_default_factory=True) for name in of_trials
-    }
+    defaults = RungProfile()
+    small = {name: getattr(defaults, name) for name in RungProfile.model_fields if name not in kept}
     profile = site.profile.model_copy(update={**small, "gpus": 0.0})
     if not site.profile.says_no_memory:
         profile.model_fields_set.discard("memory_gb")

@@ -182,7 +182,8 @@ def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool)
         tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
         part = f", {tuning:,.3g} of them to tune" if tuning else ""
         lines.append(f"{hours:,.3g} GPU-hours left{part}{_beyond(hours, run.max_gpu_hours)}")
-    lines += _rates(left)
+    rates = dict.fromkeys(row["rate"] for row in left)
+    lines += [words if words == UNKNOWN_TIME else f"times: {words}" for words in rates]
     lines += _asked_for(run)
     lines += aligned(jobs_table(queued), to_the_left=(0, 1)) if queued else ()
     lines += _recomputing(left)
@@ -197,12 +198,6 @@ def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool)
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
     return lines
-
-
-def _rates(left: Sequence[Row]) -> Iterator[str]:
-    """Yield where the times come from."""
-    for words in dict.fromkeys(row["rate"] for row in left):
-        yield words if words == UNKNOWN_TIME else f"times: {words}"
 
 
 def _kept(run: SweepRun) -> str:

@@ -102,10 +102,6 @@ class RunDirectoryRecorder:
         """Whether a signal asked this process to stop."""
         return self.stop.is_made()
 
-    def record_stop(self, step: int) -> None:
-        """Keep as an event that the attempt ended as it was asked to; the next goes on after ``step``."""
-        self.directory.append_event("pending", cause=self.stop.cause, step=step)
-
 
 def _now() -> float:
     """Seconds that also pass while the machine is suspended, where the system has such a clock."""

@@ -247,8 +247,9 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
 
 
 def _record_stop(recorder: RunDirectoryRecorder, step: int) -> WorkerExit:
+    """Keep as an event that the attempt ended as it was asked to; the next goes on after ``step``."""
     try:
-        recorder.record_stop(step)
+        recorder.directory.append_event("pending", cause=recorder.stop.cause, step=step)
     except OSError as problem:
         return _record_failure(recorder.directory, problem)
     return WorkerExit.STOPPED

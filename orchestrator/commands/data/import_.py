@@ -1,7 +1,7 @@
 """``scalevec import``: results of other trackers as a tidy table."""
 
 import io
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -9,10 +9,7 @@ from scalevec.orchestrator.cli.options import Maps, Output
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.foreign import imported_tables
-
-if TYPE_CHECKING:
-    from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
+from scalevec.orchestrator.sources.foreign import require_table, say_columns
 
 Unit = Literal["nats", "bits", "perplexity", "bits-per-byte"]
 
@@ -41,17 +38,20 @@ def import_(
     Columns are found by their names (val/loss, config.optimizer, 10.6M); what was taken for what, and the
     command that says it in full, go to standard error. What is ambiguous is refused.
     """
-    from scalevec.orchestrator.sources.imports.tidy_rows import repeated
+    from scalevec.analysis.data.doubts import SMALLEST_LIKELY, unit_warnings
+    from scalevec.orchestrator.sources.imports.given_tables import read_given
+    from scalevec.orchestrator.sources.imports.tidy_rows import imported, repeated
 
     if output and output.suffix.lower() not in ("", ".csv", ".txt"):
         raise InvalidInputError(f"--output {output}: a table is written as CSV; name a file NAME.csv")
-    table = imported_tables(sources, maps or [], unit, where)
+    for source in sources:
+        require_table(source)
+    table = imported([read_given(source) for source in sources], maps or [], unit, where)
+    say_columns(table)
+    for warning in unit_warnings(table.rows[[name for name in SMALLEST_LIKELY if name in table.rows]]):
+        note(f"warning: {warning}")
     chosen: dict[str, Any] = {"map": repeated(table.columns), "unit": unit or "nats", "where": where}
     note(f"the same again: {command('import', sources, **chosen)}")
-    return _as_rows(table, output)
-
-
-def _as_rows(table: "ImportedTable", output: Output) -> Result:
     stream = io.StringIO()
     table.rows.to_csv(stream, index=False)
     columns = {name: dict(chosen) for name, chosen in table.columns.items()}

@@ -36,9 +36,9 @@ class Finding:
     remedy: str = ""
 
 
-def _checked(name: str, detail: str, remedy: str, otherwise: State = "absent") -> Finding:
-    """``good``, or ``otherwise`` where there is something to do."""
-    return Finding(name, otherwise if remedy else "good", detail, remedy)
+def _checked(name: str, detail: str, remedy: str) -> Finding:
+    """``good``, or a ``problem`` where there is something to do."""
+    return Finding(name, "problem" if remedy else "good", detail, remedy)
 
 
 def doctor(runs_dir: Runs = RUNS, executor: Executor = None) -> Result:
@@ -130,20 +130,17 @@ def _slurm(_: Path) -> Iterator[Finding]:
 
 def _extras(_: Path) -> Iterator[Finding]:
     for extra in REQUIREMENTS:
-        missing = missing_package(extra)
-        remedy = install_command(extra) if missing else ""
-        told = (
-            f"no {missing}"
-            if missing
-            else ", ".join(f"{name} {version_of(name)}" for name in packages_of(extra))
-        )
-        yield _checked(extra, told, remedy)
+        if missing := missing_package(extra):
+            yield Finding(extra, "absent", f"no {missing}", install_command(extra))
+        else:
+            installed = (f"{name} {version_of(name)}" for name in packages_of(extra))
+            yield Finding(extra, "good", ", ".join(installed))
 
 
 def _disk(runs_dir: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(_there(runs_dir)).free
     remedy = "free some space, or keep runs on another disk with --runs" if free < LEAST_BYTES else ""
-    yield _checked("disk", f"{free / 1e9:,.1f} GB free for {runs_dir}", remedy, "problem")
+    yield _checked("disk", f"{free / 1e9:,.1f} GB free for {runs_dir}", remedy)
 
 
 def _there(runs_dir: Path) -> Path:
@@ -163,7 +160,7 @@ def _writing(runs_dir: Path) -> Iterator[Finding]:
     except OSError as error:
         problem = f"{_there(runs_dir)} takes no files, or no hard links: {explain(error)[0]}"
     remedy = "keep runs where you may write, on a file system with hard links: --runs" if problem else ""
-    yield _checked("writing", problem or "files, and links that never replace one", remedy, "problem")
+    yield _checked("writing", problem or "files, and links that never replace one", remedy)
 
 
 def _store(runs_dir: Path) -> Iterator[Finding]:

@@ -93,10 +93,6 @@ class SweepScan:
                 seen[rung, name].add(value)
         return {name for (_, name), values in seen.items() if len(values) > 1}
 
-    def setting_of(self, entry: Record) -> dict[str, str]:
-        """Return what tells the cell of ``entry`` from others of its rung; empty where nothing does."""
-        return dict(self.shown(_setting(entry)))
-
     def shown(self, setting: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """Return those parts of a cell's ``setting`` that tell it from others of its rung."""
         varied = self._varied
@@ -104,7 +100,7 @@ class SweepScan:
 
     def label_of(self, entry: Record) -> str:
         """Return what a person calls a trial: arm, rung, setting, seed, and the rate that tuning tries."""
-        words = [entry["arm"], place_of(entry["rung"], self.setting_of(entry))]
+        words = [entry["arm"], place_of(entry["rung"], dict(self.shown(_setting(entry))))]
         words += [f"seed {entry['seed']}"] if entry.get("seed") is not None else []
         if entry["stage"] == "tuning" and entry.get("learning_rate") is not None:
             words.append(f"rate {entry['learning_rate']:.3g}")

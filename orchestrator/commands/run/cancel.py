@@ -46,7 +46,9 @@ def cancel(
     # Before a job is ended: from here on nobody sends any of them, whatever becomes of this process.
     if not removed:
         folder.call_off()
-    _forbid(ours)
+    for directory, state in ours:
+        if state in OPEN_STATES and state != "cancelling":
+            directory.append_event("cancelling", cause="cancelled")
     ended = end_jobs(folder.name, runs_dir, directories, agreed)
     alive = {directory.trial_id for directory in ended.alive}
     done = [name for name in _open(ours) if name not in alive]
@@ -71,12 +73,6 @@ def cancel(
 
 def _open(states: States) -> list[str]:
     return [directory.trial_id for directory, state in states if state in OPEN_STATES]
-
-
-def _forbid(states: States) -> None:
-    for directory, state in states:
-        if state in OPEN_STATES and state != "cancelling":
-            directory.append_event("cancelling", cause="cancelled")
 
 
 def _lines(record: dict[str, Any], source: str, runs_dir: Path, *, known: bool) -> list[str]:
