@@ -88,6 +88,14 @@ def report(error: Exception) -> Exit:
 Value = TypeVar("Value")
 
 
+def read_or_else(read: Callable[[], Value], otherwise: Value) -> Value:
+    """Return what ``read`` gives, or ``otherwise`` for a record that whoever has to do with it reports."""
+    try:
+        return read()
+    except CorruptRecordError:
+        return otherwise
+
+
 def read_or_warn(read: Callable[[], Value], otherwise: Value, left_out: str) -> Value:
     """Return what ``read`` gives, or ``otherwise`` with a warning that ``left_out`` is left out."""
     try:

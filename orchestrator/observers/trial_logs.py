@@ -20,10 +20,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Task
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError, read_or_else
 from scalevec.orchestrator.private import private_folder
 from scalevec.results.extras import install_command
-from scalevec.results.files import MOST_BYTES_OF_A_LINE, CorruptRecordError, read_json_if_any, write_json
+from scalevec.results.files import MOST_BYTES_OF_A_LINE, read_json_if_any, write_json
 from scalevec.results.opening import make_folder, open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.errors import unknown
@@ -133,10 +133,8 @@ class TrialLogs:
         self._news: SimpleQueue[tuple[Task, str]] = SimpleQueue()
         self._tails: dict[str, tuple[LoggedTrial, MetricsTail]] = {}
         self._is_told, self._closing = False, threading.Event()
-        try:
-            self._steps: dict[str, int] = read_json_if_any(self._kept, dict) or {}
-        except CorruptRecordError:  # then some steps are logged twice
-            self._steps = {}
+        # Where they cannot be read, some steps are logged twice.
+        self._steps: dict[str, int] = read_or_else(lambda: read_json_if_any(self._kept, dict) or {}, {})
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"log to {name}")
         self._thread.start()
 
@@ -199,11 +197,8 @@ class TrialLogs:
         self.log.begin(trial)
 
     def _result(self, task: Task) -> dict[str, float]:
-        try:
-            result = RunDirectory.of(self.runs_dir, task.trial_id).result() or {}
-        except CorruptRecordError:
-            return {}
-        return dict(numbers(result))
+        result = read_or_else(RunDirectory.of(self.runs_dir, task.trial_id).result, None)
+        return dict(numbers(result or {}))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

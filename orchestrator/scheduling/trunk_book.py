@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from scalevec.model.train import checkpoint_steps, newest_step
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.costs import checkpoint_bytes
+from scalevec.orchestrator.errors import read_or_else
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.opening import remove_folder
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory, trunk_path
@@ -102,7 +103,8 @@ class TrunkBook:
         """The last step up to ``limit`` that ``other`` will keep; 0 where it has passed that."""
         step = min(limit, self._branches[other.trial_id].step)
         directory = RunDirectory.of(self.runs_dir, other.trial_id)
-        return 0 if self._looked_at(directory.path, lambda: _last_step(directory)) > step else step
+        last = self._looked_at(directory.path, lambda: read_or_else(directory.last_step, 0))
+        return 0 if last > step else step
 
     def _looked_at(self, path: Path, look: Callable[[], T]) -> T:
         """What ``look`` finds at ``path``, or found not long ago."""
@@ -126,13 +128,6 @@ class TrunkBook:
         folder = trunk_path(self.runs_dir, trunk)
         if folder.is_dir() and not is_needed(self.runs_dir, trunk):
             remove_folder(folder)
-
-
-def _last_step(directory: RunDirectory) -> int:
-    try:
-        return directory.last_step()
-    except CorruptRecordError:  # its worker says so
-        return 0
 
 
 def is_needed(runs_dir: Path, trunk: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import Task, WorkerExit, job_of
 from scalevec.orchestrator.attempts.retry_policy import attempt_of, is_fault, was_called_off
-from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError, read_or_else
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.private import private_folder, who_may_change
@@ -150,10 +150,8 @@ class WatchedJobs:
         return [task for task in tasks if self.of(task)]
 
     def _open(self, task: Task) -> dict[str, WatchedJob]:
-        try:
-            jobs = self._directory(task).open_jobs()
-        except CorruptRecordError:  # then its claim must say whether somebody has it
-            return {}
+        # Where they are damaged, its claim must say whether somebody has it.
+        jobs: list[dict[str, Any]] = read_or_else(self._directory(task).open_jobs, [])
         return {
             job["job"]: WatchedJob(task, job["token"])
             for job in jobs

@@ -15,7 +15,7 @@ from typing import Any
 from scalevec import sweeps
 from scalevec.orchestrator.attempts.jobs import unreached, unreached_text
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError, read_or_else
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
@@ -114,11 +114,7 @@ def _note_end(directory: RunDirectory, job: Mapping[str, Any]) -> None:
     directory.end_job(job["job"])
     if not directory.trial_path.exists():
         return
-    try:
-        attempt = attempt_of(directory, job["token"])
-    except CorruptRecordError:
-        return
-    if attempt:
+    if attempt := read_or_else(lambda: attempt_of(directory, job["token"]), 0):
         end_claim(directory, attempt, "its job was cancelled")
 
 

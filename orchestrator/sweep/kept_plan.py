@@ -14,7 +14,7 @@ from typing import Any
 
 from scalevec.analysis.errors import DataError
 from scalevec.model.identity import IDENTITY_VERSION, digest
-from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
+from scalevec.orchestrator.errors import InvalidInputError, read_or_else, read_or_warn
 from scalevec.orchestrator.progress import counted, listed
 from scalevec.orchestrator.tuning.choices import Choice
 from scalevec.orchestrator.tuning.tuner import Tuner
@@ -112,11 +112,7 @@ def check_looks(folder: SweepFolder, sweep: Sweep, known: Members) -> None:
 
 def _looks_before(folder: SweepFolder) -> list[Any] | None:
     """What the resolved sweep says of looks."""
-    try:
-        resolved = folder.resolved() or {}
-    except CorruptRecordError:
-        return None
-    compare = resolved.get("compare")
+    compare = (read_or_else(folder.resolved, None) or {}).get("compare")
     looks = compare.get("looks") if isinstance(compare, dict) else None
     return looks if isinstance(looks, list) else None
 

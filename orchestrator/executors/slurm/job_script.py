@@ -25,7 +25,7 @@ from scalevec.orchestrator.attempts.retry_policy import (
     little_progress,
     was_called_off,
 )
-from scalevec.orchestrator.errors import NO_SPACE
+from scalevec.orchestrator.errors import NO_SPACE, read_or_else
 from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, Fresh, start_bound, tell
 from scalevec.orchestrator.executors.slurm.payload import (
     LOG,
@@ -267,18 +267,12 @@ def _look_back(directory: RunDirectory, entry: Entry) -> Retry | None:
 
 def _has_result(directory: RunDirectory) -> bool:
     """A result that cannot be read is the worker's to refuse and the scheduler's to set aside."""
-    try:
-        return directory.result() is not None
-    except CorruptRecordError:
-        return False
+    return read_or_else(directory.result, None) is not None
 
 
 def _is_called_off(directory: RunDirectory) -> bool:
     """Whoever cancelled the trial may not have known of this job. Events that nobody can read say nothing."""
-    try:
-        return was_called_off(directory.events())
-    except CorruptRecordError:
-        return False
+    return was_called_off(read_or_else(directory.events, []))
 
 
 def _note_cancelled(entry: Entry) -> None:

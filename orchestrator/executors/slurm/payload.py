@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import on_machine
-from scalevec.results.files import CorruptRecordError, names_in, read_json, utc_now, write_json
+from scalevec.orchestrator.errors import read_or_else
+from scalevec.results.files import names_in, read_json, read_json_if_any, utc_now, write_json
 
 PAYLOAD = "payload.json"
 LOG = "{job}.txt"
@@ -105,11 +106,8 @@ class JobRecord:
 
     def read(self) -> dict[str, Any] | None:
         """Return the record, None before the trial was started."""
-        try:
-            record = read_json(self.folder / "ended" / self.file_name, dict)
-        except (FileNotFoundError, CorruptRecordError):
-            return None
-        return record
+        path = self.folder / "ended" / self.file_name
+        return read_or_else(lambda: read_json_if_any(path, dict), None)
 
     def write(self, exit_code: int | None, cause: str | None, **more: Any) -> None:
         """Note how an attempt ended (or, not final, that it began).
