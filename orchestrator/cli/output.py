@@ -47,29 +47,23 @@ class Result:
         return self.text if isinstance(self.text, str) else self.text()
 
 
-def versioned(value: Record | Sequence[Record]) -> Any:
-    """Return ``value`` with the version of its schema: in the object, or in each object of a list."""
-    if isinstance(value, Mapping):
-        return {"schema_version": SCHEMA_VERSION, **value}
-    return [versioned(record) for record in value]
-
-
 def json_text(value: Record | Sequence[Record]) -> str:
     """Return ``value`` as JSON with its version; a list has one line per record, for line-based tools."""
     if isinstance(value, Mapping):
-        return _in_ascii(versioned(value), indent=1)
+        return _in_ascii(value, indent=1)
     lines = ",\n ".join(map(json_line, value))
     return f"[\n {lines}\n]" if lines else "[]"
 
 
 def json_line(record: Record) -> str:
     """Return ``record`` as JSON with its version, on one line."""
-    return _in_ascii(versioned(record))
+    return _in_ascii(record)
 
 
-def _in_ascii(value: Any, indent: int | None = None) -> str:
-    """JSON of characters that print: of ASCII, json itself leaves one that does not."""
-    return to_json(value, indent).decode().replace("\x7f", "\\u007f")
+def _in_ascii(record: Record, indent: int | None = None) -> str:
+    """``record`` with its version, in characters that print: json itself leaves one that does not."""
+    versioned = {"schema_version": SCHEMA_VERSION, **record}
+    return to_json(versioned, indent).decode().replace("\x7f", "\\u007f")
 
 
 def write_text(text: str, output: Path | None = None, *, wraps: bool = False) -> None:

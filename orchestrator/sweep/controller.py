@@ -108,14 +108,8 @@ def command_of(
     executor: str, site: Site, sweep: str, profile: str | None, trusted: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return what the controller runs; a file is named by its absolute path."""
+    words = (*PYTHON_MODULE, "scalevec.orchestrator.commands.run.controller_job", _resolved(sweep))
     options = ("--runs", str(site.runs_dir.resolve()), "--executor", executor)
     named = ("--profile", profile) if profile else ()
     agreed = (word for digest in (*trusted, site.profile.trusted) if digest for word in ("--trusted", digest))
-    return (
-        *PYTHON_MODULE,
-        "scalevec.orchestrator.commands.run.controller_job",
-        _resolved(sweep),
-        *options,
-        *named,
-        *agreed,
-    )
+    return (*words, *options, *named, *agreed)

@@ -86,11 +86,6 @@ class Ranks:
         """How many processes of the trial are on this machine."""
         return self.options.processes // self.nodes
 
-    @property
-    def are_several(self) -> bool:
-        """Whether the trial is trained by more than one process."""
-        return self.options.processes > 1
-
     def call_others(self) -> None:
         """Let the processes on other machines begin."""
         if self.meeting is not None and self.address is not None:
@@ -148,7 +143,7 @@ class Ranks:
 
         Raises ``UnlikeRanksError`` of ``model.train.ddp``.
         """
-        if not self.are_several:
+        if self.options.processes == 1:
             return ALONE
         device = self.options.device
         world = _kind_of_world(self.options)(device)

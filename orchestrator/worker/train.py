@@ -31,13 +31,7 @@ from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
 from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.private import private_folder
-from scalevec.orchestrator.worker.failures import (
-    AttemptFailedError,
-    DefiniteError,
-    RankKilledError,
-    cause_of,
-    digest_of,
-)
+from scalevec.orchestrator.worker.failures import AttemptFailedError, RankKilledError, as_record
 from scalevec.orchestrator.worker.preflight import lacking, load_plugins, versions_sent_with
 from scalevec.orchestrator.worker.provenance import environment, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import Ranks, ranks_here, ranks_there
@@ -266,7 +260,8 @@ def _trained(
         begin()  # which touches the device: after the fork
         return trainer.train(ranks, recorder)
 
-    return ranks.run(at_rank) if trainer.forks_ranks and ranks.are_several else at_rank(ranks.node)
+    are_forked = trainer.forks_ranks and ranks.options.processes > 1
+    return ranks.run(at_rank) if are_forked else at_rank(ranks.node)
 
 
 def _taken_over() -> WorkerExit:
@@ -303,13 +298,14 @@ def _record_failure(
         # As if this process had been killed: who watches it finds out by what.
         os.kill(os.getpid(), signal.SIGKILL)
     message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
-    cause, more = cause_of(problem), {"definite": True} if isinstance(problem, DefiniteError) else {}
+    record = as_record(problem, message, is_lost=False)
+    cause, more = record["cause"], {"definite": True} if record["definite"] else {}
     if trainer is not None and cause == "error" and not more:
         with suppress(OSError, CorruptRecordError):  # the failure itself has to be on record
             more = trainer.failed()
     if aside := more.get("set_aside"):
         message += f"; two attempts have failed at its checkpoint, which is set aside: {aside}"
-    directory.append_event("pending", cause=cause, error=message, traceback=digest_of(problem), **more)
+    directory.append_event("pending", cause=cause, error=message, traceback=record["digest"], **more)
     return WorkerExit.ERROR
 
 

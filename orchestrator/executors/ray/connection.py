@@ -57,7 +57,8 @@ class Connection:
         self._head: tuple[str, int] | None = None
         self._looked = 0.0
         self._silent_since: float | None = None
-        self._is_lost = False
+        self.is_lost = False
+        """Whether the cluster is gone: Ray must not be called any more."""
 
     def open(self) -> None:
         """Connect.
@@ -89,7 +90,7 @@ class Connection:
             elif self._silent_since is None:
                 self._silent_since = now
         if self._silent_since is not None and now - self._silent_since >= LOST_AFTER_S:
-            self._is_lost = True
+            self.is_lost = True
             raise ClusterLostError(
                 f"the head of the Ray cluster ({self.address or 'on this machine'}) has not answered for "
                 f"{LOST_AFTER_S:g} s; its trials end with it, and continue from their checkpoints once the "
@@ -119,11 +120,6 @@ class Connection:
                 return answer.result()
             self.answers()
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the cluster is gone: Ray must not be called any more."""
-        return self._is_lost
-
     def _connect(self) -> bool:
         """Whether this process was not connected before."""
         import ray
@@ -150,7 +146,7 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect if it was this one that connected."""
-        if self._owns and self._is_lost:
+        if self._owns and self.is_lost:
             from ray._private import worker
 
             # Ray's own way to end them asks the cluster that is lost.

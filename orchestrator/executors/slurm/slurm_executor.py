@@ -108,7 +108,8 @@ class SlurmExecutor(Executor):
         try:
             sent = self._submitter.submit(jobs, min(largest_array(self._settings), self._room.most))
         except TryLaterError as refusal:
-            self.watch(refusal.sent.values())
+            taken = queued_trials(self.site.runs_dir, refusal.sent.values())
+            self._trials |= {trial.number: trial for trial in taken}
             if slurm_queue.FULL.search(str(refusal)):
                 left = len(jobs) - (len(self._trials) - before)
                 self._room.refused(math.ceil(left / self._trials_per_job), len(self._jobs))
@@ -132,10 +133,6 @@ class SlurmExecutor(Executor):
         }
         self._trials |= adopted
         return set(adopted)
-
-    def watch(self, numbers: Collection[str]) -> None:
-        """Count these as its own, without a question to SLURM."""
-        self._trials |= {trial.number: trial for trial in queued_trials(self.site.runs_dir, numbers)}
 
     def _active(self, trials: Collection[QueuedTrial]) -> set[str]:
         """The jobs of ``trials`` that wait or run.
