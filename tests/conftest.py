@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from scalevec.analysis.registry import LAWS
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
 from scalevec.model.strategies import REPARAMETERIZATIONS
-from scalevec.orchestrator.executors.local import gpus
+from scalevec.orchestrator.executors.local import local_executor
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins import registered
 from support import SCALEVEC, call_main, close_servers
@@ -83,11 +83,11 @@ def gpus_of_torch(monkeypatch):
     """Sets what the process that asks torch prints; it asks without loading torch."""
 
     def count(number: int, *, rocm: bool = False) -> None:
-        monkeypatch.setattr(gpus, "_COUNT", f"print('[{number}, {str(rocm).lower()}]')")
-        gpus._asked.cache_clear()
+        monkeypatch.setattr(local_executor, "_COUNT", f"print('[{number}, {str(rocm).lower()}]')")
+        local_executor._asked.cache_clear()
 
     yield count
-    gpus._asked.cache_clear()
+    local_executor._asked.cache_clear()
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def _torch(_: Path) -> Iterator[Finding]:
     except (ImportError, OSError) as error:
         yield Finding("torch", "problem", f"cannot be imported: {error}", install_command("train"))
         return
-    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
+    from scalevec.orchestrator.executors.local.local_executor import sign_of_gpus
 
     yield Finding("torch", "good", torch.__version__)
     gpus = [device for device in devices_here() if device.kind == "cuda"]

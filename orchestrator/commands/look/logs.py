@@ -11,10 +11,9 @@ import typer
 from scalevec.orchestrator.cli.options import RUNS, Runs, trials
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
-from scalevec.orchestrator.scheduling.ownership import is_owned
 from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 from scalevec.orchestrator.sources.sources import SWEEP_FILES, recorded_state, sweep_folder
-from scalevec.orchestrator.sweep.controller import directory_of
+from scalevec.orchestrator.sweep.controller import directory_of, is_owned
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import MOST_BYTES_OF_LINES
 from scalevec.results.masking import masked

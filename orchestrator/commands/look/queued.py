@@ -11,8 +11,7 @@ from scalevec.orchestrator.errors import MissingRequirementError, read_or_warn
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import listed
-from scalevec.orchestrator.scheduling.ownership import queue_period
-from scalevec.orchestrator.sweep.controller import again, directory_of, end_of
+from scalevec.orchestrator.sweep.controller import again, directory_of, end_of, queue_period
 from scalevec.results.run_directory import RunDirectory
 
 Record = dict[str, Any]

@@ -11,7 +11,6 @@ from scalevec.model.fields import ConfigurationError
 from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
 from scalevec.orchestrator.errors import read_or_warn
-from scalevec.orchestrator.scheduling.ownership import is_owned
 from scalevec.orchestrator.sources.sources import (
     UNREADABLE,
     members_or_none,
@@ -19,6 +18,7 @@ from scalevec.orchestrator.sources.sources import (
     tuning_choices,
     with_index,
 )
+from scalevec.orchestrator.sweep.controller import is_owned
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory

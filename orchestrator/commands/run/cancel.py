@@ -9,9 +9,8 @@ from scalevec.orchestrator.cli.options import RUNS, ProfileName, Runs, Sweep, Tr
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, note
-from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
 from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states, sweep_folder
-from scalevec.orchestrator.sweep.controller import directory_of
+from scalevec.orchestrator.sweep.controller import directory_of, wanted_elsewhere
 from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.trial_state import OPEN_STATES

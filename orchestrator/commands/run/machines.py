@@ -88,7 +88,7 @@ def send_along(sweep: "Sweep", site: Site, *, imports_here: bool = False) -> Non
 
 def _slots(requests: "Sequence[ResourceRequest]") -> int:
     """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
-    from scalevec.orchestrator.executors.local.gpus import visible_gpus
+    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
 
     slots = usable_cpus() // max(request.cpus_of_node for request in requests)
     gpus = max(request.gpus for request in requests)

@@ -30,7 +30,6 @@ from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.observers.trial_logs import TrialLogs
 from scalevec.orchestrator.progress import Progress, counted, note, progress_for, states_text
-from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.sources.sources import (
     check_named_store,
     code_folders,
@@ -38,6 +37,7 @@ from scalevec.orchestrator.sources.sources import (
     own_code,
     states_of,
 )
+from scalevec.orchestrator.sweep.controller import owned
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, writers_agreed_to
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 

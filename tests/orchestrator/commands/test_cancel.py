@@ -12,8 +12,8 @@ from scalevec.orchestrator.commands.run.cancel import cancel
 from scalevec.orchestrator.errors import Exit, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.scheduling.ownership import owned, owner_directory
 from scalevec.orchestrator.sweep import job_ending
+from scalevec.orchestrator.sweep.controller import owned, owner_directory
 from scalevec.results.claims import newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory

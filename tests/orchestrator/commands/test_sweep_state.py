@@ -13,7 +13,7 @@ from scalevec.orchestrator.commands.look.status import status as show_status
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-from scalevec.orchestrator.scheduling import ownership
+from scalevec.orchestrator.sweep import controller as ownership
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.claims import acquire
 from scalevec.results.sweep_folder import SweepFolder

@@ -5,7 +5,7 @@ import pytest
 from recorded_sweep import RESULT, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look.status import status as show_status
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
-from scalevec.orchestrator.scheduling import ownership
+from scalevec.orchestrator.sweep import controller as ownership
 from scalevec.results.claims import acquire
 
 

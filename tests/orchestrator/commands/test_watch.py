@@ -8,7 +8,7 @@ from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import screen as looking
 from scalevec.orchestrator.commands.look.status import status
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.scheduling import ownership
+from scalevec.orchestrator.sweep import controller as ownership
 from scalevec.results.claims import acquire
 
 

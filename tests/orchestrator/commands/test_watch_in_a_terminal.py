@@ -9,7 +9,7 @@ import pytest
 from foreign_sweep import SCRIPT, SMALL, ForeignSweep
 from pseudo_terminal import LEAVES_SCREEN, PseudoTerminal
 from recorded_sweep import member_of, record_sweep
-from scalevec.orchestrator.scheduling import ownership
+from scalevec.orchestrator.sweep import controller as ownership
 from scalevec.results.claims import acquire
 from support import SCALEVEC
 

@@ -11,8 +11,8 @@ from contracts.executor_contract import collect
 from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.forked_workers import worker_environment
-from scalevec.orchestrator.executors.local import gpus, local_executor
-from scalevec.orchestrator.executors.local.gpus import sign_of_gpus, visible_gpus
+from scalevec.orchestrator.executors.local import local_executor
+from scalevec.orchestrator.executors.local.local_executor import sign_of_gpus, visible_gpus
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _nothing_chosen(monkeypatch):
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_a_variable_that_hides_gpus_leaves_none_without_torch(variable, hidden, monkeypatch, gpus_of_torch):
     gpus_of_torch(2)
-    monkeypatch.setattr(gpus, "_COUNT", "raise SystemExit('was asked')")
+    monkeypatch.setattr(local_executor, "_COUNT", "raise SystemExit('was asked')")
     monkeypatch.setenv(variable, hidden)
     assert (visible_gpus().names, sign_of_gpus()) == ((), "")
 
@@ -51,7 +51,7 @@ def test_rocm_chooses_by_its_own_variable_where_that_is_given(monkeypatch, gpus_
 
 def test_torch_is_asked_in_a_process_that_ends():
     code = (
-        "from scalevec.orchestrator.executors.local.gpus import visible_gpus; import sys; "
+        "from scalevec.orchestrator.executors.local.local_executor import visible_gpus; import sys; "
         "visible_gpus(); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -60,7 +60,7 @@ def test_torch_is_asked_in_a_process_that_ends():
 
 def test_a_torch_that_cannot_be_asked_is_told_with_its_last_words(monkeypatch, gpus_of_torch):
     gpus_of_torch(1)
-    monkeypatch.setattr(gpus, "_COUNT", "raise ImportError('libcudart.so.12: not there')")
+    monkeypatch.setattr(local_executor, "_COUNT", "raise ImportError('libcudart.so.12: not there')")
     with pytest.raises(MissingRequirementError, match=r"which GPUs are here: ImportError: libcudart.so.12"):
         visible_gpus()
 

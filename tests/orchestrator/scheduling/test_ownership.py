@@ -6,8 +6,8 @@ import pytest
 
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.scheduling import ownership
-from scalevec.orchestrator.scheduling.ownership import is_owned, owned, owner_directory
+from scalevec.orchestrator.sweep import controller as ownership
+from scalevec.orchestrator.sweep.controller import is_owned, owned, owner_directory
 from scalevec.results.claims import ClaimObserver, newest_attempt
 from scalevec.results.run_directory import RunDirectory
 
