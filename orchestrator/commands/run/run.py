@@ -8,28 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalevec.orchestrator.attempts.jobs import stop_signals_to
-from scalevec.orchestrator.cli.options import (
-    RUNS,
-    AsJson,
-    Executor,
-    Jobs,
-    Logs,
-    Placement,
-    ProfileName,
-    Runs,
-    Sweep,
-    TrialsWhere,
-    Trusted,
-)
+from scalevec.orchestrator.cli import options
+from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.cli.output import Result, command
 from scalevec.orchestrator.commands.look.screen import state_of_run
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
 from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
-from scalevec.orchestrator.executors.base import Executor as StartedExecutor
-from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.base import Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.observers.trial_logs import TrialLogs
-from scalevec.orchestrator.progress import Progress, counted, note, progress_for, states_text
+from scalevec.orchestrator.progress import counted, note, progress_for, states_text
 from scalevec.orchestrator.sources.sources import (
     check_named_store,
     code_folders,
@@ -47,16 +35,16 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: Sweep,
-    runs_dir: Runs = RUNS,
-    executor: Executor = None,
-    profile: ProfileName = None,
-    jobs: Jobs = 0,
+    source: options.Sweep,
+    runs_dir: options.Runs = options.RUNS,
+    executor: options.Executor = None,
+    profile: options.ProfileName = None,
+    jobs: options.Jobs = 0,
     retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values again.")] = False,
-    where: TrialsWhere = None,
-    trust: Trusted = False,
-    log: Logs = None,
-    as_json: AsJson = False,
+    where: options.TrialsWhere = None,
+    trust: options.Trusted = False,
+    log: options.Logs = None,
+    as_json: options.AsJson = False,
 ) -> Result:
     """Run what is missing of a sweep until it is done; safe to stop and repeat."""
     placement = Placement(executor, profile, jobs)
@@ -92,7 +80,9 @@ def run_sweep(
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
     progress = progress_for(state_of_run(sweep.name, site.runs_dir))
     try:
-        follow(progress, site, logs)
+        # Another name, or a library that is not there, is refused here.
+        names = dict.fromkeys([*logs, *site.profile.log])
+        progress.observers = [TrialLogs(each, site.sweep, site.runs_dir, progress.message) for each in names]
         # The executor is asked before the corpus is prepared: that may take long.
         with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
@@ -121,7 +111,7 @@ def writers_of_checkpoints(run: "SweepRun") -> list[str]:
     return sorted({writer for trial in trials if (writer := others_in(trial.out_path))})
 
 
-def _run_stages(run: "SweepRun", executor: StartedExecutor) -> None:
+def _run_stages(run: "SweepRun", executor: Executor) -> None:
     """Run; Ctrl-C and SIGTERM ask for a stop with checkpoints, a second one ends everything at once.
 
     Jobs in a cluster's queue are left alone.
@@ -181,12 +171,3 @@ def _done(run: "SweepRun", source: str) -> Result:
         {"sweep": run.sweep.name, "done": True, "trials": len(ids), "states": counts, "next": following},
         f"{run.sweep.name}: {counted(len(ids), 'trial')}, {states_text(counts)}. Next: {following}",
     )
-
-
-def follow(progress: Progress, site: Site, logs: Sequence[str]) -> None:
-    """Let the ``logs`` by their names, and those of the profile, each once, follow the run.
-
-    Raises ``InvalidInputError`` for a log of another name, ``MissingRequirementError`` without its library.
-    """
-    if names := dict.fromkeys([*logs, *site.profile.log]):
-        progress.observers = [TrialLogs(name, site.sweep, site.runs_dir, progress.message) for name in names]
