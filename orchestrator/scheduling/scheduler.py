@@ -8,20 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.train import newest_step
+from scalevec.orchestrator.attempts import retry_policy
 from scalevec.orchestrator.attempts.jobs import Task, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
-from scalevec.orchestrator.attempts.retry_policy import (
-    NodeWatch,
-    attempt_of,
-    decide,
-    failure_text,
-    since_retry,
-    unreadable,
-    was_called_off,
-    was_ended_by_hand,
-    was_sent_again,
-    with_what_fits,
-)
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
@@ -63,7 +52,7 @@ class Scheduler:
         """``may_send`` is asked before each submission: False once the sweep is cancelled."""
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
         self.may_send = may_send
-        self.observer, self.nodes = ClaimObserver(), NodeWatch()
+        self.observer, self.nodes = ClaimObserver(), retry_policy.NodeWatch()
         registered = EXECUTORS[executor.name]
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
@@ -138,7 +127,7 @@ class Scheduler:
         try:
             yield
         except CorruptRecordError as problem:
-            self._give_up(task, unreadable(self._directory(task), problem))
+            self._give_up(task, retry_policy.unreadable(self._directory(task), problem))
 
     def _begin(self, task: Task) -> bool:
         """Make the run directory; whether the trial is to be run: not done, not failed, readable."""
@@ -150,7 +139,7 @@ class Scheduler:
                 return False
             events = directory.events()
         except CorruptRecordError as problem:
-            self._note_failure(task, unreadable(directory, problem))
+            self._note_failure(task, retry_policy.unreadable(directory, problem))
             self.progress.message(self._outcome.failed[task.trial_id])
             return False
         self.nodes.learn(task.trial_id, events)
@@ -173,7 +162,7 @@ class Scheduler:
             return directory.result()
         except CorruptRecordError as problem:
             aside = directory.set_aside_result().name
-            causes = [event.get("cause") for event in since_retry(directory.events())]
+            causes = [event.get("cause") for event in retry_policy.since_retry(directory.events())]
             if causes.count("corrupt_result") >= MOST_CORRUPT:  # no disk does that: its worker writes so
                 raise
             self.progress.message(f"{problem}; set aside as {aside}, the trial runs again")
@@ -225,10 +214,10 @@ class Scheduler:
         elif has_owner:
             self._owned_elsewhere.append(task)
             self.trunks.sent(task)
-        elif was_called_off(events):
+        elif retry_policy.was_called_off(events):
             self._call_off(task, events)
         else:
-            return with_what_fits(task, events)
+            return retry_policy.with_what_fits(task, events)
         return None
 
     def _submit(self, tasks: Sequence[Task]) -> None:
@@ -257,7 +246,7 @@ class Scheduler:
     def _settle(self, job: WatchedJob, ended: Ended) -> None:
         """Decide what follows the end of one attempt."""
         task, directory = job.task, self._directory(job.task)
-        attempt = attempt_of(directory, job.token)
+        attempt = retry_policy.attempt_of(directory, job.token)
         # The lease need not run out where the job is known to be gone; NOT_OWNER says that another holds it.
         if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
             end_claim(directory, attempt, "its job has ended")
@@ -265,6 +254,7 @@ class Scheduler:
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
+        was_ended_by_hand = retry_policy.was_ended_by_hand(events, job.token, ended.cause)
         if task.trial_id in self._settled:
             return
         if result is not None:
@@ -277,9 +267,9 @@ class Scheduler:
         elif ended.exit_code == WorkerExit.NO_SPACE:
             self._outcome.no_space = True
             self._stop_requests = self._stop_requests or 1
-        elif was_sent_again(events, job.token, attempt):
+        elif retry_policy.was_sent_again(events, job.token, attempt):
             self._follow(task)
-        elif was_called_off(events) or was_ended_by_hand(events, job.token, ended.cause):
+        elif retry_policy.was_called_off(events) or was_ended_by_hand:
             self._call_off(task, events)
         elif self._stopping:
             self.progress.interrupted(task)
@@ -325,7 +315,7 @@ class Scheduler:
             directory.append_event("pending", step=step, job=job.token, **as_event(ended))
             events = directory.events()
             self.nodes.learn(task.trial_id, events)
-        decision = decide(events, task.trial.batch_sequences)
+        decision = retry_policy.decide(events, task.trial.batch_sequences)
         if decision.again:
             self._tell_interruption(task, events, ended)
             self._waiting.appendleft(task)
@@ -347,7 +337,8 @@ class Scheduler:
         self.progress.ended(task, "failed")
 
     def _note_failure(self, task: Task, reason: str) -> None:
-        self._outcome.failed[task.trial_id] = failure_text(task.label, reason, self._directory(task))
+        text = retry_policy.failure_text(task.label, reason, self._directory(task))
+        self._outcome.failed[task.trial_id] = text
 
     def _look_elsewhere(self) -> None:
         """Results of trials that others own; those whose owner has died are run here."""

@@ -10,18 +10,9 @@ from scalevec.orchestrator.costs import UNKNOWN_TIME
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import counted, duration, listed
 from scalevec.orchestrator.scheduling.trunk_book import savings_text
+from scalevec.orchestrator.sweep import planning
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-from scalevec.orchestrator.sweep.planning import (
-    Row,
-    each_once,
-    gpu_hours,
-    jobs_table,
-    most_at_a_time,
-    not_done,
-    power,
-    queued_rungs,
-    seconds_left,
-)
+from scalevec.orchestrator.sweep.planning import Row
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RESULT_STATES
 from scalevec.sweeps.expansion.expand import code_files
@@ -137,7 +128,7 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
 def detectable(run: SweepRun, trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
     """What difference the comparison can find, as text, or why that cannot be said."""
     try:
-        return power(run, trials, noise).text
+        return planning.power(run, trials, noise).text
     except DataError as problem:
         return f"what this design can detect: {problem}"
 
@@ -152,8 +143,8 @@ def _predictions(run: SweepRun) -> list[str]:
 
 
 def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool) -> list[str]:
-    queued, trials = queued_rungs(run, trials) if in_queue else [], each_once(trials)
-    left = not_done(trials)
+    queued, trials = planning.queued_rungs(run, trials) if in_queue else [], planning.each_once(trials)
+    left = planning.not_done(trials)
     flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
     seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
@@ -163,10 +154,10 @@ def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool)
     if any(row["rate"] == UNKNOWN_TIME for row in left):
         time = "an unknown time left"
     if in_queue:
-        at_a_time = counted(most_at_a_time(queued), "job")
+        at_a_time = counted(planning.most_at_a_time(queued), "job")
         time = (
-            f"about {duration(seconds_left(queued))} left with {at_a_time} at a time, without waits in "
-            "the queue (an estimate)"
+            f"about {duration(planning.seconds_left(queued))} left with {at_a_time} at a time, without waits "
+            "in the queue (an estimate)"
         )
     lines = [
         f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; "
@@ -178,14 +169,14 @@ def _summary(run: SweepRun, trials: Sequence[Row], jobs: int, *, in_queue: bool)
         case (seed,) if 1 < seed <= _MANY_SEEDS:  # small, as a number of seeds is
             lines.append(f"seeds: {seed} is the one seed {seed}; {seed} seeds are {[*range(seed)]}")
     lines += savings_text(trials)
-    if hours := gpu_hours(trials):
-        tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
+    if hours := planning.gpu_hours(trials):
+        tuning = planning.gpu_hours([row for row in trials if row["stage"] == "tuning"])
         part = f", {tuning:,.3g} of them to tune" if tuning else ""
         lines.append(f"{hours:,.3g} GPU-hours left{part}{_beyond(hours, run.max_gpu_hours)}")
     rates = dict.fromkeys(row["rate"] for row in left)
     lines += [words if words == UNKNOWN_TIME else f"times: {words}" for words in rates]
     lines += _asked_for(run)
-    lines += aligned(jobs_table(queued), to_the_left=(0, 1)) if queued else ()
+    lines += aligned(planning.jobs_table(queued), to_the_left=(0, 1)) if queued else ()
     lines += _recomputing(left)
     lines += _without_room(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:

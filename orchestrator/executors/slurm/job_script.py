@@ -17,14 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from scalevec.orchestrator.attempts import retry_policy
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.attempts.retry_policy import (
-    Retry,
-    attempt_of,
-    decide,
-    little_progress,
-    was_called_off,
-)
+from scalevec.orchestrator.attempts.retry_policy import Retry
 from scalevec.orchestrator.errors import NO_SPACE, read_or_else
 from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, Fresh, start_bound, tell
 from scalevec.orchestrator.executors.slurm.payload import (
@@ -250,7 +245,7 @@ def _look_back(directory: RunDirectory, entry: Entry) -> Retry | None:
     """
     if not restarts() or not directory.trial_path.exists():
         return None
-    attempt = attempt_of(directory, entry.token)
+    attempt = retry_policy.attempt_of(directory, entry.token)
     if not attempt:
         return None
     end_claim(directory, attempt, "SLURM started its job again")
@@ -259,9 +254,9 @@ def _look_back(directory: RunDirectory, entry: Entry) -> Retry | None:
             "pending", cause="preempted", node=node_name(), note="SLURM started the job again"
         )
     trial = trial_from_fields(directory.trial()["semantic"])
-    if warning := little_progress(directory.events(), trial.steps):
+    if warning := retry_policy.little_progress(directory.events(), trial.steps):
         _say(entry, warning)
-    decision = decide(directory.events(), trial.batch_sequences)
+    decision = retry_policy.decide(directory.events(), trial.batch_sequences)
     return None if decision.again else decision
 
 
@@ -272,7 +267,7 @@ def _has_result(directory: RunDirectory) -> bool:
 
 def _is_called_off(directory: RunDirectory) -> bool:
     """Whoever cancelled the trial may not have known of this job. Events that nobody can read say nothing."""
-    return was_called_off(read_or_else(directory.events, []))
+    return retry_policy.was_called_off(read_or_else(directory.events, []))
 
 
 def _note_cancelled(entry: Entry) -> None:

@@ -60,11 +60,6 @@ def job_name(sweep: str, role: str, token: str) -> str:
     return f"{sweep}.{role}.{token}"
 
 
-def new_token() -> str:
-    """Return what tells a submission from every other one."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-
-
 def queued_trials(runs_dir: Path, numbers: Collection[str]) -> list[QueuedTrial]:
     """Return the trials that ``numbers`` name, of whichever sweep.
 
@@ -129,7 +124,8 @@ class Submitter:
 
     def _send(self, bundles: Sequence[Sequence[Job]]) -> list[QueuedTrial]:
         """Send one array: its records lie in RUNS_DIR, what it runs in the private folder."""
-        token = new_token()
+        # Which tells the submission from every other one.
+        token = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
         folder, private = self.home / token, self._private_folder(token)
         make_folder(folder)
         code = taken(private.parents[1])

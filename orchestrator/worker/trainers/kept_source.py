@@ -1,7 +1,7 @@
 """The files of a foreign trainer: as the trial has them, wherever it runs, or not at all."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePath
@@ -38,7 +38,10 @@ def keep_source(runs_dir: Path, private: Path, trainer: Trainer, folder: Path) -
     contents = _contents(trainer, folder)
     if contents is None:
         return
-    _write_text(runs_dir / KEPT / f"{kept.name}.json", contents)
+    texts = {name: content.decode(errors="surrogateescape") for name, content in contents.items()}
+    path = runs_dir / KEPT / f"{kept.name}.json"
+    with folder_of(path, make=True), suppress(AlreadyWrittenError):
+        write_once(path, to_json(texts, indent=1) + b"\n")
     kept.parent.mkdir(mode=0o700, exist_ok=True)
     drop_unused(kept.parent)
     with complete_directory(kept) as partial:
@@ -58,12 +61,6 @@ def _contents(trainer: Trainer, folder: Path) -> dict[str, bytes] | None:
         return None
     digests = {name: sha256(content).hexdigest() for name, content in contents.items()}
     return contents if digests == {file.path: file.digest for file in trainer.files} else None
-
-
-def _write_text(path: Path, contents: Mapping[str, bytes]) -> None:
-    texts = {name: content.decode(errors="surrogateescape") for name, content in contents.items()}
-    with folder_of(path, make=True), suppress(AlreadyWrittenError):
-        write_once(path, to_json(texts, indent=1) + b"\n")
 
 
 def folder_of_source(trainer: Trainer, folder: Path) -> Path:
