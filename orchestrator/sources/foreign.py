@@ -1,7 +1,6 @@
 """Files from elsewhere: results of other trackers as tidy rows, and what is no table and no sweep file."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
 
 
@@ -20,16 +17,6 @@ def is_table(source: str) -> bool:
     from scalevec.orchestrator.sources.imports.given_tables import STANDARD_INPUT
 
     return source == STANDARD_INPUT or Path(source).is_fifo() or kind_of(Path(source))[0] != ""
-
-
-def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":
-    """Return the rows of a table with our columns beside its own. Raises ``DataError``."""
-    from scalevec.orchestrator.sources.imports.given_tables import read_given
-    from scalevec.orchestrator.sources.imports.tidy_rows import as_read
-
-    table = as_read(read_given(source), maps)
-    say_columns(table)
-    return table.rows
 
 
 def say_columns(table: "ImportedTable") -> None:

@@ -11,7 +11,7 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError, read_or_warn
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.foreign import is_table, require_sweep_file, require_table, rows_as_read
+from scalevec.orchestrator.sources.foreign import is_table, require_sweep_file, require_table, say_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
@@ -174,8 +174,12 @@ def open_source(source: str, runs_dir: Path, maps: Sequence[str] | None = None) 
     Raises :class:`InvalidInputError` or ``DataError`` where it names nothing usable.
     """
     if maps or is_table(source):
-        name = "standard-input" if source == "-" else Path(source).stem
-        return Source(name, rows_as_read(source, maps or ()))
+        from scalevec.orchestrator.sources.imports.given_tables import read_given
+        from scalevec.orchestrator.sources.imports.tidy_rows import as_read
+
+        table = as_read(read_given(source), maps or ())
+        say_columns(table)
+        return Source("standard-input" if source == "-" else Path(source).stem, table.rows)
     sweep = open_sweep(source, runs_dir)
     for name, problem in sweep.problems.items():
         note(f"warning: {name[:12]}: {problem}")

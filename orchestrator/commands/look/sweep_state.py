@@ -11,13 +11,7 @@ from scalevec.model.fields import ConfigurationError
 from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
 from scalevec.orchestrator.commands.look.queued import jobs_of, state_text
 from scalevec.orchestrator.errors import read_or_warn
-from scalevec.orchestrator.sources.sources import (
-    UNREADABLE,
-    members_or_none,
-    sweep_folder,
-    tuning_choices,
-    with_index,
-)
+from scalevec.orchestrator.sources import sources
 from scalevec.orchestrator.sweep.controller import is_owned
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
@@ -149,14 +143,15 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     Raises:
         InvalidInputError: There is no such sweep.
     """
-    names = [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
+    names = [sources.sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
     if not names:
         return []
-    entries = {name: members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
+    entries = {name: sources.members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
     ids = {entry["trial_id"] for of_sweep in entries.values() for entry in of_sweep}
 
-    rows, problems = with_index(runs_dir, lambda index: index.current(runs_dir, ids))
-    states = {trial_id: row["state"] for trial_id, row in rows.items()} | dict.fromkeys(problems, UNREADABLE)
+    rows, problems = sources.with_index(runs_dir, lambda index: index.current(runs_dir, ids))
+    states = {trial_id: row["state"] for trial_id, row in rows.items()}
+    states |= dict.fromkeys(problems, sources.UNREADABLE)
     observer = observer or ClaimObserver()
     statuses = []
     for name in names:
@@ -360,5 +355,5 @@ def _failed(scan: SweepScan, entry: Record) -> Record:
 def _chosen(folder: SweepFolder) -> list[Record]:
     """What tuning decided, one record for each arm, rung, setting and field."""
     kept = ("arm", "rung", "n_params", "setting", "field", "chosen", "status")
-    choices = tuning_choices(folder) if folder.tuning_path.exists() else []
+    choices = sources.tuning_choices(folder) if folder.tuning_path.exists() else []
     return [{name: choice[name] for name in kept} for choice in choices]

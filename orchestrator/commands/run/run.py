@@ -18,13 +18,7 @@ from scalevec.orchestrator.executors.base import Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.observers.trial_logs import TrialLogs
 from scalevec.orchestrator.progress import counted, note, progress_for, states_text
-from scalevec.orchestrator.sources.sources import (
-    check_named_store,
-    code_folders,
-    load_sweep,
-    own_code,
-    states_of,
-)
+from scalevec.orchestrator.sources import sources
 from scalevec.orchestrator.sweep.controller import owned
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, writers_agreed_to
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
@@ -72,11 +66,11 @@ def run_sweep(
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 
     outcome: Outcome | None = None
-    sweep = load_sweep(source, runs_dir)
-    check_named_store(runs_dir)
+    sweep = sources.load_sweep(source, runs_dir)
+    sources.check_named_store(runs_dir)
     name, site = site_of(sweep, runs_dir, placement, trust)
     if not EXECUTORS[name].simulates:
-        require_trust(source, own_code(sweep), trust, code_folders(sweep))
+        require_trust(source, sources.own_code(sweep), trust, sources.code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
     progress = progress_for(state_of_run(sweep.name, site.runs_dir))
     try:
@@ -162,7 +156,7 @@ def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, aga
 
 def _done(run: "SweepRun", source: str) -> Result:
     ids = sorted({run.id_of(member.trial) for member in run.members()})
-    states = states_of(run.runs_dir, ids).values()
+    states = sources.states_of(run.runs_dir, ids).values()
     counts = Counter(state for state in states if state in RESULT_STATES)
     following = command("report", source, run.runs_dir)
     if not counts["completed"]:

@@ -189,7 +189,9 @@ class CommandTrainer:
                 )
             # Where the checkpoints alone were the fault, what the script knows else stays.
             if not any("set_aside" in event for event in since_retry(self.directory.events())):
-                self._clear()
+                remove_folder(self.out)
+                if self.out.exists():  # it is another user's, who alone may empty it
+                    self.out.rename(self.out.with_name(f"{self.out.name}.{secrets.token_hex(4)}"))
             recorder.cut_back(0)
         make_folder(self.out)
         if goes_on and (name := self.trial.trainer.readings.metrics):
@@ -214,12 +216,6 @@ class CommandTrainer:
         record = result_file(self.out, readings.result)
         tokens = number(record, readings.tokens, readings.result) if readings.tokens else None
         return record, number(record, readings.step, readings.result), tokens
-
-    def _clear(self) -> None:
-        """Empty the trainer's folder; one of another user, who alone may do so, is renamed."""
-        remove_folder(self.out)
-        if self.out.exists():
-            self.out.rename(self.out.with_name(f"{self.out.name}.{secrets.token_hex(4)}"))
 
     def failed(self) -> dict[str, Any]:
         """What the record of a failure says of the checkpoint at which the attempt began and ended.
