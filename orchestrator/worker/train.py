@@ -344,9 +344,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = from_dict(RunOptions, values.options)
     if options.compiled:
         keep_compiled_in(private_folder() / "compiled", options.device)
-    place = (values.node, values.nodes, values.meeting)
+    machine_of_trial = (values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
-    attempt = TrialAttempt(values.runs, values.trial_id, options, *place, protocol)
+    attempt = TrialAttempt(values.runs, values.trial_id, options, *machine_of_trial, protocol)
     with redirect_stdout(MaskedStream(sys.stdout)), redirect_stderr(MaskedStream(sys.stderr)):  # log.txt
         code = join_attempt(attempt) if attempt.node else run_attempt(attempt, values.job)
     _let_go_of_the_log()
