@@ -119,10 +119,8 @@ def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
     if _is_ended(run_directory, attempt):
         return
     content = to_json({"reason": reason, "time": utc_now(), "host": socket.gethostname(), "pid": os.getpid()})
-    try:
+    with suppress(AlreadyWrittenError):
         write_once(path, content + b"\n")
-    except AlreadyWrittenError:
-        return
 
 
 def acquire(
@@ -147,10 +145,7 @@ def acquire(
     newest = newest_attempt(run_directory)
     if newest and observer.is_alive(run_directory):
         raise AlreadyClaimedError(run_directory, claim_record(run_directory, newest))
-    return _create_claim(run_directory, newest + 1, details)
-
-
-def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
+    attempt = newest + 1
     make_folder(run_directory.claims_path)
     runs = runs_around(run_directory.path, make=True)
     record = {**details, "attempt": attempt, "runs": runs, **process_identity(os.getpid()), "time": utc_now()}

@@ -244,11 +244,7 @@ class RunDirectory:
         return [job for job in self._jobs(ours=False) if "ended" not in job]
 
     def _jobs(self, *, ours: bool) -> list[dict[str, Any]]:
-        jobs = self._all_jobs()
-        here = runs_around(self.path) if jobs else None
-        return [job for job in jobs if is_of(job, here) == ours]
-
-    def _all_jobs(self) -> list[dict[str, Any]]:
+        """The jobs of this runs folder, or those of others."""
         jobs: dict[str, dict[str, Any]] = {}
         for record in read_lines(self.jobs_path):
             if not (isinstance(number := record.get("job"), str) and _JOB.fullmatch(number)):
@@ -259,7 +255,8 @@ class RunDirectory:
             jobs[number] = jobs.get(number, {}) | record | sender
         if lacking := [job for job, record in jobs.items() if not {"executor", "token"} <= record.keys()]:
             raise CorruptRecordError(self.jobs_path, f"has job {lacking[0]!r:.80} without its executor")
-        return list(jobs.values())
+        here = runs_around(self.path) if jobs else None
+        return [job for job in jobs.values() if is_of(job, here) == ours]
 
     def open_jobs(self) -> list[dict[str, Any]]:
         """The jobs that are not known to have ended: they may wait or run, whatever the trial's state."""

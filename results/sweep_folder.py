@@ -160,7 +160,7 @@ class SweepFolder:
     def verdicts(self) -> list[dict[str, Any]]:
         """The verdicts that were given, oldest first."""
         kinds = {"reference": str, "arm": str, "verdict": str, "pairs": list}
-        return self._entries(self.verdicts_path, kinds) or []
+        return self._entries(self.verdicts_path, kinds)
 
     def add_verdicts(self, verdicts: list[dict[str, Any]]) -> None:
         """Keep further verdicts; those that were given stay."""
@@ -209,7 +209,7 @@ class SweepFolder:
     def dropped(self) -> list[dict[str, Any]]:
         """The trials that the sweep file left out after they had been started."""
         kinds = {"trial_id": str, "arm": str, "rung": str, "state": str}
-        return self._entries(self.dropped_path, kinds) or []
+        return self._entries(self.dropped_path, kinds)
 
     def _write_trials(self, path: Path, trials: Iterable[Mapping[str, Any]]) -> None:
         """Keep a list of trials: a line for each cell, then one a trial, with its cell's number."""
@@ -248,10 +248,10 @@ class SweepFolder:
         check_columns(path, trials)
         return [{**cells[trial.pop("cell")], **trial} for trial in trials]
 
-    def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]] | None:
+    def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]]:
         """The objects in ``path``, checked (:func:`_check_entries`)."""
-        entries = read_json_if_any(path, list)
-        _check_entries(path, entries or [], kinds)
+        entries = read_json_if_any(path, list) or []
+        _check_entries(path, entries, kinds)
         return entries
 
     def write_dropped(self, dropped: list[dict[str, Any]]) -> None:

@@ -34,11 +34,11 @@ def tidy_table(rows: Iterable[dict[str, Any]], members: list[dict[str, Any]], sw
     members = [_with_own_fields(member) for member in members]
     settings = sorted({name for member in members for name in member.get("setting", {})} - COLUMNS.keys())
     table = [_tidy_row(by_id.get(member["trial_id"], {}), member, sweep, settings) for member in members]
-    table.sort(key=lambda row: [_sortable(row[name]) for name in (*_ORDER, *settings)])
     dtypes = {**COLUMNS, **{name: _setting_dtype([row[name] for row in table]) for name in settings}}
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {name: pd.Series([row[name] for row in table], dtype=dtype) for name, dtype in dtypes.items()}
     )
+    return frame.sort_values([*_ORDER, *settings], kind="stable", ignore_index=True)
 
 
 def _with_own_fields(member: dict[str, Any]) -> dict[str, Any]:
@@ -88,13 +88,6 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _sortable(value: Any) -> tuple[int, float, str]:
-    """Numbers by size, then text, then what is missing."""
-    if value is None:
-        return 2, 0.0, ""
-    return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
 def write_table(frame: pd.DataFrame, format: str, stream: BinaryIO) -> None:

@@ -107,24 +107,18 @@ SLOW_S = 0.025
 Answer = TypeVar("Answer")
 
 
-def look(
-    runs_dir: Path, ids: Iterable[str], known: Mapping[str, str]
-) -> tuple[dict[str, str], set[str], dict[str, str]]:
-    """Compare directories with the fingerprints in ``known``; those that do not exist are in no part.
+def look(runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The present fingerprints of these trials, and what could not be looked at, with why.
 
-    Returns:
-        The present fingerprints of those that changed; the ids of those that did not; what could not be
-        looked at, and why.
+    A directory that does not exist is in neither.
     """
-    changed, unchanged, problems = dict[str, str](), set[str](), dict[str, str]()
+    fingerprints, problems = dict[str, str](), dict[str, str]()
     for trial_id, stamp, problem in _by_threads(partial(_looked_at, str(runs_dir)), ids):
         if problem:
             problems[trial_id] = problem
-        elif stamp is not None and stamp == known.get(trial_id):
-            unchanged.add(trial_id)
         elif stamp is not None:
-            changed[trial_id] = stamp
-    return changed, unchanged, problems
+            fingerprints[trial_id] = stamp
+    return fingerprints, problems
 
 
 def _looked_at(runs_dir: str, trial_id: str) -> tuple[str, str | None, str]:

@@ -68,14 +68,15 @@ class ResultsIndex:
         # The known rows come first: a trial that another process adds meanwhile is then never taken for gone.
         known = dict(self._select(key, asked, "fingerprint"))
         wanted = trial_ids(runs_dir) if asked is None else asked
-        changed, unchanged, problems = look(runs_dir, wanted, known)
+        present, problems = look(runs_dir, wanted)
+        unchanged = {trial_id for trial_id, stamp in present.items() if stamp == known.get(trial_id)}
         report = CollectReport(unchanged=len(unchanged), problems=problems)
         written: set[str] = set()
-        for chunk in _chunks(list(changed)):
+        for chunk in _chunks(sorted(present.keys() - unchanged)):
             of_chunk = dict(read_rows(runs_dir, chunk))
             report.problems |= {trial_id: row for trial_id, row in of_chunk.items() if isinstance(row, str)}
             rows = [
-                {**row, "runs_dir": key, "fingerprint": changed[trial_id]}
+                {**row, "runs_dir": key, "fingerprint": present[trial_id]}
                 for trial_id, row in of_chunk.items()
                 if not isinstance(row, str)
             ]
@@ -107,27 +108,24 @@ class ResultsIndex:
         is the same still; the others are collected. A trial without a directory is pending; one that cannot
         be read is in the second part alone.
         """
-        rows, problems = self._current(runs_dir, set(ids), ("state", "fingerprint"))
+        rows, problems = self.current(runs_dir, ids)
         return {name: row["state"] for name, row in rows.items()}, problems
 
     def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, Row], dict[str, str]]:
         """As :meth:`current_states`, each state in a row with what else status reads of a trial."""
-        return self._current(runs_dir, set(ids), OF_INDEX)
 
-    def _current(
-        self, runs_dir: Path, wanted: set[str], names: Sequence[str]
-    ) -> tuple[dict[str, Row], dict[str, str]]:
         def stored(ids: set[str]) -> dict[str, Row]:
-            rows = self._select(_key(runs_dir), ids, *names)
-            return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+            rows = self._select(_key(runs_dir), ids, *OF_INDEX)
+            return {row[0]: dict(zip(OF_INDEX, row[1:], strict=True)) for row in rows}
 
+        wanted = set(ids)
         known = stored(wanted)
         settled = {name: row["fingerprint"] for name, row in known.items() if row["state"] in RESULT_STATES}
         again = wanted.difference(settled).union(with_other_result(runs_dir, settled))
         if not again:
             return known, {}
         problems = self.collect(runs_dir, again).problems
-        pending = dict.fromkeys(names) | {"state": "pending"}
+        pending = dict.fromkeys(OF_INDEX) | {"state": "pending"}
         rows = known | dict.fromkeys(again, pending) | stored(again)
         return {name: row for name, row in rows.items() if name not in problems}, problems
 
