@@ -5,7 +5,7 @@ that each size serves every one of them.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,24 +54,6 @@ def default_feed_forward(width: int) -> int:
     return -(-width // 3) * 8
 
 
-def shape(
-    width: int,
-    layers: int,
-    heads: int | None = None,
-    kv_heads: int | None = None,
-    feed_forward: int | None = None,
-) -> Shape:
-    """The shape of a rung with the defaults filled in. Raises ``ConfigurationError``."""
-    heads = default_heads(width) if heads is None else heads
-    return Shape(
-        width=width,
-        layers=layers,
-        heads=heads,
-        kv_heads=heads if kv_heads is None else kv_heads,
-        feed_forward=default_feed_forward(width) if feed_forward is None else feed_forward,
-    )
-
-
 @dataclass(frozen=True)
 class Size:
     """A shape and, for a mixture, its experts."""
@@ -80,24 +62,26 @@ class Size:
     experts: Experts | None = None
 
 
-def mixture(
+def size_of(
     width: int,
     layers: int,
     heads: int | None = None,
     kv_heads: int | None = None,
     feed_forward: int | None = None,
-    *,
-    experts: dict[str, Any],
+    experts: Mapping[str, Any] | None = None,
 ) -> Size:
-    """The size of a mixture with the defaults filled in; ``experts`` are the fields that are given.
+    """The size with the defaults filled in; ``experts`` are the fields that are given of a mixture's.
 
-    ``feed_forward`` is the hidden width that a token passes, in dense layers and in mixtures: an expert
-    has its share of it, ``feed_forward / (top_k + shared_experts)``, which must be a whole number; where
-    ``feed_forward`` is a default, the share is rounded up to a multiple of 8 (grouped matrix products in
-    16 bits need that). Hidden widths given for the experts stand instead. Raises ``ConfigurationError``.
+    In a mixture ``feed_forward`` is the hidden width that a token passes, in dense layers and in mixtures: an
+    expert has its share of it, ``feed_forward / (top_k + shared_experts)``, which must be a whole number;
+    where ``feed_forward`` is a default, the share is rounded up to a multiple of 8 (grouped matrix products
+    in 16 bits need that). Hidden widths given for the experts stand instead. Raises ``ConfigurationError``.
     """
+    heads = default_heads(width) if heads is None else heads
     hidden = default_feed_forward(width) if feed_forward is None else feed_forward
-    dense = shape(width, layers, heads, kv_heads, hidden)
+    dense = Shape(width, layers, heads, heads if kv_heads is None else kv_heads, hidden)
+    if experts is None:
+        return Size(dense)
     filled = Experts(**{"feed_forward": hidden, **experts})
     if "feed_forward" not in experts:
         if filled.shared_feed_forward:
@@ -110,7 +94,7 @@ def mixture(
     if feed_forward not in (None, passed):
         allowed = f"{passed}, what a token passes of the experts, or none, without dense layers"
         raise ConfigurationError("feed_forward", feed_forward, allowed)
-    return Size(shape(width, layers, heads, kv_heads, passed), filled)
+    return Size(replace(dense, feed_forward=passed), filled)
 
 
 def _share(hidden: int, active: int, *, exact: bool) -> int:
@@ -133,18 +117,18 @@ _FEW = {"n_experts": 4, "top_k": 2, "over": "mean"}
 
 
 def _of_paper(width: int, layers: int) -> Size:
-    return Size(shape(width, layers, feed_forward=8 * width // 3))
+    return size_of(width, layers, feed_forward=8 * width // 3)
 
 
 def _mixture_of_paper(width: int, layers: int) -> Size:
     experts = {"n_experts": 32, "top_k": 4, "feed_forward": 2 * width // 3, "shared_experts": 1}
-    return mixture(width, layers, experts={**experts, "shared_feed_forward": 8 * width // 3, "over": "mean"})
+    return size_of(width, layers, experts={**experts, "shared_feed_forward": 8 * width // 3, "over": "mean"})
 
 
 PRESETS: dict[str, Size] = {
-    **{name: Size(shape(*size)) for name, size in _TINY.items()},
+    **{name: size_of(*size) for name, size in _TINY.items()},
     **{name: _of_paper(*size) for name, size in _DENSE.items()},
-    **{f"moe-{name}": mixture(*size, experts=_FEW) for name, size in _TINY.items()},
+    **{f"moe-{name}": size_of(*size, experts=_FEW) for name, size in _TINY.items()},
     **{f"moe-{name}": _mixture_of_paper(*size) for name, size in _MIXTURES.items()},
 }
 """``tiny-*``: named by their N, sizes at which a laptop shows something honest; ``moe-tiny-*``: with four
@@ -185,8 +169,8 @@ def matrices(size: Shape) -> int:
 def shape_near(target: float) -> Shape:
     """The shape with about ``target`` non-embedding matrix parameters.
 
-    Widths are multiples of a head's, layers 2 or more, the rest as ``shape`` fills it in. Of those shapes it
-    is the one that misses least: ``ACCURACY |ln(N / target)| + |ln(width / layers / ASPECT_RATIO)|``.
+    Widths are multiples of a head's, layers 2 or more, the rest as ``size_of`` fills it in. Of those shapes
+    it is the one that misses least: ``ACCURACY |ln(N / target)| + |ln(width / layers / ASPECT_RATIO)|``.
     """
 
     def miss(candidate: tuple[int, int, int]) -> float:
@@ -195,7 +179,7 @@ def shape_near(target: float) -> Shape:
         return ACCURACY * abs(math.log(n_params / target)) + proportions
 
     width, layers, _ = min(_around(target), key=miss)
-    return shape(width, layers)
+    return size_of(width, layers).shape
 
 
 def _around(target: float) -> Iterator[tuple[int, int, int]]:
@@ -205,7 +189,7 @@ def _around(target: float) -> Iterator[tuple[int, int, int]]:
     """
     width = _TINY_HEAD_WIDTH
     while True:
-        of_layer = matrices(shape(width, 1))
+        of_layer = matrices(size_of(width, 1).shape)
         layers = max(_FEWEST_LAYERS, int(target / of_layer))
         yield width, layers, layers * of_layer
         yield width, layers + 1, (layers + 1) * of_layer

@@ -11,7 +11,7 @@ from scalevec.model.data.corpus import Corpus
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.devices import LocalDevice, devices_here, missing_compiler, release_unused
 from scalevec.sweeps.ladders import PRESETS as LADDER
-from scalevec.sweeps.ladders import Size, mixture, shape
+from scalevec.sweeps.ladders import Size, size_of
 
 CORPUS_TOKENS = 300_000
 STEPS = 1_000_000
@@ -62,7 +62,7 @@ class Workloads:
 _FEW = {"n_experts": 4, "top_k": 2, "over": "mean"}
 CARD = Workloads(
     head=(8192, 512, 50_304),
-    checked={"dense": Size(shape(128, 4)), "mixture": mixture(128, 4, experts=_FEW)},
+    checked={"dense": size_of(128, 4), "mixture": size_of(128, 4, experts=_FEW)},
     checked_text=Text(VOCABULARY, 128, 2048),
     steps=10,
     timed={name: LADDER[name] for name in ("0.12b", "1b", "0.5b", "moe-0.5b")},
@@ -81,14 +81,14 @@ CARD = Workloads(
         ("mixture", "unified", "bfloat16"),
     ),
 )
-_TOY = Size(shape(32, 2))
+_TOY = size_of(32, 2)
 _TOY_TEXT = Text(VOCABULARY, 16, 64)
 TOY = Workloads(
     head=(300, 32, VOCABULARY),
-    checked={"dense": _TOY, "mixture": mixture(32, 2, experts=_FEW)},
+    checked={"dense": _TOY, "mixture": size_of(32, 2, experts=_FEW)},
     checked_text=_TOY_TEXT,
     steps=4,
-    timed={"toy": _TOY, "moe-toy": mixture(32, 2, experts=_FEW)},
+    timed={"toy": _TOY, "moe-toy": size_of(32, 2, experts=_FEW)},
     overhead=(("toy", "none"), ("toy", "block")),
     timed_text=_TOY_TEXT,
     overhead_text=_TOY_TEXT,

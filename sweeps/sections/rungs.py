@@ -96,9 +96,7 @@ class Rung(RungOptions):
     @cached_property
     def _size(self) -> ladders.Size:
         given = (self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
-        if self.experts is None:
-            return ladders.Size(ladders.shape(*given))
-        return ladders.mixture(*given, experts=_values(self.experts))
+        return ladders.size_of(*given, _values(self.experts))
 
     @property
     def shape(self) -> Shape:
@@ -118,7 +116,9 @@ class Rung(RungOptions):
 RUNG_FIELDS = ("sequence_length", "batch_tokens", "learning_rate")
 
 
-def _values(experts: ExpertsFields) -> dict[str, Any]:
+def _values(experts: ExpertsFields | None) -> dict[str, Any] | None:
+    if experts is None:
+        return None
     return {name: value for name, value in experts.given().items() if value is not None}
 
 
@@ -186,14 +186,10 @@ class Generator(Given):
         for shape in ladders.generated(self.smallest, self.largest, self.rungs):
             n_params = ladders.matrices(shape)
             batch, rate = ladders.rule_batch_tokens(n_params), ladders.rule_learning_rate(n_params)
+            size = ladders.size_of(shape.width, shape.layers, experts=_values(self.experts))
             name = ladders.name_of(n_params)
-            rungs.append(_rung(name, self._size(shape), batch_tokens=batch, learning_rate=rate))
+            rungs.append(_rung(name, size, batch_tokens=batch, learning_rate=rate))
         return tuple(rungs)
-
-    def _size(self, shape: Shape) -> ladders.Size:
-        if self.experts is None:
-            return ladders.Size(shape)
-        return ladders.mixture(shape.width, shape.layers, experts=_values(self.experts))
 
 
 def _of_rule(value: Any) -> Any:

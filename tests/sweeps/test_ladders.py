@@ -87,14 +87,14 @@ def test_every_tiny_preset_has_a_mixture_of_like_active_size(name: str) -> None:
     ids=["a share rounded up to eights", "dense layers keep their width", "a shared expert of its own width"],
 )
 def test_experts_have_the_width_that_is_given_or_their_share(width, given_experts, experts, feed_forward):
-    size = ladders.mixture(width, 2, experts={"n_experts": 4} | given_experts)
+    size = ladders.size_of(width, 2, experts={"n_experts": 4} | given_experts)
     assert (size.experts, size.shape.feed_forward) == (experts, feed_forward)
 
 
 def test_a_width_of_the_shared_expert_alone_is_refused() -> None:
     given = {"n_experts": 8, "top_k": 2, "shared_experts": 1, "shared_feed_forward": 30}
     with pytest.raises(ConfigurationError, match="feed_forward beside shared_feed_forward"):
-        ladders.mixture(64, 2, experts=given)
+        ladders.size_of(64, 2, experts=given)
 
 
 # Ladders by rule
