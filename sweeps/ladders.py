@@ -7,6 +7,7 @@ that each size serves every one of them.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from scalevec.model.accounting import active_matrices
@@ -161,9 +162,10 @@ def name_of(n_params: int) -> str:
     return f"{n_params / scale:.4g}{letter}"
 
 
-def matrices(size: Shape) -> int:
-    """N of a dense model of this shape."""
-    return active_matrices(ModelConfig(size, vocabulary_size=2))
+@lru_cache
+def matrices(size: Shape, experts: Experts | None = None) -> int:
+    """N, which knows neither the arm's scale vectors nor the vocabulary."""
+    return active_matrices(ModelConfig(size, vocabulary_size=2, experts=experts))
 
 
 def shape_near(target: float) -> Shape:

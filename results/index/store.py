@@ -108,15 +108,17 @@ class ResultsIndex:
         is the same still; the others are collected. A trial without a directory is pending; one that cannot
         be read is in the second part alone.
         """
-        rows, problems = self.current(runs_dir, ids)
+        rows, problems = self.current(runs_dir, ids, ("state", "fingerprint"))
         return {name: row["state"] for name, row in rows.items()}, problems
 
-    def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, Row], dict[str, str]]:
-        """As :meth:`current_states`, each state in a row with what else status reads of a trial."""
+    def current(
+        self, runs_dir: Path, ids: Iterable[str], names: Sequence[str] = OF_INDEX
+    ) -> tuple[dict[str, Row], dict[str, str]]:
+        """As :meth:`current_states`, each state in a row with the other ``names`` that status reads."""
 
         def stored(ids: set[str]) -> dict[str, Row]:
-            rows = self._select(_key(runs_dir), ids, *OF_INDEX)
-            return {row[0]: dict(zip(OF_INDEX, row[1:], strict=True)) for row in rows}
+            rows = self._select(_key(runs_dir), ids, *names)
+            return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
         wanted = set(ids)
         known = stored(wanted)
@@ -125,7 +127,7 @@ class ResultsIndex:
         if not again:
             return known, {}
         problems = self.collect(runs_dir, again).problems
-        pending = dict.fromkeys(OF_INDEX) | {"state": "pending"}
+        pending = dict.fromkeys(names) | {"state": "pending"}
         rows = known | dict.fromkeys(again, pending) | stored(again)
         return {name: row for name, row in rows.items() if name not in problems}, problems
 

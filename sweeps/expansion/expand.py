@@ -5,11 +5,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scalevec.model.accounting import active_matrices
-from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.config import ConfigurationError
 from scalevec.model.identity import digest
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
 from scalevec.sweeps.expansion.trials import (
@@ -22,7 +21,7 @@ from scalevec.sweeps.expansion.trials import (
     batch_tokens,
     merged,
 )
-from scalevec.sweeps.ladders import BUDGETS, setting_name
+from scalevec.sweeps.ladders import BUDGETS, matrices, setting_name
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ForeignTrial, OwnTrial
 
@@ -187,7 +186,7 @@ def _ours(
     values: Values,
 ) -> tuple[Budget | ForeignBudget, str]:
     """What makes the trials of a cell of our own model, and the base of their streams."""
-    n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
+    n_params = matrices(rung.shape, rung.mixture)
     ratio = BUDGETS[sweep.budget_kind](amount, n_params)
     budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, _unit(sweep, values))
     return budget, stream_base()
@@ -232,15 +231,6 @@ def _recipe(template: AnyTrial) -> dict[str, Any]:
     if isinstance(template, ForeignTrial):
         return {name: value for name, value in template.values.items() if name in ("optimizer", "schedule")}
     return {"optimizer": template.optimizer.name, "schedule": template.schedule.name}
-
-
-@lru_cache
-def _n_params(shape: Shape, experts: Experts | None, architecture: str | None) -> int:
-    """N, which knows neither the arm's scale vectors nor the vocabulary."""
-    options: dict[str, Any] = {"experts": experts}
-    if architecture is not None:
-        options["architecture"] = architecture
-    return active_matrices(ModelConfig(shape, vocabulary_size=2, **options))
 
 
 def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:

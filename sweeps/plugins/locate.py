@@ -84,8 +84,7 @@ def sent_folder() -> Path | None:
 
 def sent_plugins() -> list[Plugin]:
     """The plugins of the snapshot that this process runs from."""
-    folder = sent_folder()
-    return [find(module, folder, version) for module, version in _sent().items()] if folder else []
+    return [find(module, sent_folder(), version) for module, version in _sent().items()]
 
 
 def _sent() -> dict[str, int | None]:

@@ -46,27 +46,21 @@ def declared_in(plugin: Plugin) -> dict[str, dict[str, Any]]:
         tree = ast.parse(plugin.text)
     except (SyntaxError, ValueError) as error:
         raise PluginError(f"{plugin.module}: is no Python that can be read ({error})") from None
+    # A later function of its name takes the place of one that is declared.
+    last = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for kind, call, function in _declarations(tree):
         try:
             name, entry = _entry(plugin, kind, call, function)
             if name in declared[kind]:
                 raise ValueError(f"{name!r} is declared twice")
+            if function is not None and last[function.name] is not function:
+                raise ValueError(f"{function.name} is defined again at line {last[function.name].lineno}")
             declared[kind][_name(name)] = entry
         except (TypeError, ValueError) as error:
             raise PluginError(f"{plugin.module}, line {call.lineno}: {kind}: {error}") from None
-    _require_functions_of_their_own(plugin, tree)
     if not any(declared.values()):
         raise PluginError(f"{plugin.module}: declares none of {', '.join(KINDS)} (see docs/plugins.md)")
     return declared
-
-
-def _require_functions_of_their_own(plugin: Plugin, tree: ast.Module) -> None:
-    """Raise ``PluginError`` where a later function of its name takes the place of one that is declared."""
-    last = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for kind, call, function in _declarations(tree):
-        if function is not None and last[function.name] is not function:
-            again = f"{function.name} is defined again at line {last[function.name].lineno}"
-            raise PluginError(f"{plugin.module}, line {call.lineno}: {kind}: {again}")
 
 
 def _declarations(tree: ast.Module) -> Iterator[tuple[str, ast.Call, ast.FunctionDef | None]]:

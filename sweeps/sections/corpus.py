@@ -160,7 +160,7 @@ class CorpusSection(Section):
     """Tokens per sequence."""
 
     @model_validator(mode="after")
-    def _check_files(self) -> "CorpusSection":
+    def _check(self) -> "CorpusSection":
         if self.source in _BELONGS["files"] and not self.files:
             raise problem(f"corpus.files is missing; source {self.source} needs a list of files or globs")
         if self.source == "python-packages" and not self.packages:
@@ -171,22 +171,17 @@ class CorpusSection(Section):
             if value is not None and self.source not in sources:
                 shown = list(value) if isinstance(value, tuple) else value
                 raise problem(refused(shown, f"{name} only with source: {_either(sources)}"), name)
-        return self
-
-    @model_validator(mode="after")
-    def _check_tokenizer(self) -> "CorpusSection":
-        given = "tokenizer" in self.model_fields_set
         if self.source in _OF_TOKENS:
-            self._check_shards(given=given)
+            self._check_shards()
         elif self.tokenizer.kind == "ids":
             allowed = "a vocabulary alone only with source: shards or megatron, which are tokens already"
             raise problem(refused(self.tokenizer.vocabulary, allowed), "tokenizer", "vocabulary")
         return self
 
-    def _check_shards(self, *, given: bool) -> None:
+    def _check_shards(self) -> None:
         allowed = "{vocabulary: SIZE, separator: ID OF THE TOKEN THAT ENDS A DOCUMENT}"
         allowed += f" with source: {self.source}"
-        if not given:
+        if "tokenizer" not in self.model_fields_set:
             raise problem(f"corpus.tokenizer is missing; allowed: {allowed}")
         if self.tokenizer.kind != "ids" or self.tokenizer.separator is None:
             raise problem(refused(self.tokenizer.model_dump(), allowed), "tokenizer")

@@ -301,11 +301,9 @@ def optional_fields(
 def _known(kind: Any, names: Iterable[str]) -> dict[str, Any]:
     """The part of a JSON Schema that lists the allowed ``names``, of a list those of its items."""
     allowed_names: dict[str, Any] = {"enum": list(names)}
-    return (
-        {"anyOf": [allowed_names, {"type": "array", "items": allowed_names}]}
-        if kind == tuple[str, ...]
-        else allowed_names
-    )
+    if kind != tuple[str, ...]:
+        return allowed_names
+    return {"anyOf": [allowed_names, {"type": "array", "items": allowed_names}]}
 
 
 def lists_of(types: Mapping[str, Any], help: Mapping[str, str]) -> dict[str, Any]:
