@@ -63,14 +63,12 @@ class Attention(nn.Module):
         output = joint_weight((self.output,), (self._value_gain(),))
         return AttentionWeights(joint, output, post_norm_gains(maps[:2]), self.output.post_norm_gain())
 
-    def forward(self, x: Tensor, table: Tensor, weights: AttentionWeights | None = None) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, weights: AttentionWeights) -> Tensor:
         """The residual stream [batch, length, width] before and after attention.
 
-        ``table`` is that of the rotary embedding, ``weights`` those of :meth:`weights` where they are folded
-        already.
+        ``table`` is that of the rotary embedding, ``weights`` those of :meth:`weights`.
         """
         shape, epsilon = self.config.shape, self.config.norm_epsilon
-        weights = self.weights() if weights is None else weights
         maps = (self.query, self.key, self.value)
         joint = joint_map(maps, rms_norm(x, epsilon), epsilon, weights.joint)
         query_heads, kv_heads = shape.heads, shape.kv_heads

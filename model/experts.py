@@ -22,10 +22,9 @@ from torch.nn.functional import linear
 
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.feed_forward import GatedUnit, UnitWeights
-from scalevec.model.ops import GATED, added, rms_norm
+from scalevec.model.ops import GATED, added, as_autocast, rms_norm
 from scalevec.model.scale_vectors import (
     LinearMap,
-    ScaleVector,
     effective,
     normalized,
     scale_vector,
@@ -125,7 +124,10 @@ class Mixture(nn.Module):
         self.routed_share = strategy.experts == "shared"
         readers = [self.router_shares, self.routed_share, experts.shared_experts > 0]
         self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS) if any(readers) else None
-        self.router = LinearMap(width, experts.n_experts, _router_vector(config))
+        # Its own vector, where the other readers of the normalized input have theirs.
+        has_own = self.router_shares and strategy.has_own_input_vector("gate")
+        vector = scale_vector(config, width, "input") if has_own else None
+        self.router = LinearMap(width, experts.n_experts, vector)
         self.experts = RoutedExperts(routed, experts)
         hidden = experts.shared_hidden
         self.shared_expert = GatedUnit(inside, hidden, None) if hidden else None
@@ -146,9 +148,8 @@ class Mixture(nn.Module):
         unit = None if self.shared_expert is None else self.shared_expert.weights(shared)
         return MixtureWeights(router, routed, unit, effective(self.norm_vector))
 
-    def forward(self, x: Tensor, weights: MixtureWeights | None = None) -> tuple[Tensor, Routing]:
+    def forward(self, x: Tensor, weights: MixtureWeights) -> tuple[Tensor, Routing]:
         """The residual stream [batch, length, width] behind the sublayer, and how its tokens were routed."""
-        weights = self.weights() if weights is None else weights
         inputs = rms_norm(x, self.epsilon)
         probabilities = self._probabilities(inputs, weights.router)
         shares, chosen = self._choices(probabilities)
@@ -239,13 +240,6 @@ class Mixture(nn.Module):
                 yield f"{where}.{name}", getattr(unit, name), vector if name != "down" else None
 
 
-def _router_vector(config: ModelConfig) -> ScaleVector | None:
-    """The router's own vector: where the other readers of the normalized input have theirs."""
-    strategy = config.scale_vectors
-    has_vector = strategy.router == "branch" and strategy.has_own_input_vector("gate")
-    return scale_vector(config, config.shape.width, "input") if has_vector else None
-
-
 def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
     """``n_experts * sum_i f_i P_i``, the mean over sequences: 1 at perfect balance, a scalar.
 
@@ -276,10 +270,7 @@ def expert_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
     ``weights`` is [n_experts, out, in], ``load`` [n_experts] the rows of each. One grouped product where the
     device has it (bfloat16 on CUDA, widths that are multiples of 8), else one product an expert.
     """
-    device = rows.device.type
-    if torch.is_autocast_enabled(device):
-        narrow = torch.get_autocast_dtype(device)
-        rows, weights = rows.to(narrow), weights.to(narrow)
+    rows, weights = as_autocast(rows, weights)
     multiply = grouped_products if can_group(rows, weights) else looped_products
     return multiply(rows, weights, load)
 

@@ -76,9 +76,8 @@ class GatedUnit(nn.Module):
         down = joint_weight((self.down,), (self.up.post_norm_gain(),))
         return UnitWeights(gate, up, down, self.gate.post_norm_gain(), self.down.post_norm_gain()).padded()
 
-    def forward(self, x: Tensor, weights: UnitWeights | None = None) -> Tensor:
+    def forward(self, x: Tensor, weights: UnitWeights) -> Tensor:
         """Normalized input [batch, length, width] to the unit's output, the same shape."""
-        weights = self.weights() if weights is None else weights
         # Not one product: the halves of a joint result are not contiguous, which costs more than it saves.
         gate = scaled(joint_map((self.gate,), x, self.epsilon, weights.gate), weights.behind_gate)
         up = joint_map((self.up,), x, self.epsilon, weights.up)
@@ -98,6 +97,6 @@ class FeedForward(GatedUnit):
         vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
         super().__init__(config, config.shape.feed_forward, vector)
 
-    def forward(self, x: Tensor, weights: UnitWeights | None = None) -> Tensor:
+    def forward(self, x: Tensor, weights: UnitWeights) -> Tensor:
         """The residual stream [batch, length, width] before and after the sublayer."""
         return added(x, super().forward(rms_norm(x, self.epsilon), weights))

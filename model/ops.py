@@ -233,7 +233,7 @@ def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor, *, fused: bool = 
     Returns:
         A scalar.
     """
-    hidden, weight = _as_autocast(hidden, weight)
+    hidden, weight = as_autocast(hidden, weight)
     grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     total: Tensor = _HeadLoss.apply(hidden, weight, targets, grad, fused)  # type: ignore[no-untyped-call]
     return total / targets.numel()
@@ -242,12 +242,12 @@ def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor, *, fused: bool = 
 @torch.no_grad()
 def head_losses(hidden: Tensor, weight: Tensor, targets: Tensor, *, fused: bool = False) -> Tensor:
     """What :func:`head_loss` is the mean of, [n], without a gradient."""
-    hidden, weight = _as_autocast(hidden, weight)
+    hidden, weight = as_autocast(hidden, weight)
     softmax, slices = fused_softmax if fused else _softmax, _slices(hidden, weight)
     return torch.cat([softmax(linear(hidden[rows], weight), targets[rows])[0] for rows in slices])[:, 0]
 
 
-def _as_autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def as_autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the type of autocast, which leaves products with an ``out`` as they are; cast here, once."""
     device = hidden.device.type
     if not torch.is_autocast_enabled(device):

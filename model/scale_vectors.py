@@ -15,15 +15,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from scalevec.model.config import ModelConfig
-from scalevec.model.fields import ConfigurationError, require
+from scalevec.model.fields import require
 from scalevec.model.ops import rms_norm
 from scalevec.model.optimization import imported
-from scalevec.model.strategies import (
-    ATTENTION_INPUT_MAPS,
-    OUTPUT_NORMS,
-    REPARAMETERIZATIONS,
-    Reparameterization,
-)
+from scalevec.model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, REPARAMETERIZATIONS
 
 _NEAR_ONE = 1e-5
 
@@ -85,7 +80,10 @@ class ScaleVector(nn.Module):
         if reparameterization == "none":
             self.gain = nn.Parameter(torch.empty(*in_front, width))
         else:
-            self._parts = _registered(reparameterization)
+            allowed = "one whose plugin is loaded: only workers of its sweep do that"
+            is_known = reparameterization in REPARAMETERIZATIONS
+            require(is_known, "reparameterization", reparameterization, allowed)
+            self._parts = REPARAMETERIZATIONS[reparameterization]
             self._combine = imported(self._parts.factory)
             self.beta = nn.Parameter(torch.empty(*in_front, 1))
             self.alpha = nn.Parameter(torch.empty(*in_front, width))
@@ -149,15 +147,6 @@ def in_one_go(vectors: Iterable[ScaleVector]) -> Iterator[None]:
             vector._ready = None
 
 
-def _registered(name: str) -> Reparameterization:
-    """Its entry. Raises ``ConfigurationError`` where this process has not loaded the plugin that has it."""
-    known = REPARAMETERIZATIONS.get(name)
-    if known is None:
-        allowed = "one whose plugin is loaded: only workers of its sweep do that"
-        raise ConfigurationError("reparameterization", name, allowed)
-    return known
-
-
 def effective(vector: ScaleVector | None) -> Tensor | None:
     """The vector in effect, None where there is none."""
     return None if vector is None else vector.forward()
@@ -217,9 +206,8 @@ class LinearMap(nn.Module):
     def post_norm_gain(self) -> Tensor | None:
         """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
         if self.norm_vector is not None:
-            gain: Tensor = self.norm_vector()
-            return gain
-        return None if self.output_vector is None or self.output_is_folded else self.output_vector()
+            return effective(self.norm_vector)
+        return None if self.output_is_folded else effective(self.output_vector)
 
 
 def joint_weight(maps: Sequence[LinearMap], before: Sequence[Tensor | None]) -> Tensor:

@@ -172,11 +172,6 @@ class ScaleVectorStrategy:
         """Whether the model has any scale vector at all."""
         return self.branches != "none" or self.is_dual
 
-    @property
-    def is_reparameterized(self) -> bool:
-        """Whether a vector is made from a magnitude and a direction."""
-        return self.reparameterization != "none"
-
     def has_own_input_vector(self, name: str) -> bool:
         """Whether the map ``name`` has an input vector that no other map shares; the head's is its norm's."""
         if name in NORMED_MAPS:
@@ -198,7 +193,7 @@ class ScaleVectorStrategy:
     def splits_heads(self, name: str) -> bool:
         """Whether the output vector of the map ``name`` has a magnitude and a direction for each head."""
         by_head = self.magnitudes == "head" and self.heads == "own" and name in ATTENTION_INPUT_MAPS
-        return self.is_reparameterized and by_head
+        return self.reparameterization != "none" and by_head
 
     def output_role(self, name: str) -> str:
         """The role of the output vector of the map ``name``: ``input`` or ``output``."""
@@ -357,7 +352,8 @@ def _canonical_decay(
         policy = "none" if weight_decay else default.weight_decay
     of_vectors = None if of_vectors == weight_decay else of_vectors
     decays = policy != "none" and (of_vectors is not None or weight_decay > 0)
-    direction = strategy.decay_direction if decays and strategy.is_reparameterized else True
+    is_parted = strategy.reparameterization != "none"
+    direction = strategy.decay_direction if decays and is_parted else True
     told_apart = strategy.is_dual and decays and policy != "all"
     roles = tuple(filter(strategy.has_output_vector, strategy.input_role_maps)) if told_apart else ()
     return _with(

@@ -126,7 +126,7 @@ def place_files(config: CorpusConfig, workers: Workers, progress: Progress) -> D
 def _layout(config: CorpusConfig, file: CorpusFile) -> CorpusFile:
     """The file of the ids, before they are read. Raises :class:`CorpusError` for one that cannot be used."""
     if config.source == "megatron":
-        data, dtype = file.path.with_suffix(".bin"), read_index(file.path).dtype
+        data, dtype = file.path.with_suffix(".bin"), read_index(file.path)[0]
         return CorpusFile(data, file.split, file_stamp(data), dtype, index=file.path)
     if file.path.suffix in COMPRESSED:
         raise CorpusError(
@@ -163,7 +163,7 @@ def _documents(
 
     ``sha256`` is of the whole file when the last one has come.
     """
-    ends = None if source.index is None else read_index(source.index).ends
+    ends = None if source.index is None else read_index(source.index)[1]
     position = first = 0
     of_document = hashlib.sha256()
     with opened(source.path) as file:
@@ -230,16 +230,10 @@ def _split_up(
     return tables, documents
 
 
-@dataclass(frozen=True)
-class MegatronIndex:
-    """``dtype`` of the ids; ``ends``: the token behind each document, ascending, shape [documents]."""
-
-    dtype: str
-    ends: Numbers
-
-
-def read_index(path: Path) -> MegatronIndex:
+def read_index(path: Path) -> tuple[str, Numbers]:
     """The index at ``path`` (NAME.idx), checked against the size of its data.
+
+    It is the type of the ids, and the token behind each document, ascending, shape [documents].
 
     Layout: magic, version (uint64), code of the type (uint8), numbers of sequences and of entries of the
     document index (uint64 each); then of each sequence its tokens (int32) and its first byte (int64), and
@@ -272,7 +266,7 @@ def read_index(path: Path) -> MegatronIndex:
     entries = np.frombuffer(content, "<i8", n_entries, pointers_end)
     if entries[0] != 0 or entries[-1] != n_sequences or (np.diff(entries) < 0).any():
         raise _unusable(path, "its documents do not follow one another from the first sequence to the last")
-    return MegatronIndex(MEGATRON_DTYPES[code], ends[entries[1:]])
+    return MEGATRON_DTYPES[code], ends[entries[1:]]
 
 
 def _unusable(path: Path, fault: str) -> CorpusError:

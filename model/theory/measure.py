@@ -6,8 +6,7 @@ First the measures that are asked for, then the statistics of scale vectors, whi
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,32 +19,6 @@ from scalevec.model.theory.preconditioner import Preconditioner, shortened
 from scalevec.model.theory.sharpness import Sharpness
 
 
-@dataclass(frozen=True)
-class MeasuredRun:
-    """The run that is measured; ``tokens`` is its training split."""
-
-    trial: Trial
-    model: Transformer
-    optimizer: torch.optim.Optimizer
-    tokens: TokenArray
-
-
-class StepMeasure(Protocol):
-    """One thing to measure around an optimizer step; it leaves parameters, gradients and state alone."""
-
-    def before_step(self) -> None:
-        """Look at the model and its gradients, after clipping, before the optimizer moves it."""
-
-    def after_step(self) -> dict[str, Any]:
-        """What was found, under keys that begin with ``theory/``."""
-
-
-MEASURES: dict[str, Callable[[MeasuredRun], StepMeasure]] = {
-    "preconditioner": lambda run: Preconditioner(run.trial, run.model, run.optimizer),
-    "sharpness": lambda run: Sharpness(run.trial, run.model, run.tokens),
-}
-
-
 class MeasurementError(RuntimeError):
     """A measurement cannot be made; the run could go on without it."""
 
@@ -53,17 +26,37 @@ class MeasurementError(RuntimeError):
 class Measurements:
     """The measures that a run was asked for, every so many steps, at its first step and at its last.
 
-    ``seconds`` is what measuring has taken in this process; it is no part of training time.
+    Each looks at the model and its gradients, after clipping, before the optimizer moves it, and says
+    afterwards what it found, under keys that begin with ``theory/``; it leaves parameters, gradients and
+    state alone. ``seconds`` is what measuring has taken in this process; it is no part of training time.
+
+    Args:
+        options: Which are asked for, and how often.
+        trial: What is trained.
+        model: Its model.
+        optimizer: Its optimizer.
+        tokens: Its training split.
     """
 
-    def __init__(self, options: RunOptions, run: MeasuredRun) -> None:
-        self._every, self._last = options.measure_steps, run.trial.steps
+    def __init__(
+        self,
+        options: RunOptions,
+        trial: Trial,
+        model: Transformer,
+        optimizer: torch.optim.Optimizer,
+        tokens: TokenArray,
+    ) -> None:
+        made: dict[str, Callable[[], Preconditioner | Sharpness]] = {
+            "preconditioner": lambda: Preconditioner(trial, model, optimizer),
+            "sharpness": lambda: Sharpness(trial, model, tokens),
+        }
+        self._every, self._last = options.measure_steps, trial.steps
         self._device = torch.device(options.device)
         self.seconds = 0.0
-        self._measures: Sequence[StepMeasure] = ()
+        self._measures: Sequence[Preconditioner | Sharpness] = ()
         if options.measure:
             with self._timed():
-                self._measures = [MEASURES[name](run) for name in options.measure]
+                self._measures = [made[name]() for name in options.measure]
 
     def _is_due(self, step: int) -> bool:
         return bool(self._measures) and (step % self._every == 0 or step in (1, self._last))

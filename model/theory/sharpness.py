@@ -19,7 +19,7 @@ TOLERANCE = 1e-3
 KRYLOV_VECTORS = 8
 """Vectors that Lanczos keeps, so many products before it first looks whether it has converged."""
 MOST_RESTARTS = 50
-"""Of four products each."""
+"""Of four products each; after so many it is given up."""
 SEED = 0
 """Of the vector that Lanczos starts from."""
 BATCH_TOKENS = 2048
@@ -42,14 +42,7 @@ class LargestEigenvalue:
     products: int
 
 
-def largest_eigenvalue(
-    product: Callable[[Tensor], Tensor],
-    size: int,
-    like: Tensor,
-    *,
-    tolerance: float = TOLERANCE,
-    most_restarts: int = MOST_RESTARTS,
-) -> LargestEigenvalue:
+def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor) -> LargestEigenvalue:
     """The largest (not: largest in magnitude) eigenvalue of a symmetric matrix A by its products alone.
 
     Implicitly restarted Lanczos (ARPACK, by scipy) from a fixed vector, so that a run that goes on from a
@@ -59,8 +52,6 @@ def largest_eigenvalue(
         product: x [size] -> A x [size], of the type and on the device of ``like``.
         size: Rows of A, 2 or more.
         like: A tensor of the type and the device to reckon in.
-        tolerance: Of the residual over the eigenvalue.
-        most_restarts: After so many it is given up.
     """
     # Here, because every worker would wait 0.3 s for it.
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -83,8 +74,8 @@ def largest_eigenvalue(
             which="LA",
             v0=start,
             ncv=min(KRYLOV_VECTORS, size),
-            tol=tolerance,
-            maxiter=most_restarts,
+            tol=TOLERANCE,
+            maxiter=MOST_RESTARTS,
             rng=SEED,  # it draws where the vectors reached span all that A reaches
         )
         error = multiply(vectors[:, 0]) - values[0] * vectors[:, 0]
@@ -119,12 +110,10 @@ def hessian_product(loss: Callable[[], Tensor], parameters: list[nn.Parameter]) 
     return product
 
 
-def sharpness(
-    model: Transformer, inputs: Tensor, targets: Tensor, *, tolerance: float = TOLERANCE
-) -> LargestEigenvalue:
+def sharpness(model: Transformer, inputs: Tensor, targets: Tensor) -> LargestEigenvalue:
     """The largest eigenvalue of the Hessian of the mean cross-entropy on one batch, by all parameters.
 
-    ``inputs`` and ``targets`` are [sequences, length]; ``tolerance`` is that of :func:`largest_eigenvalue`.
+    ``inputs`` and ``targets`` are [sequences, length].
     Computed in the parameters' own precision, with the attention that torch can differentiate twice.
     Changes neither the parameters nor their ``.grad``, and holds the graph of one backward pass over the
     batch, and on the CPU some vectors of the parameters' size.
@@ -133,7 +122,7 @@ def sharpness(
     size = sum(parameter.numel() for parameter in parameters)
     with sdpa_kernel(SDPBackend.MATH):
         product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)
-        return largest_eigenvalue(product, size, parameters[0], tolerance=tolerance)
+        return largest_eigenvalue(product, size, parameters[0])
 
 
 class Sharpness:

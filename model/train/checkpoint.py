@@ -10,9 +10,9 @@ import json
 import os
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -197,8 +197,8 @@ class BackgroundWriter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._thread: threading.Thread | None = None
-        self._problem: BaseException | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
         self.last_s = 0.0
         """For which the last checkpoint held the training up: copying, and waiting for the write before."""
         self.write_cpu_s = 0.0
@@ -211,30 +211,19 @@ class BackgroundWriter:
         competes = all(tensor.device.type == "cpu" for tensor in checkpoint.tensors.values())
         if not checkpoint.is_copy:
             checkpoint = replace(checkpoint, tensors=_to_host(checkpoint.tensors))
-        self._thread = threading.Thread(target=self._run, args=(checkpoint, competes), name="checkpoint")
-        self._thread.start()
+        self._writing = self._thread.submit(self._run, checkpoint, competes)
         self.last_s = time.monotonic() - started
 
     def _run(self, checkpoint: Checkpoint, competes: bool) -> None:
         started = time.thread_time()
-        try:
-            save_checkpoint(self.folder, checkpoint)
-        except BaseException as problem:  # noqa: BLE001 (raised where the run waits for it)
-            self._problem = problem
+        save_checkpoint(self.folder, checkpoint)
         self.write_cpu_s = time.thread_time() - started if competes else 0.0
 
     def wait(self) -> None:
         """Return when the last checkpoint is on the disk. Raises what its write raised."""
-        if problem := self._joined():
-            raise problem
-
-    def _joined(self) -> BaseException | None:
-        """What the write raised, once it has ended."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        problem, self._problem = self._problem, None
-        return problem
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def interval(self, asked: float) -> float:
         """Seconds between two checkpoints: as ``asked``, or as many as keep their cost within 2 %."""
@@ -245,10 +234,9 @@ class BackgroundWriter:
         return self
 
     def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
-        if problem is None:
+        self._thread.shutdown()
+        if problem is None:  # else that is what the run ended with, whatever the write did
             self.wait()
-        else:  # which is what the run ended with, whatever the write did
-            self._joined()
 
 
 def _to_host(tensors: Mapping[str, torch.Tensor]) -> Tensors:

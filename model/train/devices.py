@@ -11,6 +11,7 @@ import resource
 import shutil
 import sys
 import sysconfig
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,16 +169,11 @@ def devices_here() -> list[LocalDevice]:
 
 
 def _processor() -> str:
-    named = re.search(r"^model name\s*:\s*(.+)$", _of_processor(), re.MULTILINE)
-    return named[1] if named else platform.machine()
-
-
-def _of_processor() -> str:
-    """What Linux says of the processors; nothing where it says nothing."""
-    try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    with suppress(OSError):
+        content = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if named := re.search(r"^model name\s*:\s*(.+)$", content, re.MULTILINE):
+            return named[1]
+    return platform.machine()
 
 
 _SAID_OTHERWISE = (

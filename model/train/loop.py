@@ -22,7 +22,7 @@ from scalevec.model.data.corpus import Corpus, TrainingBatches
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import branch_step, stream_of
 from scalevec.model.schedules import learning_rate
-from scalevec.model.theory.measure import MeasuredRun, Measurements, vector_statistics
+from scalevec.model.theory.measure import Measurements, vector_statistics
 from scalevec.model.train import checkpoint_steps, newest_step
 from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint
 from scalevec.model.train.ddp import ALONE, World
@@ -92,7 +92,7 @@ class TrainingRun:
         part, ahead = world.part(trial.batch_sequences), self.device.type != "cpu"
         self.feed = BatchFeed(batches, part, trial.steps, self.device, ahead=ahead)
         self.pending = PendingMetrics(trial.batch_tokens)
-        self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
+        self.measurements = Measurements(options, trial, self.model, self.optimizer, tokens)
         self.progress = RunProgress(compiled=options.compiled)
         self.logged = -math.inf
         self.writer = BackgroundWriter(checkpoints)

@@ -31,12 +31,8 @@ _OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What keeps a process from reading any file."""
 
 
-@dataclass(frozen=True)
-class TrunkState:
-    """A checkpoint of a trunk and the ``rows`` of metrics of all its steps."""
-
-    checkpoint: Checkpoint
-    rows: list[dict[str, Any]]
+TrunkState = tuple[Checkpoint, list[dict[str, Any]]]
+"""A checkpoint of a trunk and the rows of metrics of all its steps."""
 
 
 @dataclass(frozen=True)
@@ -117,22 +113,23 @@ class StartingStates:
         state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say)
         if state is None:
             return None
-        kept, step = state.checkpoint, state.checkpoint.step
-        origin = kept.facts.get("origin", {})
+        kept, rows = state
+        step, origin = kept.step, kept.facts.get("origin", {})
         branched = replace(kept, facts={**kept.facts, "trunk_step": step})
         details = {"trunk": {"trunk_id": self.trunk.name, "step": step, **origin}}
-        return StartingState(branched, state.rows, _note_of_branch(self.trunk.name, step, origin), details)
+        return StartingState(branched, rows, _note_of_branch(self.trunk.name, step, origin), details)
 
     def _unfit(self, state: TrunkState) -> str:
         """Why going on from ``state`` would not be this trial alone; empty where it is."""
+        checkpoint, rows = state
         here = how_trained(self.options)
-        there = {name: state.checkpoint.facts.get(name) for name in here}
+        there = {name: checkpoint.facts.get(name) for name in here}
         pairs = ((name, there[name], value) for name, value in here.items())
         if others := [f"{name} {then}, here {value}" for name, then, value in pairs if then != value]:
             return f"it was trained with {'; '.join(others)}"
-        if unbroken(state.rows) != state.checkpoint.step:
+        if unbroken(rows) != checkpoint.step:
             return "its metrics have a gap"
-        if not stays_whole(self.trial, state.rows):
+        if not stays_whole(self.trial, rows):
             return "this trial alone would have counted as diverged by then"
         return ""
 
@@ -194,4 +191,4 @@ def load_trunk(
 def _with_rows(checkpoint: Checkpoint) -> TrunkState:
     rows = json.loads(checkpoint.tensors[_ROWS].numpy().tobytes())
     tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != _ROWS}
-    return TrunkState(replace(checkpoint, tensors=tensors), rows)
+    return replace(checkpoint, tensors=tensors), rows

@@ -72,7 +72,7 @@ def test_the_time_that_measuring_takes_is_not_training_time(trial, corpus, tmp_p
 
     monkeypatch.setattr(time, "monotonic", now)
     monkeypatch.setattr(time, "perf_counter", now)
-    monkeypatch.setitem(measure.MEASURES, "sharpness", lambda run: Slow(clock))
+    monkeypatch.setattr(measure, "Sharpness", lambda *_: Slow(clock))
     recorder = MemoryRecorder()
     options = RunOptions(measure=("sharpness",), measure_steps=1)
     result = train(trial, corpus, options, recorder, tmp_path)
@@ -131,17 +131,13 @@ def test_arms_are_measured_on_one_batch(trial, corpus):
 
 
 def test_a_measurement_out_of_memory_causes_no_smaller_micro_batches(trial, corpus, tmp_path, monkeypatch):
-    def no_memory(run):
+    def no_memory(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setitem(measure.MEASURES, "sharpness", no_memory)
+    monkeypatch.setattr(measure, "Sharpness", no_memory)
     with pytest.raises(measure.MeasurementError, match="takes more memory than the device has") as caught:
         train(trial, corpus, RunOptions(measure=("sharpness",)), MemoryRecorder(), tmp_path)
     assert not is_out_of_memory(caught.value)
-
-
-def test_the_names_in_the_configuration_are_the_registry():
-    assert set(NAMES) == set(measure.MEASURES)
 
 
 def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):

@@ -1,5 +1,7 @@
 """Sharpness against the exact Hessian, and the search for a largest eigenvalue that it rests on."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from torch.func import functional_call
 from scalevec.model.config import Experts, Shape
 from scalevec.model.decoder import Transformer
 from scalevec.model.strategies import PRESETS
+from scalevec.model.theory import sharpness as lanczos
 from scalevec.model.theory.sharpness import (
     LargestEigenvalue,
     batch_loss,
@@ -41,14 +44,16 @@ def test_it_is_the_largest_eigenvalue_of_the_full_hessian(arm, build, tokens):
     model = build(PRESETS[arm], shape=MINI, drawn=True)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     exact = torch.linalg.eigvalsh(exact_hessian(model, inputs, targets))
-    actual = sharpness(model, inputs, targets, tolerance=1e-6)
+    with patch.object(lanczos, "TOLERANCE", 1e-6):
+        actual = sharpness(model, inputs, targets)
     assert actual.residual < 1e-5
     assert actual.value == pytest.approx(exact[-1].item(), rel=1e-6)
     assert exact[0] < 0
 
 
-def largest_of(matrix: torch.Tensor, **options) -> LargestEigenvalue:
-    return largest_eigenvalue(lambda x: matrix @ x, len(matrix), matrix, **options)
+def largest_of(matrix: torch.Tensor, **constants) -> LargestEigenvalue:
+    with patch.dict(vars(lanczos), constants):
+        return largest_eigenvalue(lambda x: matrix @ x, len(matrix), matrix)
 
 
 @settings(max_examples=30, deadline=None)
@@ -57,7 +62,7 @@ def test_it_is_the_largest_eigenvalue_however_they_lie(values):
     drawn = torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(2))
     basis, _ = torch.linalg.qr(drawn.double())
     matrix = basis @ torch.diag(torch.tensor(values).double()) @ basis.T
-    largest = largest_of(matrix, tolerance=1e-10)
+    largest = largest_of(matrix, TOLERANCE=1e-10)
     assert largest.value == pytest.approx(max(values), abs=1e-6)
     assert abs(largest.value - max(values)) <= largest.residual * abs(largest.value) + 1e-6
 
@@ -65,7 +70,7 @@ def test_it_is_the_largest_eigenvalue_however_they_lie(values):
 def test_a_value_that_has_not_settled_is_not_given():
     """Evenly spaced eigenvalues: a few products cannot tell the last from its neighbours."""
     evenly = torch.diag(torch.linspace(0, 1, 200, dtype=torch.float64))
-    largest = largest_of(evenly, tolerance=1e-6, most_restarts=1)
+    largest = largest_of(evenly, TOLERANCE=1e-6, MOST_RESTARTS=1)
     assert (largest.value, largest.residual) == (None, None)
     assert 0 < largest.products < 20
 
