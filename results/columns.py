@@ -85,12 +85,10 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def timing_columns(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that the ``timing`` of a result holds; none where it is of a version without."""
-    timing = result.get("timing")
-    if not isinstance(timing, dict):
-        return {}
-    columns = {name: timing.get(name) for name in ("mfu", "data_s", "checkpoints_s", "evaluation_s")}
-    return columns | {"step_s_median": _at(timing, ("step_s", "p50"))}
+    """The columns that the ``timing`` of a result holds; None where it is of a version without."""
+    names = ("mfu", "data_s", "checkpoints_s", "evaluation_s")
+    columns = {name: _at(result, ("timing", name)) for name in names}
+    return columns | {"step_s_median": _at(result, ("timing", "step_s", "p50"))}
 
 
 def environment_columns(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:

@@ -264,8 +264,7 @@ class RunDirectory:
 
     def job(self) -> dict[str, Any] | None:
         """The newest job; None before the first."""
-        jobs = self.jobs()
-        return jobs[-1] if jobs else None
+        return next(reversed(self.jobs()), None)
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Link the result into place, once all rows and events are on the disk.

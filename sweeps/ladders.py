@@ -163,9 +163,9 @@ def name_of(n_params: int) -> str:
 
 
 @lru_cache
-def matrices(size: Shape, experts: Experts | None = None) -> int:
+def matrices(size: Size) -> int:
     """N, which knows neither the arm's scale vectors nor the vocabulary."""
-    return active_matrices(ModelConfig(size, vocabulary_size=2, experts=experts))
+    return active_matrices(ModelConfig(size.shape, vocabulary_size=2, experts=size.experts))
 
 
 def shape_near(target: float) -> Shape:
@@ -191,7 +191,7 @@ def _around(target: float) -> Iterator[tuple[int, int, int]]:
     """
     width = _TINY_HEAD_WIDTH
     while True:
-        of_layer = matrices(size_of(width, 1).shape)
+        of_layer = matrices(size_of(width, 1))
         layers = max(_FEWEST_LAYERS, int(target / of_layer))
         yield width, layers, layers * of_layer
         yield width, layers + 1, (layers + 1) * of_layer

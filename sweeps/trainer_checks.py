@@ -174,21 +174,19 @@ def _written(value: float, form: str) -> str:
 
 def missing_code(sweep: Sweep) -> Iterator[_Finding]:
     """Files of the trainer that are not there, and a trainer of whose code nothing is known."""
-    if sweep.trainer is None:
+    trainer, folder = sweep.trainer, sweep.source.folder
+    if trainer is None:
         return
-    try:
-        yield from _missing_code(sweep.trainer, sweep.source.folder)
-    except ConfigurationError as error:
-        yield ("trainer",), refused(error.value, error.allowed)
-
-
-def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Finding]:
     where = f"no such file (looked in {folder}, the sweep file's folder)"
     for position, pattern in enumerate(trainer.files or ()):
         if not matching(folder, pattern):
             yield ("trainer", "files", position), f"{shown(pattern)}: {where}"
     words = [word for word in trainer.command if "{" not in word]
-    files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
+    try:
+        files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
+    except ConfigurationError as error:
+        yield ("trainer",), refused(error.value, error.allowed)
+        return
     for word in words:
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
             beside = "name it as seen from the sweep file's folder" if FilePath(word).is_file() else where

@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InterfaceError,
-    OperationalError,
-    ProgrammingError,
-    SQLAlchemyError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy import exc
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from scalevec.results.extras import install_command
@@ -33,7 +25,7 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _TOLD = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
-_OF_THE_MACHINE = (OperationalError, InterfaceError, ProgrammingError, PoolTimeout)
+_OF_THE_MACHINE = (exc.OperationalError, exc.InterfaceError, exc.ProgrammingError, exc.TimeoutError)
 
 
 class StoreError(ValueError):
@@ -87,7 +79,7 @@ def parse_url(text: str) -> sa.URL:
     """The store URL ``text`` with the driver that we use. Raises ``StoreError``."""
     try:
         url = sa.make_url(text)
-    except (ArgumentError, ValueError):
+    except (exc.ArgumentError, ValueError):
         raise StoreError(f"store URL: cannot be read; {EXPECTED}") from None
     if "@" in (url.host or ""):
         raise StoreError("store URL: holds a second '@'; in a user name or a password it is written %40")
@@ -114,16 +106,16 @@ def masked(message: str, url: sa.URL) -> str:
     return "; ".join(line.strip() for line in message.splitlines() if line.strip())
 
 
-def is_damage(error: SQLAlchemyError, url: sa.URL) -> bool:
+def is_damage(error: exc.SQLAlchemyError, url: sa.URL) -> bool:
     """Whether the SQLite file itself is broken or has other tables, and not the machine below it."""
-    if not isinstance(error, DBAPIError) or url.get_backend_name() != "sqlite":
+    if not isinstance(error, exc.DBAPIError) or url.get_backend_name() != "sqlite":
         return False
     path = Path(url.database or "")
     if path.is_dir() or (path.is_symlink() and not path.is_file()):
         return True
     # Of operational errors this one alone is no trouble of the file system: other columns, or no such table.
     code = getattr(error.orig, "sqlite_errorcode", None)
-    return not isinstance(error, OperationalError) or code == sqlite3.SQLITE_ERROR
+    return not isinstance(error, exc.OperationalError) or code == sqlite3.SQLITE_ERROR
 
 
 @contextmanager
@@ -137,8 +129,8 @@ def store_errors(url: sa.URL) -> Iterator[None]:
         raise StoreDamagedError(f"store {shown(url)}: holds what nobody wrote ({error})") from None
     except ValueError as error:  # what a driver makes of a host or a file that cannot be one
         raise StoreError(f"store {shown(url)}: {masked(str(error), url)}") from None
-    except SQLAlchemyError as error:
-        message = masked(str(error.orig if isinstance(error, DBAPIError) else error), url)
+    except exc.SQLAlchemyError as error:
+        message = masked(str(error.orig if isinstance(error, exc.DBAPIError) else error), url)
         if is_damage(error, url):
             raise StoreDamagedError(f"store {shown(url)}: {message}") from None
         kind = StoreUnavailableError if isinstance(error, _OF_THE_MACHINE) else StoreError

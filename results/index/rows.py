@@ -75,7 +75,7 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
 
 def _result_columns(path: Path, result: Mapping[str, Any] | None) -> dict[str, Any]:
     """The columns of a result. Raises ``CorruptRecordError``, also where a completed trial has no loss."""
-    values = {} if result is None else {**result, **timing_columns(result)}
+    values = {} if result is None else {**timing_columns(result), **result}
     columns = checked_columns(path, {name: values[name] for name in values if name not in BLOCK_COLUMNS})
     blocks = {name: _block_text(path, name, values.get(name)) for name in BLOCK_COLUMNS}
     if values.get("status") == "completed" and columns.get("loss") is None:

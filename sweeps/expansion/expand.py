@@ -80,7 +80,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
             make = partial(_foreign, sweep, rung, amount, corpus, shared)
             if sweep.trainer is None:
                 # What arms share has one base, which takes long to make.
-                stream_base = cache(partial(base_of, rung.shape, rung.mixture, corpus, shared))
+                stream_base = cache(partial(base_of, rung.size, corpus, shared))
                 make = partial(_ours, sweep, rung, amount, corpus, stream_base)
             for arm, fields in arms:
                 choices = [*base, *point, fields]
@@ -88,7 +88,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
                     cells.append(_cell(sweep, arm, rung, amount, choices, make))
                 except ConfigurationError as error:
                     problems.add(_problem(sweep, position, choices, error))
-    problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
+    problems |= {*_tuning_problems(sweep, cells), *_too_small(sweep, cells, corpus)}
     if problems:
         raise SweepError(problems)
     left = _after_exclusion(sweep, cells)
@@ -186,9 +186,9 @@ def _ours(
     values: Values,
 ) -> tuple[Budget | ForeignBudget, str]:
     """What makes the trials of a cell of our own model, and the base of their streams."""
-    n_params = matrices(rung.shape, rung.mixture)
+    n_params = matrices(rung.size)
     ratio = BUDGETS[sweep.budget_kind](amount, n_params)
-    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, _unit(sweep, values))
+    budget = Budget(rung.size, n_params, ratio, corpus, _unit(sweep, values))
     return budget, stream_base()
 
 
@@ -303,12 +303,11 @@ def _problem(sweep: "Sweep", rung: int, choices: list[_Choice], error: Configura
     return sweep.source.problem(path, prefix + refused(error.value, error.allowed))
 
 
-def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
+def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> Iterator[Problem]:
     """Points of the tuning grid that no trial can have, tried on two cells of every arm and recipe.
 
     They are those with the fewest and with the most tokens.
     """
-    problems: set[Problem] = set()
     recipes = ("optimizer", "schedule")
     searched = sorted((cell for cell in cells if cell.tune_grid), key=lambda cell: cell.template.tokens)
     named = [((cell.arm, *(cell.setting.get(name) for name in recipes)), cell) for cell in searched]
@@ -320,21 +319,16 @@ def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
                 name = error.field if error.field in cell.tune_grid else next(iter(cell.tune_grid))
                 prefix = "" if name == error.field else f"{error.field}: "
                 message = prefix + refused(error.value, error.allowed)
-                problems.add(sweep.source.problem(("tune", name), message))
-    return problems
+                yield sweep.source.problem(("tune", name), message)
 
 
-def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> set[Problem]:
+def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> Iterator[Problem]:
     """A corpus without tokens for one batch; targets are one token further than inputs."""
     ours = (cell.template for cell in cells if isinstance(cell.template, OwnTrial))
     largest = max((trial.batch_tokens for trial in ours), default=0)
-    if corpus.training_tokens > largest:
-        return set()
-    message = (
-        f"{corpus.training_tokens} training tokens are too few for one batch; "
-        f"allowed: more than batch_tokens, {largest}"
-    )
-    return {sweep.source.problem(("corpus",), message)}
+    if corpus.training_tokens <= largest:
+        found = f"{corpus.training_tokens} training tokens are too few for one batch"
+        yield sweep.source.problem(("corpus",), f"{found}; allowed: more than batch_tokens, {largest}")
 
 
 def identical_arms(cells: Iterable[Cell]) -> list[str]:

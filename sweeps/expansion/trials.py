@@ -11,11 +11,9 @@ from scalevec.model.config import (
     OPTIMIZERS,
     SCHEDULES,
     ConfigurationError,
-    Experts,
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
-    Shape,
 )
 from scalevec.model.fields import PlainValues, fields_of, is_left_out, to_dict
 from scalevec.model.identity import stream, stream_base
@@ -28,6 +26,7 @@ from scalevec.sweeps.fields import (
     TRIAL_FIELDS,
     WARMUP_FRACTION,
 )
+from scalevec.sweeps.ladders import Size
 from scalevec.sweeps.trainers import command
 from scalevec.sweeps.trainers.any_trial import OF_AN_ATTEMPT, AnyTrial, ForeignTrial, OwnTrial, Trainer
 from scalevec.sweeps.trainers.source_files import files_of_words, scripts_of_words, source_files, with_imports
@@ -58,16 +57,15 @@ NO_CORPUS = CorpusFacts("", 2, ENDLESS)
 
 @dataclass(frozen=True)
 class Budget:
-    """What a cell fixes beside the trial fields: the shape, N, tokens over N, the corpus, the experts.
+    """What a cell fixes beside the trial fields: the size, N, tokens over N, the corpus.
 
     unit: tokens come in whole units; 1 where the batch alone decides.
     """
 
-    shape: Shape
+    size: Size
     n_params: int
     tokens_per_parameter: float
     corpus: CorpusFacts
-    experts: Experts | None = None
     unit: int = 1
 
     def trial(self, values: Mapping[str, Any], seed: int, base: str) -> OwnTrial:
@@ -86,9 +84,9 @@ class Budget:
         return OwnTrial(
             model=_part(
                 ModelConfig,
-                shape=self.shape,
+                shape=self.size.shape,
                 vocabulary_size=self.corpus.vocabulary_size,
-                experts=self.experts,
+                experts=self.size.experts,
                 **groups["model"],
             ),
             optimizer=_part(OptimizerConfig, **groups["optimizer"]),
@@ -295,13 +293,13 @@ def _part(kind: Any, **fields: Any) -> Any:
     return kind(**fields)
 
 
-def base_of(shape: Shape, experts: Experts | None, corpus: CorpusFacts, values: Mapping[str, Any]) -> str:
+def base_of(size: Size, corpus: CorpusFacts, values: Mapping[str, Any]) -> str:
     """The base of the streams of the flat ``values``, whatever the arm, the seed and the token budget.
 
     Values that only an arm makes whole (options of an optimizer that each arm names) count as they are.
     """
     groups = grouped(values)
-    of_shape = {"shape": shape, "vocabulary_size": corpus.vocabulary_size, "experts": experts}
+    of_size = {"shape": size.shape, "vocabulary_size": corpus.vocabulary_size, "experts": size.experts}
     optimizer = _plain(OptimizerConfig, groups["optimizer"])
     of_trial = {"corpus": corpus.fingerprint, **groups[""]}
     of_trial.setdefault("batch_tokens", DEFAULT_BATCH_SEQUENCES * values["sequence_length"])
@@ -309,7 +307,7 @@ def base_of(shape: Shape, experts: Experts | None, corpus: CorpusFacts, values: 
         {
             **_defaults(OwnTrial),
             **of_trial,
-            "model": _model(optimizer["weight_decay"], **of_shape | groups["model"]),
+            "model": _model(optimizer["weight_decay"], **of_size | groups["model"]),
             "optimizer": optimizer,
             "schedule": _schedule(groups["schedule"], values),
         }

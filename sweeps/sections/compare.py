@@ -19,9 +19,9 @@ from scalevec.sweeps.sections.entries import (
     Number,
     OneOrMore,
     Section,
-    ValidatedAs,
     fields_model,
     problem,
+    validated_as,
 )
 
 _TYPES: dict[Any, Any] = {
@@ -156,4 +156,4 @@ NO_OPTIONS = fields_model(
         if option.name != "interval"
     },
 )()
-Compare = Annotated[CompareSection, ValidatedAs(type(NO_OPTIONS))]
+Compare = Annotated[CompareSection, validated_as(type(NO_OPTIONS))]

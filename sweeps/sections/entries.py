@@ -6,7 +6,7 @@ is a field here without a line here.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    GetPydanticSchema,
     ModelWrapValidatorHandler,
     Strict,
     StringConstraints,
@@ -93,14 +94,9 @@ class Section(BaseModel):
         return InitErrorDetails(type=kind, loc=path, input=details["input"], ctx=context)
 
 
-@dataclass(frozen=True)
-class ValidatedAs:
-    """``Annotated[T, ValidatedAs(kind)]``: a type checker sees T, pydantic validates ``kind``."""
-
-    kind: Any
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler.generate_schema(self.kind)
+def validated_as(kind: Any) -> GetPydanticSchema:
+    """``Annotated[T, validated_as(kind)]``: a type checker sees T, pydantic validates ``kind``."""
+    return GetPydanticSchema(lambda _, handler: handler.generate_schema(kind))
 
 
 class OneOrMore:
@@ -331,5 +327,5 @@ _STRATEGY = fields_model(
     Strategy,
     optional_fields({"preset": str, **STRATEGY_TYPES}, STRATEGY_HELP, STRATEGY_CHOICES),
 )
-StrategyEntry = Annotated[Strategy, ValidatedAs(_STRATEGY), by_name("preset", _STRATEGY)]
+StrategyEntry = Annotated[Strategy, validated_as(_STRATEGY), by_name("preset", _STRATEGY)]
 _TYPES[ScaleVectorStrategy] = StrategyEntry

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.config import ConfigurationError, ModelConfig
 from scalevec.sweeps import ladders
 from scalevec.sweeps.errors import not_among, refused
 from scalevec.sweeps.sections.entries import (
@@ -15,9 +15,9 @@ from scalevec.sweeps.sections.entries import (
     Label,
     Number,
     Positive,
-    ValidatedAs,
     as_problem,
     problem,
+    validated_as,
 )
 
 Layers = Annotated[int, Field(ge=1, le=10_000)]
@@ -88,25 +88,16 @@ class Rung(RungOptions):
     @model_validator(mode="after")
     def _check(self) -> "Rung":
         try:
-            ModelConfig(self.shape, vocabulary_size=2, experts=self.mixture)
+            ModelConfig(self.size.shape, vocabulary_size=2, experts=self.size.experts)
         except ConfigurationError as error:
             raise as_problem(error, self) from None
         return self
 
     @cached_property
-    def _size(self) -> ladders.Size:
+    def size(self) -> ladders.Size:
+        """The shape and the experts, with their defaults filled in."""
         given = (self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
         return ladders.size_of(*given, _values(self.experts))
-
-    @property
-    def shape(self) -> Shape:
-        """The shape with its defaults filled in."""
-        return self._size.shape
-
-    @property
-    def mixture(self) -> Experts | None:
-        """The experts with their defaults filled in, None for a dense model."""
-        return self._size.experts
 
     def trial_fields(self) -> dict[str, Any]:
         """The fields of a trial that the rung itself gives."""
@@ -199,7 +190,7 @@ def _of_rule(value: Any) -> Any:
 _Listed = Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | RungOptions | Rung)]]
 Ladder = Annotated[
     tuple[Rung, ...],
-    ValidatedAs(_Listed),
+    validated_as(_Listed),
     BeforeValidator(_of_rule, json_schema_input_type=_Listed | Generator),
 ]
 """A list of rungs, or the rule that makes it; a loaded sweep holds the rungs."""

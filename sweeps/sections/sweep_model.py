@@ -27,11 +27,11 @@ from scalevec.sweeps.sections.entries import (
     ListsOfFields,
     Named,
     TuneLists,
-    ValidatedAs,
     by_name,
     fields_model,
     lists_of,
     optional_fields,
+    validated_as,
 )
 from scalevec.sweeps.sections.rungs import Rung
 from scalevec.sweeps.sections.schema import Sweep
@@ -65,7 +65,7 @@ def _foreign_model(types: dict[str, type]) -> type[Sweep]:
     """A sweep of a trainer whose trials have fields of these ``types`` and no others."""
     numeric = {name: kind for name, kind in types.items() if kind in (int, float)}
     rung = fields_model("ForeignRungFields", ForeignRung, optional_fields(types, _HELP, {}))
-    ladder = {"ladder": (Annotated[tuple[Rung, ...], ValidatedAs(_ITEMS[rung])], ...)}
+    ladder = {"ladder": (Annotated[tuple[Rung, ...], validated_as(_ITEMS[rung])], ...)}
     return _sweep(_sections(types, numeric, {}) | ladder)
 
 
@@ -76,12 +76,12 @@ def _sections(
     fields = fields_model("TrialFields", Given, optional_fields(types, _HELP, choices))
     lists = fields_model("FieldLists", ListsOfFields, lists_of(types, _HELP))
     tune = fields_model("Tune", TuneLists, lists_of(tunable, _HELP))
-    given: Any = Annotated[Given, ValidatedAs(fields)]
-    several = Annotated[ListsOfFields, ValidatedAs(lists)]
+    given: Any = Annotated[Given, validated_as(fields)]
+    several = Annotated[ListsOfFields, validated_as(lists)]
     return {
         "trial": (given, fields()),
         "arms": (Annotated[dict[Label, given], Field(min_length=1)], ...),
-        "tune": (Annotated[TuneLists, ValidatedAs(tune)] | None, None),
+        "tune": (Annotated[TuneLists, validated_as(tune)] | None, None),
         "grid": (several, lists()),
         "zip": (several, lists()),
         "optimizers": (_ITEMS[_named("optimizer")] | None, None),
@@ -97,7 +97,7 @@ def _named(part: str, *others: str) -> Any:
     name = {"name": (str, Field(description=FIELD_HELP[part], json_schema_extra=known))}
     options = optional_fields(types, FIELD_HELP, FIELD_CHOICES)
     entry = fields_model(f"{part.title()}Fields", Named, name | options)
-    return Annotated[Named, ValidatedAs(entry), by_name("name", entry)]
+    return Annotated[Named, validated_as(entry), by_name("name", entry)]
 
 
 def _sweep(sections: Mapping[str, Any]) -> type[Sweep]:

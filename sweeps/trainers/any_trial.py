@@ -130,9 +130,8 @@ class OwnTrial(Trial):
         """The columns of a tidy row that count parameters."""
         return count_parameters(self.model).columns()
 
-    def place_of(self, field: str) -> str:
-        """The path in the semantic fields of what ``field`` of a sweep file decides."""
-        return place_of(field)
+    place_of = staticmethod(place_of)
+    """The path in the semantic fields of what a field of a sweep file decides."""
 
     def own_fields(self) -> dict[str, Any]:
         """The fields that a trainer of the sweep gives a meaning."""
