@@ -51,7 +51,7 @@ class DecoderBlock(nn.Module):
         self._vectors = [module for module in self.modules() if isinstance(module, ScaleVector)]
 
     def forward(
-        self, x: Tensor, table: Tensor, weights: BlockWeights | None = None
+        self, x: Tensor, table: Tensor, weights: BlockWeights | None
     ) -> tuple[Tensor, Routing | None]:
         """Residual stream [batch, length, width] before and after the layer, and a mixture's routing.
 

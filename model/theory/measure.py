@@ -46,7 +46,7 @@ class Measurements:
         optimizer: torch.optim.Optimizer,
         tokens: TokenArray,
     ) -> None:
-        made: dict[str, Callable[[], Preconditioner | Sharpness]] = {
+        makers: dict[str, Callable[[], Preconditioner | Sharpness]] = {
             "preconditioner": lambda: Preconditioner(trial, model, optimizer),
             "sharpness": lambda: Sharpness(trial, model, tokens),
         }
@@ -56,7 +56,7 @@ class Measurements:
         self._measures: Sequence[Preconditioner | Sharpness] = ()
         if options.measure:
             with self._timed():
-                self._measures = [made[name]() for name in options.measure]
+                self._measures = [makers[name]() for name in options.measure]
 
     def _is_due(self, step: int) -> bool:
         return bool(self._measures) and (step % self._every == 0 or step in (1, self._last))

@@ -225,7 +225,6 @@ def orthogonal(
     coefficients: tuple[float, float, float],
     steps: int,
     eps: float,
-    precision: torch.dtype = torch.bfloat16,
 ) -> Tensor:
     """Newton-Schulz iterations (https://kellerjordan.github.io/posts/muon) of many matrices at once.
 
@@ -234,14 +233,14 @@ def orthogonal(
         coefficients: Those of the quintic polynomial.
         steps: How often it is applied.
         eps: The least norm that a matrix is divided by.
-        precision: In which all of it is computed.
 
     Returns:
-        [matrices, rows, columns], in ``precision``: of each matrix U S' V^T with S' near 1.
+        [matrices, rows, columns], computed in bfloat16: of each matrix U S' V^T with S' near 1.
     """
     a, b, c = coefficients
     is_tall = updates.shape[-2] > updates.shape[-1]
-    wide = updates.to(precision).mT if is_tall else updates.to(precision)
+    narrow = updates.to(torch.bfloat16)
+    wide = narrow.mT if is_tall else narrow
     wide = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
     for _ in range(steps):
         gram = wide @ wide.mT

@@ -106,10 +106,9 @@ class StartingStates:
 
         Its time and resumes count as the trial's, which would have spent them alone.
         """
-        last = branch_step(self.trial) if self.trunk is not None else 0
-        steps = range(newest_step(self.checkpoints) + 1, last + 1)
-        if self.trunk is None or not steps:
+        if self.trunk is None:
             return None
+        steps = range(newest_step(self.checkpoints) + 1, branch_step(self.trial) + 1)
         state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say)
         if state is None:
             return None

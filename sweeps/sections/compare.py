@@ -13,24 +13,19 @@ from scalevec.sweeps.errors import not_among, refused
 from scalevec.sweeps.fields import analysis_options
 from scalevec.sweeps.plugins.registered import is_of_plugin
 from scalevec.sweeps.sections.entries import (
+    TYPES,
     Given,
     Integer,
     Items,
     Number,
-    OneOrMore,
     Section,
+    Several,
     fields_model,
     problem,
     validated_as,
 )
 
-_TYPES: dict[Any, Any] = {
-    str: str,
-    int: Integer,
-    float: Number,
-    tuple[str, ...]: Items[str],
-    tuple[int, ...]: Items[Integer],
-}
+_TYPES = TYPES | {tuple[str, ...]: Items[str], tuple[int, ...]: Items[Integer]}
 
 
 def _condition(value: str) -> str:
@@ -86,9 +81,7 @@ class CompareSection(Given):
 
     reference: str | None = None
     """The arm that the others are compared with; without it ``baseline``, else the first arm."""
-    predict: (
-        Annotated[tuple[PredictionEntry, ...], Strict(False), OneOrMore(), Field(min_length=1)] | None
-    ) = None
+    predict: Annotated[Several[PredictionEntry], Field(min_length=1)] | None = None
     """Differences that are predicted; kept with their time when the sweep first runs."""
 
     def predictions(self, reference: str) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     GetPydanticSchema,
     ModelWrapValidatorHandler,
@@ -99,21 +98,20 @@ def validated_as(kind: Any) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, handler: handler.generate_schema(kind))
 
 
-class OneOrMore:
-    """Says of a type of lists that one item alone stands for the list of it: ``seeds: 3`` is ``[3]``."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_before_validator_function(_listed, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        of_list = handler(schema)
-        return {"anyOf": [of_list["items"], of_list]}
-
-
 def _listed(value: Any) -> Any:
     return value if value is None or isinstance(value, list | tuple) else [value]
+
+
+def _item_or_list(schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    of_list = handler(schema)
+    return {"anyOf": [of_list["items"], of_list]}
+
+
+_ONE_ALONE = GetPydanticSchema(
+    lambda source, handler: no_info_before_validator_function(_listed, handler(source)), _item_or_list
+)
+Several = Annotated[tuple[T, ...], Strict(False), _ONE_ALONE]
+"""A list, for which one item alone may stand: ``seeds: 3`` is ``[3]``."""
 
 
 def _distinct(items: tuple[T, ...]) -> tuple[T, ...]:
@@ -129,7 +127,7 @@ def _distinct(items: tuple[T, ...]) -> tuple[T, ...]:
     return items
 
 
-Items = Annotated[tuple[T, ...], Strict(False), OneOrMore(), AfterValidator(_distinct)]
+Items = Annotated[Several[T], AfterValidator(_distinct)]
 """A list of at least one value, all different, or one value alone."""
 Number = Annotated[float, AfterValidator(lambda value: value + 0.0)]
 """A finite number; -0.0 becomes 0.0, which is another text in an identity but the same number."""
@@ -141,13 +139,8 @@ Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-_TYPES: dict[Any, Any] = {
-    float: Number,
-    int: Integer,
-    bool: bool,
-    str: str,
-    tuple[str, ...]: Annotated[tuple[str, ...], Strict(False), OneOrMore()],
-}
+TYPES: dict[Any, Any] = {float: Number, int: Integer, bool: bool, str: str, tuple[str, ...]: Several[str]}
+"""The type of a field, as a dataclass has it -> as a section does."""
 
 
 def label_of(value: Any) -> Any:
@@ -283,7 +276,7 @@ def optional_fields(
     """Fields for :func:`fields_model` that may be left out but not left empty."""
     return {
         name: (
-            _TYPES[kind],
+            TYPES[kind],
             Field(
                 default=None,
                 description=help.get(name, _OWN),
@@ -306,7 +299,7 @@ def lists_of(types: Mapping[str, Any], help: Mapping[str, str]) -> dict[str, Any
     """Fields for :func:`fields_model` that hold lists of values."""
     list_of: Any = Items  # the table of types is no type to a checker
     return {
-        name: (list_of[_TYPES[kind]], Field(default=None, description=help.get(name, _OWN)))
+        name: (list_of[TYPES[kind]], Field(default=None, description=help.get(name, _OWN)))
         for name, kind in types.items()
     }
 
@@ -328,4 +321,4 @@ _STRATEGY = fields_model(
     optional_fields({"preset": str, **STRATEGY_TYPES}, STRATEGY_HELP, STRATEGY_CHOICES),
 )
 StrategyEntry = Annotated[Strategy, validated_as(_STRATEGY), by_name("preset", _STRATEGY)]
-_TYPES[ScaleVectorStrategy] = StrategyEntry
+TYPES[ScaleVectorStrategy] = StrategyEntry

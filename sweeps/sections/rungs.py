@@ -175,7 +175,7 @@ class Generator(Given):
         """The rungs, written out. Raises ``ConfigurationError``."""
         rungs = []
         for shape in ladders.generated(self.smallest, self.largest, self.rungs):
-            n_params = ladders.matrices(shape)
+            n_params = ladders.matrices(ladders.Size(shape))
             batch, rate = ladders.rule_batch_tokens(n_params), ladders.rule_learning_rate(n_params)
             size = ladders.size_of(shape.width, shape.layers, experts=_values(self.experts))
             name = ladders.name_of(n_params)

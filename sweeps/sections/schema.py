@@ -15,7 +15,6 @@ from pydantic import (
     PlainValidator,
     PrivateAttr,
     SerializerFunctionWrapHandler,
-    Strict,
     model_serializer,
 )
 
@@ -33,10 +32,10 @@ from scalevec.sweeps.sections.entries import (
     ListsOfFields,
     Named,
     Number,
-    OneOrMore,
     Positive,
     Section,
     Seed,
+    Several,
     TuneLists,
     by_name,
     problem,
@@ -198,7 +197,7 @@ class Sweep(Section):
     """Further trial fields with lists of values; the product of all lists is run."""
     zip: ListsOfFields = ListsOfFields()
     """Further trial fields with lists of one length that advance together."""
-    exclude: Annotated[tuple[Rule, ...], Strict(False), OneOrMore()] = ()
+    exclude: Several[Rule] = ()
     """Rules that drop the trials whose fields match, such as {rung: NAME, seed: 1}."""
     compare: Compare = NO_OPTIONS
     """How the finished trials are compared: the reference arm, the law, the options of the fit."""

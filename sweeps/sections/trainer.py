@@ -14,8 +14,8 @@ from scalevec.sweeps.sections.entries import (
     Label,
     ListsOfFields,
     Number,
-    OneOrMore,
     Positive,
+    Several,
     TuneLists,
     problem,
 )
@@ -86,7 +86,7 @@ def _not_reserved(value: str) -> str:
     return value
 
 
-Words = Annotated[tuple[str, ...], Strict(False), OneOrMore(), Field(min_length=1)]
+Words = Annotated[Several[str], Field(min_length=1)]
 BelowOut = Annotated[str, AfterValidator(_below_out)]
 Formula = Annotated[str, AfterValidator(_formula)]
 FieldName = Annotated[str, StringConstraints(pattern=FIELD_PATTERN), AfterValidator(_not_reserved)]
