@@ -50,13 +50,11 @@ ATTENTIONS = {
 """Attention by its name: ``module:class`` of a sublayer made from a :class:`ModelConfig`."""
 PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
-OVER = ("sum", "mean")
 PER = ("sequence", "batch")
 EVALUATION_TOKENS = 4_000_000
 """Tokens of each held-out split on which a trial is evaluated, where nothing else is said."""
 EVALUATED_AT_ONCE = 4096
 """Tokens of a small batch's evaluation."""
-RECOMPUTED = ("none", "block")
 MEASURES = ("preconditioner", "sharpness")
 """What can be measured along a run (``model.theory.measure``)."""
 
@@ -136,7 +134,7 @@ class Experts:
         if not self.shared_experts or shared == self.feed_forward:
             object.__setattr__(self, "shared_feed_forward", 0)
         require_choice("experts.balancing", self.balancing, BALANCINGS)
-        require_choice("experts.over", self.over, OVER)
+        require_choice("experts.over", self.over, ("sum", "mean"))
         require_choice("experts.per", self.per, PER)
         meaningless = () if self.balancing == "loss" else ("loss_coefficient", "over", "per")
         for name in (*meaningless, *(() if self.balancing == "bias" else ("bias_rate",))):
@@ -191,7 +189,10 @@ class ModelConfig:
         require_choice("activation", self.activation, ACTIVATIONS)
         require_choice("attention", self.attention, ATTENTIONS)
         strategy = self.scale_vectors
-        if not strategy.has_vectors or _starts_at_zero(strategy.reparameterization):
+        parts = REPARAMETERIZATIONS.get(strategy.reparameterization)
+        # Parts that start at zero are stored alike under either norm_gain.
+        starts_at_zero = parts is not None and parts.beta == parts.alpha == 0.0
+        if not strategy.has_vectors or starts_at_zero:
             object.__setattr__(self, "norm_gain", type(self).norm_gain)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
@@ -222,12 +223,6 @@ class ModelConfig:
             architecture=self.architecture,
             is_mixture=self.experts is not None,
         )
-
-
-def _starts_at_zero(reparameterization: str) -> bool:
-    """Whether both parts start at zero, so that they are stored alike under either ``norm_gain``."""
-    parts = REPARAMETERIZATIONS.get(reparameterization)
-    return parts is not None and parts.beta == parts.alpha == 0.0
 
 
 @dataclass(frozen=True)
@@ -354,7 +349,7 @@ class RunOptions:
         _require_positive("", self, ("processes", "checkpoint_s", "metrics_steps", "measure_steps"))
         require(self.processes > 1 or not self.shard, "shard", self.shard, "false with one process")
         require_choice("keep", self.keep, ("none", "weights", "all"))
-        require_choice("recompute", self.recompute, RECOMPUTED)
+        require_choice("recompute", self.recompute, ("none", "block"))
         for name in self.measure:
             require_choice("measure", name, MEASURES)
 

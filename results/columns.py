@@ -13,6 +13,8 @@ ENVIRONMENT_COLUMNS = (
     *("torch_version", "commit", "local_changes"),
 )
 """Which machine and which code trained: text that names each of them where attempts ran on several."""
+BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
+"""Lists of numbers, one for each block of the test split, as JSON text."""
 # The columns in their order, with the pandas type of each.
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
@@ -20,7 +22,7 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("n_params_active", "n_tokens"), "Int64"),
     **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
     **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
-    **dict.fromkeys(("loss_blocks", "block_tokens"), "str"),
+    **dict.fromkeys(BLOCK_COLUMNS, "str"),
     "seed": "Int64",
     "stream": "str",
     "identity_version": "Int64",

@@ -174,21 +174,15 @@ class SweepFolder:
         ``with_result`` by now.
         """
         sha256 = _hash_of(predictions)
-        record = {"at": utc_now(), "sha256": sha256, "predictions": predictions, "known": known}
-        make_folder(self.predictions_path)
         path = self.predictions_path / f"{sha256}.json"
-        with suppress(AlreadyWrittenError):
-            write_once(path, to_json(record, indent=1) + b"\n")
+        _keep_once(path, sha256, {"predictions": predictions, "known": known})
         with suppress(CorruptRecordError):  # one that was edited is told of where it is read
             if self.predictions()[-1]["sha256"] != sha256:
                 write_json(path, _predictions_in(path) | {_AGAIN: utc_now()})
 
     def keep_question(self, question: dict[str, Any]) -> None:
         """Keep what the comparison asks with its hash and the time, once: another question shows by it."""
-        record = {"at": utc_now(), "sha256": _hash_of(question), "question": question}
-        make_folder(self.path)
-        with suppress(AlreadyWrittenError):
-            write_once(self.question_path, to_json(record, indent=1) + b"\n")
+        _keep_once(self.question_path, _hash_of(question), {"question": question})
 
     def question(self) -> dict[str, Any] | None:
         """What was kept of the question; None where nothing was, and an edited one is refused."""
@@ -232,8 +226,7 @@ class SweepFolder:
         if not isinstance(cells, list) or not isinstance(trials, list):
             raise CorruptRecordError(path, "is no list of trials by cells; `scalevec run` writes it again")
         _check_entries(path, cells, _OF_CELL, "cell")
-        for name in ("setting", "fields"):
-            _check_settings(path, [cell.get(name, {}) for cell in cells])
+        _check_settings(path, [cell.get(name, {}) for name in ("setting", "fields") for cell in cells])
         if len(trials) * max(map(len, cells), default=0) > MOST_FIELDS:
             raise CorruptRecordError(path, f"has more than {MOST_FIELDS:,} fields of trials")
         for cell in cells:
@@ -295,6 +288,13 @@ def _hash_of(plan: Any) -> str:
     """SHA-256 of the canonical JSON of what was planned, in hexadecimal digits."""
     canonical = json.dumps(plan, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _keep_once(path: Path, sha256: str, plan: Mapping[str, Any]) -> None:
+    """Keep what was planned with its hash and the time, unless it is kept already."""
+    make_folder(path.parent)
+    with suppress(AlreadyWrittenError):
+        write_once(path, to_json({"at": utc_now(), "sha256": sha256, **plan}, indent=1) + b"\n")
 
 
 def _predictions_in(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import pandas as pd
 
-from scalevec.results.columns import COLUMNS, OF_SEMANTIC_FIELDS, OWN_FIELD, semantic_columns
+from scalevec.results.columns import BLOCK_COLUMNS, COLUMNS, OF_SEMANTIC_FIELDS, OWN_FIELD, semantic_columns
 
 Format = Literal["csv", "parquet", "json"]
 FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
@@ -17,8 +17,6 @@ class UnwritableTableError(ValueError):
     """A table holds values that a file format has not; the message says which and what to do."""
 
 
-# Lists of numbers, one for each block of the test split, as JSON text.
-_BLOCKS = ("loss_blocks", "block_tokens")
 _ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
 _DTYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "Int64"), (float, "float64"))
 
@@ -61,7 +59,7 @@ def _tidy_row(row: dict[str, Any], member: dict[str, Any], sweep: str, settings:
         "sweep": sweep,
         "status": status,
         "cluster": member.get("cluster") or member["trial_id"],
-        **({} if status == "completed" else dict.fromkeys(("loss", *_BLOCKS))),
+        **({} if status == "completed" else dict.fromkeys(("loss", *BLOCK_COLUMNS))),
     }
     return values | {name: _scalar(member.get("setting", {}).get(name)) for name in settings}
 
@@ -127,7 +125,7 @@ def _list_or_itself(value: Any) -> Any:
 def _json_records(frame: pd.DataFrame) -> bytes:
     """Not ``DataFrame.to_json``, which rounds to 15 digits."""
     frame = frame.astype(object).where(frame.notna(), None)
-    for name in frame.columns.intersection(list(_BLOCKS)):
+    for name in frame.columns.intersection(list(BLOCK_COLUMNS)):
         frame[name] = frame[name].map(_list_or_itself)
     records = frame.to_dict("records")
     try:

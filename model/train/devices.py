@@ -9,7 +9,6 @@ import platform
 import re
 import resource
 import shutil
-import sys
 import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass
@@ -214,6 +213,5 @@ def peak_memory_bytes(device: "torch.device") -> int:
 
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # getrusage gives bytes on macOS and KiB on Linux.
-    return peak if sys.platform == "darwin" else peak * 1024
+    # In KiB on Linux.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -173,7 +173,6 @@ def beside_adamw(
     return Together([build(matrices), adamw(others, config)], stacks)
 
 
-_SCALES = {"match-rms-adamw": "match_rms_adamw", "original": "original"}
 MOST_TOGETHER = 2**26
 """Entries of the matrices that are made orthogonal together; larger ones fill a GPU by themselves."""
 
@@ -266,7 +265,7 @@ def muon(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
             momentum=config.number("momentum"),
             nesterov=config.option("nesterov"),
             ns_steps=int(config.number("newton_schulz_steps")),
-            adjust_lr_fn=_SCALES[config.option("update_scale")],
+            adjust_lr_fn=config.option("update_scale").replace("-", "_"),
         ),
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalevec.results.columns import (
+    BLOCK_COLUMNS,
     checked,
     checked_columns,
     environment_columns,
@@ -23,8 +24,6 @@ from scalevec.results.files import CorruptRecordError, to_json
 from scalevec.results.index.database import OF_STATUS
 from scalevec.results.run_directory import RunDirectory, state_of
 
-BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
-"""Lists of numbers, one for each block of the test split, as JSON text."""
 INDEXED_FILES = ("trial.json", "environment.json", "events.jsonl", "result.json")
 
 

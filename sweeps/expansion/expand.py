@@ -327,8 +327,8 @@ def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> Iterat
     ours = (cell.template for cell in cells if isinstance(cell.template, OwnTrial))
     largest = max((trial.batch_tokens for trial in ours), default=0)
     if corpus.training_tokens <= largest:
-        found = f"{corpus.training_tokens} training tokens are too few for one batch"
-        yield sweep.source.problem(("corpus",), f"{found}; allowed: more than batch_tokens, {largest}")
+        lack = f"{corpus.training_tokens} training tokens are too few for one batch"
+        yield sweep.source.problem(("corpus",), f"{lack}; allowed: more than batch_tokens, {largest}")
 
 
 def identical_arms(cells: Iterable[Cell]) -> list[str]:

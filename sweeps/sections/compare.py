@@ -21,6 +21,7 @@ from scalevec.sweeps.sections.entries import (
     Section,
     Several,
     fields_model,
+    one_of,
     problem,
     validated_as,
 )
@@ -129,13 +130,7 @@ def _field(option: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
         shown = {"anyOf": [{"type": "string", **extra}, {"type": "string", "pattern": "[-+*/^(=;]"}]}
         field = Field(default=option.default, description=option.metadata["help"])
         return Annotated[str, AfterValidator(_law), WithJsonSchema(shown)], field
-
-    def check(value: str) -> str:
-        if value not in choices:
-            raise problem(not_among(value, choices, f"unknown {option.name}"))
-        return value
-
-    return Annotated[str, AfterValidator(check)], field
+    return Annotated[str, one_of(choices, f"unknown {option.name}")], field
 
 
 _HINTS = get_type_hints(AnalysisOptions)

@@ -127,6 +127,17 @@ def _distinct(items: tuple[T, ...]) -> tuple[T, ...]:
     return items
 
 
+def one_of(names: Iterable[str], what: str) -> AfterValidator:
+    """Refuse a text that is none of ``names``; ``what`` says what is wrong then."""
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise problem(not_among(value, names, what))
+        return value
+
+    return AfterValidator(check)
+
+
 Items = Annotated[Several[T], AfterValidator(_distinct)]
 """A list of at least one value, all different, or one value alone."""
 Number = Annotated[float, AfterValidator(lambda value: value + 0.0)]

@@ -101,10 +101,8 @@ class Rung(RungOptions):
 
     def trial_fields(self) -> dict[str, Any]:
         """The fields of a trial that the rung itself gives."""
-        return {name: value for name, value in self.given().items() if name in RUNG_FIELDS and value}
-
-
-RUNG_FIELDS = ("sequence_length", "batch_tokens", "learning_rate")
+        names = ("sequence_length", "batch_tokens", "learning_rate")
+        return {name: value for name, value in self.given().items() if name in names and value}
 
 
 def _values(experts: ExpertsFields | None) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from scalevec.model.config import MEASURES
-from scalevec.sweeps.errors import DEVICES, not_among, refused
+from scalevec.sweeps.errors import DEVICES, refused
 from scalevec.sweeps.ladders import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.plugins.locate import Plugin
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
@@ -38,6 +38,7 @@ from scalevec.sweeps.sections.entries import (
     Several,
     TuneLists,
     by_name,
+    one_of,
     problem,
 )
 from scalevec.sweeps.sections.rungs import Ladder
@@ -104,17 +105,11 @@ class Resources(Given):
         return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
 
 
-def _known_measure(value: str) -> str:
-    if value not in MEASURES:
-        raise problem(not_among(value, MEASURES, "no such measure"))
-    return value
-
-
 class MeasureSection(Section):
     """What is measured along every run besides its loss (docs/theory.md); no bit of the run depends on it."""
 
     what: Items[
-        Annotated[str, AfterValidator(_known_measure), Field(json_schema_extra={"enum": list(MEASURES)})]
+        Annotated[str, one_of(MEASURES, "no such measure"), Field(json_schema_extra={"enum": list(MEASURES)})]
     ]
     """The measurements."""
     every: Count = 100

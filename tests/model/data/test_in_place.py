@@ -248,9 +248,9 @@ def test_any_damage_to_an_index_is_a_message_or_an_index_within_the_data(tmp_pat
             file.truncate(length)
     tokens = path.with_suffix(".bin").stat().st_size
     try:
-        dtype, found = read_index(path)
+        dtype, behind = read_index(path)
     except CorpusError:
         return
-    ends = found.tolist()
+    ends = behind.tolist()
     assert ends == sorted(ends)
     assert all(0 <= end * np.dtype(dtype).itemsize <= tokens for end in ends)
