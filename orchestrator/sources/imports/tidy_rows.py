@@ -248,7 +248,8 @@ def _with_result(rows: pd.DataFrame, findings: Findings, *, is_told: bool = True
     given = given.map(lambda word: "completed" if is_blank(word) else str(word))
     words = given.map(lambda word: status(word) or word).astype(object)
     told = _told_by_answers(rows)
-    words, is_told = words.mask((words == "completed") & told.notna(), told), is_told or bool(told.notna().any())
+    words = words.mask((words == "completed") & told.notna(), told)
+    is_told = is_told or bool(told.notna().any())
     losses = numbers(rows["loss"].tolist(), "loss")
     without = pd.Series([loss is not None and not math.isfinite(loss) for loss in losses], rows.index)
     diverged = (words == "completed") & without
