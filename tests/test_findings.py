@@ -1,14 +1,14 @@
 """The page of findings: what its words follow from, and that kept results alone give all of it."""
 
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import findings
 import pandas as pd
 import pytest
+import small_results
 import yaml
 
 from kept_text import difference_beyond_rounding
@@ -29,18 +29,7 @@ EVERY_TIME = ("removal-tuned", "overhead")
 """Sweeps of which all is remade in every test run."""
 
 
-@pytest.fixture
-def findings(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(CHECKOUT / "tools")
-    return importlib.import_module("findings")
-
-
-@pytest.fixture
-def small_results(findings: ModuleType) -> ModuleType:
-    return importlib.import_module("small_results")
-
-
-def claim(findings: ModuleType, **fields: Any) -> Any:
+def claim(**fields: Any) -> Any:
     return findings.Claim("a claim", "a size: an effect", fields.pop("sweep", "none"), **fields)
 
 
@@ -57,12 +46,12 @@ def claim(findings: ModuleType, **fields: Any) -> Any:
         ("incomplete", None, -0.04, "not finished"),
     ],
 )
-def test_a_lower_loss_is_shown_by_the_verdict_alone(findings, verdict, interval, effect, word):
-    assert findings.shown(verdict, claim(findings, effect=effect), interval) == word
+def test_a_lower_loss_is_shown_by_the_verdict_alone(verdict, interval, effect, word):
+    assert findings.shown(verdict, claim(effect=effect), interval) == word
 
 
-def test_a_higher_loss_is_shown_by_worse(findings):
-    expected = claim(findings, expects="higher", effect=0.015)
+def test_a_higher_loss_is_shown_by_worse():
+    expected = claim(expects="higher", effect=0.015)
     assert findings.shown("worse", expected, (0.01, 0.05)) == "shows"
     assert findings.shown("undecided", expected, (-0.02, 0.01)) == "does not"
 
@@ -79,7 +68,7 @@ def test_a_higher_loss_is_shown_by_worse(findings):
         (["cannot be told", "cannot be told"], "cannot be seen"),
     ],
 )
-def test_predictions_show_a_claim_where_they_came_true(findings, outcomes, word):
+def test_predictions_show_a_claim_where_they_came_true(outcomes, word):
     assert findings.came(outcomes) == word
 
 
@@ -95,8 +84,8 @@ def test_predictions_show_a_claim_where_they_came_true(findings, outcomes, word)
         ("incomplete", None, "not finished"),
     ],
 )
-def test_a_saving_is_shown_or_contradicted_only_with_the_verdict(findings, verdict, interval, word):
-    assert findings.saved(verdict, claim(findings, effect=1.22), interval) == word
+def test_a_saving_is_shown_or_contradicted_only_with_the_verdict(verdict, interval, word):
+    assert findings.saved(verdict, claim(effect=1.22), interval) == word
 
 
 @pytest.mark.parametrize(
@@ -110,12 +99,12 @@ def test_a_saving_is_shown_or_contradicted_only_with_the_verdict(findings, verdi
         ("incomplete", "constant", "not finished"),
     ],
 )
-def test_only_a_saving_can_stay_or_grow(findings, verdict, scaling, word):
+def test_only_a_saving_can_stay_or_grow(verdict, scaling, word):
     assert findings.grown(verdict, scaling) == word
 
 
 @pytest.fixture
-def of_version(findings, monkeypatch, tmp_path) -> Iterator[Any]:
+def of_version(monkeypatch, tmp_path) -> Iterator[Any]:
     """Keeps the quickstart's results as those of the sweep ``removal``, under another identity version."""
 
     def keep(version: int) -> None:
@@ -132,25 +121,25 @@ def of_version(findings, monkeypatch, tmp_path) -> Iterator[Any]:
         cache.cache_clear()
 
 
-def test_a_sweep_without_kept_results_has_not_been_run(findings, of_version):
-    assert findings.reading(claim(findings, sweep="removal")).shown == "not run yet"
+def test_a_sweep_without_kept_results_has_not_been_run(of_version):
+    assert findings.reading(claim(sweep="removal")).shown == "not run yet"
 
 
-def test_only_results_of_the_present_identity_version_are_evidence(findings, of_version):
+def test_only_results_of_the_present_identity_version_are_evidence(of_version):
     of_version(findings.VERSION - 1)
-    asked = claim(findings, sweep="removal", arm="none", expects="higher")
+    asked = claim(sweep="removal", arm="none", expects="higher")
     assert findings.reading(asked).shown == "not run yet"
     assert list(findings.sentences("removal")) == []
 
 
-def test_results_of_the_present_version_are_read_against_the_reference_of_the_claim(findings, of_version):
+def test_results_of_the_present_version_are_read_against_the_reference_of_the_claim(of_version):
     of_version(findings.VERSION)
-    assert findings.reading(claim(findings, sweep="removal", arm="none", expects="higher")).shown == "shows"
-    reversed_ = claim(findings, sweep="removal", arm="baseline", reference="none")
+    assert findings.reading(claim(sweep="removal", arm="none", expects="higher")).shown == "shows"
+    reversed_ = claim(sweep="removal", arm="baseline", reference="none")
     assert findings.reading(reversed_).seen.startswith("−0.0")
 
 
-def test_a_claim_is_about_an_arm_of_its_sweep(findings):
+def test_a_claim_is_about_an_arm_of_its_sweep():
     for each in findings.claims():
         arms = findings.sweeps.load(findings.paper.SMALL / f"{each.sweep}.yaml").arms
         assert {each.arm, each.reference or each.arm} <= set(arms), each.claim
@@ -158,7 +147,7 @@ def test_a_claim_is_about_an_arm_of_its_sweep(findings):
 
 @pytest.mark.slow
 @pytest.mark.kept
-def test_the_page_is_that_of_the_kept_results(small_results):
+def test_the_page_is_that_of_the_kept_results():
     text = small_results.PAGE.read_text(encoding="utf-8")
     assert difference_beyond_rounding(text, small_results.with_blocks(text)) == ""
 
@@ -168,7 +157,7 @@ def test_the_page_is_that_of_the_kept_results(small_results):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in EVERY_TIME else pytest.mark.nightly) for name in SWEEPS]
 )
-def test_tables_and_figures_are_those_of_the_kept_results(small_results, tmp_path, name):
+def test_tables_and_figures_are_those_of_the_kept_results(tmp_path, name):
     small_results.write_kept(name, tmp_path)
     remade = [path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")]
     assert remade
@@ -176,7 +165,7 @@ def test_tables_and_figures_are_those_of_the_kept_results(small_results, tmp_pat
     assert {path: text for path, text in differing.items() if text} == {}
 
 
-def test_kept_tables_have_five_significant_digits_and_whole_counts(findings):
+def test_kept_tables_have_five_significant_digits_and_whole_counts():
     row = "tiny-25k,401408,25088.0,3.8601060189312246,-0.00025747192441567465,1.2345678e-05,16"
     assert findings.paper.with_five_digits(row) == "tiny-25k,401408,25088.0,3.8601,-0.00025747,1.2346e-05,16"
 

@@ -1,6 +1,5 @@
 """The README and the pages beside it show what kept results say, and what they show is valid."""
 
-import importlib.util
 import math
 import re
 import shutil
@@ -8,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import regenerate
 import typer
 
 from kept_text import difference_beyond_rounding
@@ -22,17 +22,6 @@ from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from support import CHECKOUT
 
-
-@pytest.fixture(scope="module")
-def regenerate():
-    spec = importlib.util.spec_from_file_location("regenerate", CHECKOUT / "tools" / "regenerate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 MOST_WORDS = 1_000
 CONTRACT = "from contracts.executor_contract import *"
 
@@ -46,14 +35,14 @@ def test_the_readme_is_one_page():
     ("page", "name", "computed_by"),
     [("README.md", "answer", "answer"), ("docs/demo.md", "quickstart", "block")],
 )
-def test_what_pages_show_of_kept_results_is_what_is_computed_from_them(regenerate, page, name, computed_by):
+def test_what_pages_show_of_kept_results_is_what_is_computed_from_them(page, name, computed_by):
     text = (CHECKOUT / page).read_text(encoding="utf-8")
     computed = regenerate.with_block(text, name, getattr(regenerate, computed_by)())
     assert difference_beyond_rounding(text, computed) == ""
 
 
 @pytest.mark.kept
-def test_the_figures_are_those_of_the_kept_results(regenerate, tmp_path):
+def test_the_figures_are_those_of_the_kept_results(tmp_path):
     regenerate.draw(tmp_path)
     for name in regenerate.SHOWN:
         kept = (regenerate.FIGURES / f"{name}.svg").read_text(encoding="utf-8")

@@ -1,23 +1,12 @@
 """The words of the project: what the word list finds, and that no file has more of it than it is allowed."""
 
-import importlib.util
-import sys
-
 import pytest
+import voice
 
 from support import CHECKOUT
 
 
-@pytest.fixture(scope="module")
-def voice():
-    spec = importlib.util.spec_from_file_location("voice", CHECKOUT / "tools" / "voice.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["voice"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_no_file_has_more_to_rewrite_than_it_is_allowed(voice):
+def test_no_file_has_more_to_rewrite_than_it_is_allowed():
     allowed = voice.allowance(voice.ALLOWED.read_text("utf-8"))
     assert voice.beyond(voice.findings_by_file(CHECKOUT), allowed) == []
 
@@ -33,12 +22,12 @@ def test_no_file_has_more_to_rewrite_than_it_is_allowed(voice):
         "made anew",
     ],
 )
-def test_a_phrase_of_the_list_is_found(voice, text):
+def test_a_phrase_of_the_list_is_found(text):
     assert [finding.line for finding in voice.check("a.md", f"First.\n{text}")] == [2]
 
 
 @pytest.mark.parametrize("text", ["0.05 nats/token", "each run a trial of its own", "a new fit", "recommend"])
-def test_field_english_passes(voice, text):
+def test_field_english_passes(text):
     assert voice.check("a.md", text) == []
 
 
@@ -46,15 +35,15 @@ def test_field_english_passes(voice, text):
     "code",
     ["found = 1", "for one in []: pass", "def f(own): pass", "def _said(): pass", "[0 for place in []]"],
 )
-def test_a_name_that_does_not_say_what_it_holds_is_found(voice, code):
+def test_a_name_that_does_not_say_what_it_holds_is_found(code):
     assert [finding.line for finding in voice.check("a.py", code)] == [1]
 
 
-def test_names_count_where_they_are_assigned_and_not_where_they_are_read(voice):
+def test_names_count_where_they_are_assigned_and_not_where_they_are_read():
     assert voice.check("a.py", "trial.place = record['found'](one=made)") == []
 
 
-def test_more_findings_than_allowed_are_reported_and_fewer_are_not(voice):
+def test_more_findings_than_allowed_are_reported_and_fewer_are_not():
     findings = {"a.md": voice.check("a.md", "drawn anew, fitted anew")}
     assert voice.beyond(findings, {"a.md": 2}) == []
     assert len(voice.beyond(findings, {"a.md": 1})) == 2

@@ -1,8 +1,8 @@
 """A sweep can go rung by rung: what --where asks for is tuned and compared, and the rest waits."""
 
-import importlib
 from collections import Counter
 
+import paper
 import pytest
 from tests.simulations import simulated
 
@@ -11,7 +11,6 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.simulate.planted_law import hold_simulations
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
-from support import CHECKOUT
 
 NAME = "simulated"
 SMALL, LARGE = "rung == 'small'", "rung == 'large'"
@@ -38,8 +37,7 @@ def test_a_rung_is_tuned_and_compared_before_the_next_one_is_tuned(tmp_path):
     assert done(first).keys() == {("tuning", "small"), ("comparison", "small")}
     assert {rung for _, rung in rates(tmp_path)} == {"small"}
     assert first.outcome.left_out > 0
-    second = simulated(tmp_path, where=LARGE, **TUNED)
-    assert done(second)["comparison", "large"] == 4
+    assert done(simulated(tmp_path, where=LARGE, **TUNED))["comparison", "large"] == 4
 
 
 def test_rung_by_rung_comes_to_the_same_as_all_at_once(tmp_path):
@@ -72,13 +70,7 @@ def test_no_rate_is_chosen_before_all_arms_of_a_rung_have_been_tried(tmp_path):
     assert rates(tmp_path) == {}
 
 
-@pytest.fixture
-def paper(monkeypatch):
-    monkeypatch.syspath_prepend(CHECKOUT / "tools")
-    return importlib.import_module("paper")
-
-
-def test_a_sweep_goes_on_from_a_rung_whose_tuning_alone_was_kept(tmp_path, paper):
+def test_a_sweep_goes_on_from_a_rung_whose_tuning_alone_was_kept(tmp_path):
     tuned = simulated(tmp_path / "here", where=f"{SMALL} and stage == 'tuning'", **TUNED)
     paper.keep("small", SweepFolder.of(tmp_path / "here", NAME), tmp_path / "kept")
     hold_simulations(tmp_path / "there")
@@ -90,7 +82,7 @@ def test_a_sweep_goes_on_from_a_rung_whose_tuning_alone_was_kept(tmp_path, paper
         assert len(RunDirectory.of(tmp_path / "there", name).events()) == 1  # none of a second training
 
 
-def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(tmp_path, paper):
+def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(tmp_path):
     sections = {**TUNED, "compare": {"predict": [{"arm": "unified", "sign": "lower"}]}}
     here, there = (SweepFolder.of(tmp_path / name, NAME) for name in ("here", "there"))
     first = simulated(tmp_path / "here", where=SMALL, **sections)
@@ -106,7 +98,7 @@ def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(t
         assert len(RunDirectory.of(tmp_path / "there", name).events()) == 1  # none of a second training
 
 
-def test_of_stopped_stages_tuning_is_kept_as_far_as_it_came_and_seeds_that_all_arms_have(tmp_path, paper):
+def test_of_stopped_stages_tuning_is_kept_as_far_as_it_came_and_seeds_that_all_arms_have(tmp_path):
     simulated(tmp_path / "here", where=SMALL, **TUNED)
     folder = SweepFolder.of(tmp_path / "here", NAME)
     members = [member for member in folder.members() if member["rung"] == "small"]
