@@ -20,11 +20,7 @@ from scalevec.model.train.record import TrainingInterruptedError
 from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder
 
 VOCABULARY = 23
-
-
-@pytest.fixture
-def tiny() -> Shape:
-    return Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=22)
+TINY = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=22)
 
 
 @pytest.fixture
@@ -33,13 +29,13 @@ def tokens() -> Tensor:
 
 
 @pytest.fixture
-def build(tiny):
+def build():
     """A float64 model of a strategy at its start, or with vectors drawn around one."""
 
     def build(
         strategy: ScaleVectorStrategy,
         *,
-        shape: Shape = tiny,
+        shape: Shape = TINY,
         drawn: bool = False,
         tied: bool = False,
         **options: Any,

@@ -5,6 +5,7 @@ Of dense trials, Gemma-style ones and mixtures.
 
 import hashlib
 import json
+import re
 import string
 from dataclasses import replace
 from typing import Any, get_type_hints
@@ -323,9 +324,8 @@ def test_a_semantic_field_is_part_of_the_identity(field: str) -> None:
     ],
 )
 def test_kept_fields_that_are_wrong_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"):
         from_dict(Trial, to_dict(TRIAL) | values)
-    assert str(caught.value).startswith(message)
 
 
 def test_a_kept_trial_without_a_field_is_refused() -> None:

@@ -51,8 +51,7 @@ def test_a_released_claim_gives_way_to_the_next_attempt(run_directory):
     first = acquire(run_directory, {})
     first.release()
     first.release()
-    second = acquire(run_directory, {})
-    assert second.attempt == 2
+    assert acquire(run_directory, {}).attempt == 2
     assert not first.is_current()
 
 

@@ -5,6 +5,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -141,10 +142,8 @@ def test_a_file_that_another_process_holds_too_long_is_an_error_that_names_it(tm
 
 
 def test_lines_are_appended_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
-    def refuse(descriptor, operation):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    no_locks = OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=no_locks))
     files.append_line(tmp_path / "a.jsonl", {"step": 1})
     assert files.read_lines(tmp_path / "a.jsonl") == [{"step": 1}]
 
@@ -185,9 +184,8 @@ def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):
 def test_a_record_that_cannot_be_what_was_written_is_corrupt(tmp_path, content, problem):
     path = tmp_path / "record.json"
     path.write_bytes(content)
-    with pytest.raises(CorruptRecordError, match=problem) as caught:
+    with pytest.raises(CorruptRecordError, match=f"{path}.*{problem}"):
         files.read_json(path, dict)
-    assert str(path) in str(caught.value)
 
 
 @settings(deadline=None)

@@ -30,6 +30,7 @@ from scalevec.results.opening import (
 )
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from support import umask
 
 GB_3 = 3 * 2**30
 IN_PLACE = {
@@ -88,13 +89,9 @@ def test_nothing_is_logged_or_appended_to_what_is_no_file(trial, kind):
 
 
 def test_a_log_is_appended_to_as_anybody_may_who_may_write_in_the_folder(trial):
-    before = os.umask(0o002)
-    try:
-        for text in (b"one\n", b"two\n"):
-            with open_log(trial.log_path) as log:
-                log.write(text)
-    finally:
-        os.umask(before)
+    for text in (b"one\n", b"two\n"):
+        with umask(0o002), open_log(trial.log_path) as log:
+            log.write(text)
     assert end_of_log(trial.log_path, 6) == "e\ntwo\n"
     assert trial.log_path.stat().st_mode & 0o777 == 0o664
 

@@ -3,8 +3,8 @@
 import errno
 import os
 import shutil
-import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +13,7 @@ from scalevec.results.claims import LEASE_S, AlreadyClaimedError, ClaimObserver,
 from scalevec.results.files import append_line
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import RUNS_ID, runs_around, runs_id
+from support import mounted
 
 TRIAL = "ab" * 32
 
@@ -62,12 +63,9 @@ def test_an_id_is_made_once_and_none_is_made_by_looking(tmp_path):
 
 def test_an_id_that_cannot_be_read_is_not_replaced_and_meanwhile_no_job_is_ours(runs, monkeypatch):
     before = (runs / RUNS_ID).read_bytes()
-
-    def away(*_, **__):
-        raise OSError(errno.EIO, "Input/output error")
-
+    away = OSError(errno.EIO, "Input/output error")
     with monkeypatch.context() as patch:
-        patch.setattr(runs_identity, "read_bytes_if_any", away)
+        patch.setattr(runs_identity, "read_bytes_if_any", Mock(side_effect=away))
         assert runs_id(runs, make=True) is None
         assert (jobs_of(runs), unreached(runs)) == ([], ["7"])
     assert (runs / RUNS_ID).read_bytes() == before
@@ -112,16 +110,8 @@ def test_a_live_claim_of_the_original_counts_as_dead_in_the_copy_after_the_usual
 @pytest.fixture
 def devices(tmp_path):
     """Two file systems whose first folders have the same number."""
-    folders = [tmp_path / "first", tmp_path / "second"]
-    for folder in folders:
-        folder.mkdir()
-        try:
-            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"needs the right to mount a tmpfs: {error}")
-    yield folders
-    for folder in folders:
-        subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "first") as first, mounted(tmp_path / "second") as second:
+        yield first, second
 
 
 def test_a_copy_with_the_same_number_on_another_device_reaches_no_job_and_looks_for_no_process(devices):

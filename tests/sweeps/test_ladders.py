@@ -153,7 +153,6 @@ def test_a_rule_may_make_mixtures() -> None:
     dense, mixtures = (expand(sweeps.loads(item), CORPUS) for item in (LADDER, text))
     for plain, mixture in zip(dense, mixtures, strict=True):
         experts = mixture.template.model.experts
-        assert experts is not None
         assert (experts.n_experts, experts.balancing) == (8, "bias")
         assert mixture.n_params == pytest.approx(plain.n_params, rel=0.01)
         assert mixture.n_params == count_parameters(mixture.template.model).matrices

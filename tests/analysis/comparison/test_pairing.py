@@ -145,8 +145,7 @@ def test_a_setting_in_which_no_trial_of_an_arm_completed_still_counts(sweep, sta
     rows = in_two_settings(sweep)
     lost = (rows["arm"] == "unified") & (rows["optimizer"] == "muon")
     rows.loc[lost, ["status", "loss"]] = [status, np.nan]
-    comparison = only(rows)
-    assert [len(names) for names in comparison.absences.values()] == [8]
+    assert [len(names) for names in only(rows).absences.values()] == [8]
 
 
 def test_arms_that_are_two_optimizers_are_paired_where_they_share_streams_or_none_is_recorded(sweep):

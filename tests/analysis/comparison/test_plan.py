@@ -60,8 +60,7 @@ def test_a_clear_difference_is_final_at_an_early_look(sweep):
 
 def test_an_early_look_asks_for_more_than_a_test_at_its_full_level(sweep):
     table = with_seeds(sweep({"baseline": 0.0, "unified": -0.017}, seeds=(0, 1, 2, 3), noise=0.008), 2)
-    plain = only(table[table["seed"] < 2])
-    assert plain.verdict == "better"
+    assert only(table[table["seed"] < 2]).verdict == "better"
     assert only(table, looks=LOOKS).verdict == "incomplete"
 
 

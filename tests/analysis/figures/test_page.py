@@ -137,7 +137,6 @@ def test_the_parabola_is_drawn_on_the_axis_on_which_it_was_fitted(axis):
     values = np.array([0.01, 0.5, 0.8])
     position = {"log": np.log(values), "linear": values, "log(1-x)": -np.log1p(-values)}[axis]
     parabola = bowl(values, 3 + 2 * (position - 0.4) ** 2, axis)
-    assert parabola is not None
     assert parabola.deriv().roots() == pytest.approx([0.4])
 
 

@@ -17,6 +17,7 @@ from scalevec import analysis
 from scalevec.analysis import FIGURES, DataError, write_figures
 from scalevec.analysis.figures import figure_input, panels
 from scalevec.analysis.figures.files import write_atomically
+from support import umask
 
 ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
 
@@ -229,13 +230,10 @@ def test_too_few_axes_are_refused_with_the_number_of_panels(results, everything)
         analysis.draw(Figure().subplots(), results, "statistics", reference="baseline", **everything)
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
-def test_a_file_is_for_whom_the_umask_says(tmp_path, umask, mode):
-    usual = os.umask(umask)
-    try:
+@pytest.mark.parametrize(("mask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_a_file_is_for_whom_the_umask_says(tmp_path, mask, mode):
+    with umask(mask):
         write_atomically(tmp_path / "a.svg", b"content")
-    finally:
-        os.umask(usual)
     assert (tmp_path / "a.svg").stat().st_mode & 0o777 == mode
 
 

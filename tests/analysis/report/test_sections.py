@@ -79,7 +79,6 @@ def timed(sweep) -> pd.DataFrame:
 
 def cells(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
     table = costs(checked(rows))
-    assert table is not None
     return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 

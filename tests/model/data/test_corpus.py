@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,14 +17,10 @@ from scalevec.model.data.prepare import prepare
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory) -> CorpusConfig:
+def written(tmp_path_factory) -> Corpus:
     path = tmp_path_factory.mktemp("text") / "a.jsonl"
     path.write_text("".join(json.dumps({"text": f"text number {number}"}) + "\n" for number in range(3000)))
-    return CorpusConfig("jsonl", "bytes", 256, (str(path),), field="text")
-
-
-@pytest.fixture(scope="module")
-def written(config, tmp_path_factory) -> Corpus:
+    config = CorpusConfig("jsonl", "bytes", 256, (str(path),), field="text")
     return prepare(config, tmp_path_factory.mktemp("corpora"), lambda _: None)
 
 
@@ -118,10 +115,8 @@ def test_a_broken_corpus_json_is_named_with_the_remedy(corpus, corpora, content)
 
 
 def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(corpus, corpora, monkeypatch):
-    def unreachable(path: Path) -> bytes:
-        raise OSError(errno.EIO, "Input/output error", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", unreachable)
+    unreachable = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=unreachable))
     with pytest.raises(OSError, match="Input/output error"):
         open_corpus(corpora, corpus.fingerprint)
 

@@ -2,16 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from scalevec.model.data.system import Workers, complete_directory, usable_cpus
 from scalevec.model.data.texts import rank
+from scalevec.results.claims import process_lives
+from support import run_python, wait_until
 
 HERE = len(os.sched_getaffinity(0))
 V1 = "cpu/job/cpu.cfs_{}_us"
@@ -45,11 +43,8 @@ def test_a_quota_of_processors_counts_rounded_up(line, files, cpus, tmp_path):
 
 def test_a_process_bound_to_one_processor_may_use_one() -> None:
     first = min(os.sched_getaffinity(0))
-    code = (
-        f"import os; os.sched_setaffinity(0, {{{first}}}); "
-        "from scalevec.model.data.system import usable_cpus; print(usable_cpus())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    code = f"import os, scalevec.model.data.system as system; os.sched_setaffinity(0, {{{first}}})"
+    done = run_python(f"{code}; print(system.usable_cpus())")
     assert done.stdout == "1\n", done.stderr
 
 
@@ -84,12 +79,8 @@ if __name__ == "__main__":
 
 
 def test_a_process_ends_in_the_middle_of_its_work_with_the_one_that_started_it():
-    done = subprocess.run([sys.executable, "-c", LEFT_ALONE], capture_output=True, text=True, check=False)
-    left = int(done.stdout)
-    deadline = time.monotonic() + 300
-    while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    left = int(run_python(LEFT_ALONE).stdout)
+    wait_until(lambda: not process_lives({"pid": left}))
 
 
 def make(final, content, **how):

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -131,9 +132,7 @@ def test_arms_are_measured_on_one_batch(trial, corpus):
 
 
 def test_a_measurement_out_of_memory_causes_no_smaller_micro_batches(trial, corpus, tmp_path, monkeypatch):
-    def no_memory(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
+    no_memory = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     monkeypatch.setattr(measure, "Sharpness", no_memory)
     with pytest.raises(measure.MeasurementError, match="takes more memory than the device has") as caught:
         train(trial, corpus, RunOptions(measure=("sharpness",)), MemoryRecorder(), tmp_path)

@@ -23,6 +23,7 @@ from scalevec.model.train.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
+from support import umask
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -33,13 +34,10 @@ def silent(message: str) -> None:
     pytest.fail(message)
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o027, 0o640)])
-def test_a_checkpoint_is_for_whom_the_umask_says(tmp_path, umask, mode):
-    usual = os.umask(umask)
-    try:
+@pytest.mark.parametrize(("mask", "mode"), [(0o002, 0o664), (0o027, 0o640)])
+def test_a_checkpoint_is_for_whom_the_umask_says(tmp_path, mask, mode):
+    with umask(mask):
         path = save_checkpoint(tmp_path, checkpoint(7))
-    finally:
-        os.umask(usual)
     assert path.stat().st_mode & 0o777 == mode
     assert load_newest(tmp_path, silent).step == 7
 
@@ -85,9 +83,7 @@ def test_a_single_changed_byte_or_missing_end_is_noticed(damaged, where, tmp_pat
     path = save_checkpoint(tmp_path, checkpoint(2))
     path.write_bytes(damaged(path.read_bytes(), where))
     messages: list[str] = []
-    actual = load_newest(tmp_path, messages.append)
-    assert actual is not None
-    assert actual.step == 1
+    assert load_newest(tmp_path, messages.append).step == 1
     assert len(messages) == 1
     assert path.name in messages[0]
 
@@ -196,9 +192,7 @@ def test_the_training_goes_on_while_it_writes_the_state_as_it_was(tmp_path, monk
         writer.write(of_weight(1, weight))
         weight += 1
         changed.set()
-    kept = load_newest(tmp_path, pytest.fail)
-    assert kept is not None
-    assert kept.tensors["model.weight"].tolist() == [0, 0, 0]
+    assert load_newest(tmp_path, pytest.fail).tensors["model.weight"].tolist() == [0, 0, 0]
 
 
 def test_a_second_one_waits_for_the_first(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -216,7 +217,6 @@ def test_bfloat16_trains_to_about_the_same_loss(trial, corpus, tmp_path):
 def test_kept_weights_are_those_of_the_end(keep, optimizer_kept, trial, corpus, tmp_path):
     run(trial, corpus, tmp_path, keep=keep)
     checkpoint = load_newest(tmp_path, pytest.fail)
-    assert checkpoint is not None
     assert checkpoint.step == STEPS
     assert any(name.startswith("optimizer.") for name in checkpoint.tensors) == optimizer_kept
 
@@ -244,11 +244,12 @@ def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
 def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, corpus, tmp_path, monkeypatch):
     undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
     recorder, options = MemoryRecorder(), RunOptions(checkpoint_s=1e-9, keep=keep)
+    fail = Mock(side_effect=RuntimeError("the evaluation was lost"))
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "evaluate", _fail)
+        patched.setattr(loop, "evaluate", fail)
         with pytest.raises(RuntimeError, match="the evaluation was lost"):
             train(trial, corpus, options, recorder, tmp_path / "lost")
-    monkeypatch.setattr(TrainingRun, "_step", _fail)
+    monkeypatch.setattr(TrainingRun, "_step", fail)
     result = train(trial, corpus, options, recorder, tmp_path / "lost")
     assert [result[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
 
@@ -274,10 +275,8 @@ def test_recomputed_blocks_change_no_bit(changes, micro_batch, trial, corpus, tm
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(trial, corpus, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "save_checkpoint", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(checkpoints, "save_checkpoint", Mock(side_effect=full))
     for options in ({"checkpoint_s": 1e-9}, {"keep": "all"}):
         with pytest.raises(OSError, match="No space left"):
             run(trial, corpus, tmp_path, **options)
@@ -294,10 +293,6 @@ def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
     assert timing["evaluation_s"] > 0
     assert timing["checkpoints_s"] > 0
     assert timing["mfu"] is None  # of a CPU no peak is stated
-
-
-def _fail(*_, **__):
-    raise RuntimeError("the evaluation was lost")
 
 
 def with_experts(trial: Trial, experts: Experts) -> Trial:

@@ -52,7 +52,6 @@ def test_state_of_every_kind_survives_the_file(tmp_path):
     original.step()
     save_checkpoint(tmp_path, Checkpoint(2, pack_state(original), {}))
     checkpoint = load_newest(tmp_path, pytest.fail)
-    assert checkpoint is not None
     unpack_state(checkpoint.tensors, loaded)
     assert same(next(iter(loaded.state.values())), STATE)
     assert loaded.param_groups[0]["step"] == 2

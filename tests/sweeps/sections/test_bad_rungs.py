@@ -1,5 +1,7 @@
 """Sizes that cannot be: mixtures whose experts do not fit, ladders that a rule cannot make."""
 
+import re
+
 import pytest
 
 from scalevec import sweeps
@@ -33,6 +35,5 @@ CASES = {
 
 @pytest.mark.parametrize(("ladder", "expected"), CASES.items())
 def test_a_ladder_that_cannot_be_is_refused_with_its_place_and_what_is_allowed(ladder, expected):
-    with pytest.raises(sweeps.SweepError) as refusal:
+    with pytest.raises(sweeps.SweepError, match=re.escape(f"my.yaml:2: {expected}")):
         sweeps.loads(f"name: x\nladder: {ladder}\narms: {{a: {{}}}}", "my.yaml")
-    assert f"my.yaml:2: {expected}" in str(refusal.value)
