@@ -19,9 +19,10 @@ from typing import Any
 import psutil
 
 from hold import can_hold
+from recorded_sweep import directories_in
 from scalevec.orchestrator.worker.provenance import code_state, cpu_model
-from scalevec.results.run_directory import RunDirectory, trial_ids
-from support import SCALEVEC, two_arms
+from scalevec.results.run_directory import RunDirectory
+from support import SCALEVEC, two_arms, workers_of
 
 PATIENCE_S = 900
 """For a campaign without a fault; each fault may take PATIENCE_OF_A_FAULT_S more."""
@@ -158,22 +159,13 @@ class Campaign:
         return False
 
     def workers(self) -> list[psutil.Process]:
-        rows = []
-        for process in psutil.process_iter(["cmdline"]):
-            command = process.info["cmdline"] or []
-            if (
-                "scalevec.orchestrator.worker.train" in command
-                and str((self.folder / "runs").resolve()) in command
-            ):
-                rows.append(process)
-        return rows
+        return workers_of(self.folder)
 
     def log(self) -> str:
         return (self.folder / "scheduler.log").read_text()
 
     def trials(self) -> list[RunDirectory]:
-        runs = self.folder / "runs"
-        return [RunDirectory.of(runs, name) for name in trial_ids(runs)]
+        return directories_in(self.folder / "runs")
 
     def seed_of(self, name: str) -> int:
         return int(RunDirectory.of(self.folder / "runs", name).trial()["semantic"]["seed"])

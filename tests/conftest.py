@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from scalevec.model.strategies import REPARAMETERIZATIONS
 from scalevec.orchestrator.executors.local import local_executor
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins import registered
-from support import SCALEVEC, call_main, close_servers
+from support import SCALEVEC, call_main, close_servers, mounted
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # One for all tests of this process: what is sent is the same code.
@@ -60,7 +61,7 @@ def text_files(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def own_registries():
-    """What plugins register within the test is forgotten after it."""
+    """What plugins register within the test is forgotten after it, and so are their modules."""
     tables = (
         OPTIMIZERS,
         SCHEDULES,
@@ -76,6 +77,8 @@ def own_registries():
     for table, content in zip(tables, before, strict=True):
         table.clear()
         table.update(content)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
+        del sys.modules[name]
 
 
 @pytest.fixture
@@ -126,12 +129,5 @@ def start_scalevec(tmp_path) -> Callable[..., "subprocess.Popen[str]"]:
 @pytest.fixture
 def small_device(tmp_path):
     """A folder on a device of its own with 64 KiB, where this system lets us mount one."""
-    folder = tmp_path / "device"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"needs the right to mount a tmpfs: {error}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "device", "-o", "size=64k") as folder:
+        yield folder

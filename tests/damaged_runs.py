@@ -283,7 +283,7 @@ class Damaged:
             return "\n".join([*lines, ""]).encode(), f"line {number + 1} {what}"
         return content, "left as it was"
 
-    def _changed(self, value: Any, depth: int = 0) -> tuple[str, Any]:
+    def _changed(self, value: Any) -> tuple[str, Any]:
         """What was changed, and ``value`` with it: mostly something within, sometimes all of it."""
         inside = isinstance(value, dict | list) and len(value) > 0
         if not inside or self.random.random() < 0.1:
@@ -295,7 +295,7 @@ class Damaged:
             return f"{key} deleted", _without(value, key)
         if action < 0.3:
             return f"{key} twice or renamed", _doubled(value, key)
-        what, inner = self._changed(value[key], depth + 1)
+        what, inner = self._changed(value[key])
         changed = (
             {**value, key: inner} if isinstance(value, dict) else [*value[:key], inner, *value[key + 1 :]]
         )
@@ -326,14 +326,10 @@ def _flipped(path: Path, content: bytes, chance: random.Random) -> None:
     path.write_bytes(broken)
 
 
-def _cut(content: bytes, chance: random.Random) -> bytes:
-    return content[: chance.randrange(len(content) + 1)]
-
-
 OF_ANY_FILE: dict[str, Callable[[Path, bytes, random.Random], object]] = {
     "deleted": lambda *_: None,
     "empty": lambda path, *_: path.touch(),
-    "truncated": lambda path, content, chance: path.write_bytes(_cut(content, chance)),
+    "truncated": lambda path, content, chance: path.write_bytes(content[: chance.randint(0, len(content))]),
     "flipped": _flipped,
     "garbage": lambda path, _, chance: path.write_bytes(chance.randbytes(400)),
     "escapes": lambda path, content, _: path.write_bytes(content + f"\n{ESCAPES}\n".encode()),

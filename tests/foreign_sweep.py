@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from scalevec.results.run_directory import RunDirectory, trial_ids
+from recorded_sweep import directories_in
+from scalevec.results.run_directory import RunDirectory
 from support import SCALEVEC, wait_until
 
 PATIENCE_S = 600
@@ -97,8 +98,7 @@ class ForeignSweep:
         return [process for process, line in words if any(str(self.folder) in word for word in line)]
 
     def directories(self) -> list[RunDirectory]:
-        runs = self.folder / "runs"
-        return [RunDirectory.of(runs, name) for name in trial_ids(runs)]
+        return directories_in(self.folder / "runs")
 
     def causes(self) -> set[str]:
         events = (event for directory in self.directories() for event in directory.events())
@@ -110,7 +110,6 @@ class ForeignSweep:
         assert len(directories) == self.trials
         for directory in directories:
             result, values = directory.result(), directory.trial()["semantic"]
-            assert result is not None
             assert [row["step"] for row in directory.metrics()] == [1, 2, 3, 4, 5]
             assert [event["state"] for event in directory.events()].count("completed") == 1
             assert math.isclose(result["loss"], expected_loss(values))

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,17 @@ for step in range(done[0] + 1, 11): log(step, 4 - step / 10, again=True)
 RESUMES = Protocol(checkpoint="ckpt-*", resume=("--resume", "{out}"))
 
 
+@contextmanager
+def same_signals() -> Iterator[None]:
+    """The handlers of the signals that stop an attempt are afterwards those of before."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @dataclass
 class ForeignTrials:
     """A sweep's folder with a script, and attempts at its trial of 1,000 tokens."""
@@ -94,12 +107,8 @@ class ForeignTrials:
 
     def run(self, attempt: TrialAttempt | None = None) -> int:
         """One attempt in this process, whose signals are left as they were."""
-        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        try:
+        with same_signals():
             return run_attempt(attempt or self.attempt, "token")
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def fork(self) -> psutil.Process:
         """One attempt in a process of its own."""

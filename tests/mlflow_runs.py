@@ -22,7 +22,8 @@ def mlflow_folder(folder: Path, losses: dict[str, tuple[str, ...]], status: int 
     return folder / "mlruns"
 
 
-def mlflow_database(path: Path) -> Path:
+def mlflow_database(path: Path, changes: str = "") -> Path:
+    """Such a database, after these ``changes`` in SQL."""
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
             """
@@ -35,6 +36,7 @@ def mlflow_database(path: Path) -> Path:
               ('aa', 'tokens', 2e9, 1, 100, 0), ('bb', 'val_loss', 0, 1, 70, 1);
             INSERT INTO params VALUES ('aa', 'n_params', '10.6M'), ('bb', 'n_params', '10.6M');
             """
+            + changes
         )
         database.commit()
     return path

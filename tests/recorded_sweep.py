@@ -7,7 +7,7 @@ from typing import Any
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.strategies import PRESETS
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.trainers.any_trial import OwnTrial
 
@@ -50,6 +50,11 @@ def directory_of(runs_dir: Path, arm: str, seed: int) -> RunDirectory:
     directory = RunDirectory.of(runs_dir, trial_id(trial))
     directory.create(semantic_fields(trial), {"first_sweep": "small"})
     return directory
+
+
+def directories_in(runs_dir: Path) -> list[RunDirectory]:
+    """The run directories of all trials."""
+    return [RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir)]
 
 
 def complete(directory: RunDirectory) -> None:

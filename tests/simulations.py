@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from faulty_simulation import ATTEMPT_FAULTS, Faults, FaultySimulation
+from recorded_sweep import directories_in
 from scalevec import sweeps
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
@@ -15,7 +16,7 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.scheduling.watched_jobs import Outcome
 from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError, SweepRun
-from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.results.run_directory import RunDirectory
 
 SWEEP: dict[str, Any] = {
     "name": "simulated",
@@ -44,7 +45,7 @@ class Simulated:
     outcome: Outcome
 
     def directories(self) -> list[RunDirectory]:
-        return [RunDirectory.of(self.run.runs_dir, name) for name in trial_ids(self.run.runs_dir)]
+        return directories_in(self.run.runs_dir)
 
     def results(self) -> dict[str, dict[str, Any]]:
         actual = {directory.trial_id: directory.result() for directory in self.directories()}

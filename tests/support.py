@@ -7,13 +7,14 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 from unittest.mock import patch
 
+import psutil
 import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
@@ -59,20 +60,6 @@ resources: {{default: {{checkpoint_s: 0.5}}}}
 """
 """A sweep of a single trial on the ``text`` files."""
 
-TWO_ARMS = """\
-name: {name}
-corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 256, learning_rate: 0.02}}
-ladder:
-  - {{name: a, width: {width}, layers: {layers}}}
-tokens_per_parameter: [{tokens_per_parameter}]
-arms:
-  baseline: {{scale_vectors: baseline}}
-  unified: {{scale_vectors: unified}}
-seeds: {seeds}
-resources: {{default: {{checkpoint_s: 0.5}}}}
-"""
-
 
 def two_arms(
     name: str,
@@ -83,14 +70,19 @@ def two_arms(
     layers: int = 2,
 ) -> str:
     """A sweep of one rung and two arms on the ``text`` files, with a checkpoint every half second."""
-    return TWO_ARMS.format(
-        name=name,
-        text=text,
-        tokens_per_parameter=tokens_per_parameter,
-        seeds=list(seeds),
-        width=width,
-        layers=layers,
-    )
+    return f"""\
+name: {name}
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: {width}, layers: {layers}}}
+tokens_per_parameter: [{tokens_per_parameter}]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  unified: {{scale_vectors: unified}}
+seeds: {list(seeds)}
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
 
 
 def finished(folder: Path, sweep: str) -> Path:
@@ -193,9 +185,40 @@ def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str] 
         time.sleep(0.02)
 
 
-def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    """``code`` in a fresh interpreter."""
-    return subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+def workers_of(folder: Path) -> list[psutil.Process]:
+    """The processes that train a trial of ``folder``/runs."""
+    words = {"scalevec.orchestrator.worker.train", str((folder / "runs").resolve())}
+    started = ((process, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    return [process for process, command in started if words <= set(command)]
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """This process has another umask within."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[Path]:
+    """``folder`` is a device of its own within, where this system lets us mount one."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"needs the right to mount a tmpfs: {error}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def run_python(code: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """``code`` in a fresh interpreter, with further ``words`` on its command line."""
+    command = [sys.executable, "-P", "-c", code, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 class MemoryRecorder:

@@ -9,6 +9,10 @@ NIGHTLY = 5000
 SAMPLE = 60
 PART = 20
 """Folders of one test."""
+FIRST = [
+    pytest.param(seed, marks=pytest.mark.slow if seed < SAMPLE else pytest.mark.nightly)
+    for seed in range(0, NIGHTLY, PART)
+]
 
 
 @pytest.fixture(scope="module")
@@ -16,21 +20,8 @@ def whole(tmp_path_factory):
     return filled_once(tmp_path_factory, "several sweeps", several_sweeps) / "runs"
 
 
-def failures(whole, folder, first):
-    return [
-        f"{seed}: {failure}"
-        for seed in range(first, first + PART)
-        for failure in Damaged(whole, folder / str(seed), seed).failures()
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, SAMPLE, PART))
+@pytest.mark.parametrize("first", FIRST)
 def test_no_reading_command_fails_on_damage_or_executes_what_it_reads(whole, tmp_path, first):
-    assert failures(whole, tmp_path, first) == []
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("first", range(SAMPLE, NIGHTLY, PART))
-def test_no_reading_command_fails_on_much_damage(whole, tmp_path, first):
-    assert failures(whole, tmp_path, first) == []
+    seeds = range(first, first + PART)
+    failures = {seed: Damaged(whole, tmp_path / str(seed), seed).failures() for seed in seeds}
+    assert {seed: each for seed, each in failures.items() if each} == {}

@@ -1,7 +1,6 @@
 """Jobs of the kinds that the executors' contract speaks of, as real processes."""
 
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -10,8 +9,8 @@ from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from support import wait_until
 
-PATIENCE_S = 400
 FOREVER = "ready.touch()\nwhile True:\n    time.sleep(0.05)"
 KINDS = {
     "completes": "print('hello')",
@@ -56,10 +55,10 @@ class ProcessBench:
         return Job(trial_id, command, directory, label=kind, rung=rung, request=request, **fields)
 
     def wait_until_it_runs(self, job: Job, executor) -> None:
-        self._wait(lambda: (executor.wait(0.0), (job.directory / "ready").exists())[1])
+        wait_until(lambda: (executor.wait(0.0), (job.directory / "ready").exists())[1])
 
     def wait_until_it_is_gone(self, job: Job) -> None:
-        self._wait(lambda: not self.is_running(job))
+        wait_until(lambda: not self.is_running(job))
 
     def heard(self, job: Job) -> bool:
         return (job.directory / "heard").exists()
@@ -79,12 +78,6 @@ class ProcessBench:
         for executor in self._made:
             executor.stop(hard=True)
             executor.close()
-
-    def _wait(self, condition) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.1)
 
 
 def log_of(job: Job) -> str:

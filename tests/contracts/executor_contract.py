@@ -127,8 +127,7 @@ def test_a_job_that_waits_or_runs_can_be_adopted_or_is_gone(bench):
 
 
 def test_numbers_that_mean_nothing_here_are_not_adopted(bench):
-    executor = bench.executor(1)
-    assert executor.adopt(["999999", "", "elsewhere/0/0/1/0"]) == set()
+    assert bench.executor(1).adopt(["999999", "", "elsewhere/0/0/1/0"]) == set()
 
 
 def test_a_finished_job_is_not_adopted(bench):

@@ -8,6 +8,7 @@ import pytest
 
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.private import private_folder, shell_check, who_may_change
+from support import umask
 
 
 @pytest.fixture
@@ -30,11 +31,8 @@ def test_it_is_made_where_the_profile_names_it_for_this_user_alone(tmp_path):
 
 
 def test_what_is_absent_above_it_is_made_for_this_user_alone_under_the_umask_of_a_group(tmp_path):
-    before = os.umask(0o002)
-    try:
+    with umask(0o002):
         folder = private_folder(str(tmp_path / "a" / "b"))
-    finally:
-        os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in (folder, folder.parent)} == {0o700}
 
 

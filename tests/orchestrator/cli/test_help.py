@@ -1,6 +1,7 @@
 """``--help`` at 80 columns, ``--version``, and what the shell completes."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -25,8 +26,7 @@ def test_commands_are_listed_in_panels_with_whole_sentences(command):
 
 @pytest.mark.parametrize("name", [name for names in PANELS.values() for name in names])
 def test_the_help_of_a_command_fits_80_columns(command, name):
-    shown = succeeded(command(name, "--help"))
-    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert max(map(len, succeeded(command(name, "--help")).stdout.splitlines())) <= 80
 
 
 def test_the_help_of_run_says_what_each_executor_is(command):
@@ -80,13 +80,6 @@ def test_closed_sets_are_completed(monkeypatch, capsys):
     assert completed("scalevec table x over", monkeypatch, capsys) == {"overhead"}
 
 
-class Context:
-    """What completion sees of the words before."""
-
-    def __init__(self, **params: object) -> None:
-        self.params = params
-
-
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -96,14 +89,15 @@ def runs(tmp_path, monkeypatch):
 
 def test_sweeps_are_completed_from_runs_files_and_the_shipped_ones(runs, tmp_path):
     (tmp_path / "smart.yaml").write_text("")
-    context = Context(runs_dir=runs)
+    context = SimpleNamespace(params={"runs_dir": runs})
     expected = {"small", "smart.yaml", *(name for name in sweeps.shipped_names() if name.startswith("sm"))}
     assert set(completion.sweeps(context, "sm")) == expected
 
 
 def test_trials_and_profiles_are_completed(runs, tmp_path, monkeypatch):
     trial_id = directory_of(runs, "none", 0).trial_id
-    assert completion.trials(Context(runs_dir=runs), trial_id[:3]) == [trial_id[:12]]
+    context = SimpleNamespace(params={"runs_dir": runs, "source": "my.yaml"})
+    assert completion.trials(context, trial_id[:3]) == [trial_id[:12]]
     monkeypatch.delenv("SCALEVEC_PROFILES", raising=False)
     (tmp_path / "profiles.yaml").write_text("site: {cpus: 3}\nother: {cpus: 1}")
-    assert {"site", "other"} <= set(completion.profiles(Context(source="my.yaml"), ""))
+    assert {"site", "other"} <= set(completion.profiles(context, ""))

@@ -28,17 +28,12 @@ RUNS = ("--runs", "runs/simulated")
 
 
 @pytest.fixture
-def folder(tmp_path, own_registries):
-    write_plugin(tmp_path, "raise SystemExit('it ran')\n" + ARMS)
-    return tmp_path
-
-
-@pytest.fixture
-def planted(folder, command):
+def planted(tmp_path, own_registries, command):
     """The folder in which the sweep has been simulated."""
-    (folder / "planted.yaml").write_text(SWEEP)
+    write_plugin(tmp_path, "raise SystemExit('it ran')\n" + ARMS)
+    (tmp_path / "planted.yaml").write_text(SWEEP)
     succeeded(command("run", "planted.yaml", "--executor", "simulate"))
-    return folder
+    return tmp_path
 
 
 @pytest.mark.slow
@@ -48,8 +43,7 @@ def test_verdict_fit_and_report_rest_on_the_law_of_the_sweeps_plugin(planted, co
     fitted = command("fit", "planted", "--law", "floor-in-n", "--bootstrap", 0, "--json", *RUNS)
     assert {fit["law"] for fit in json.loads(fitted.stdout)} == {"floor-in-n"}, fitted.stderr
     assert command("report", "planted", "-o", "page.html", *RUNS).returncode == 0
-    page = (planted / "page.html").read_text()
-    assert "E + A/N^alpha" in page
+    assert "E + A/N^alpha" in (planted / "page.html").read_text()
     assert "mylab" not in sys.modules
 
 

@@ -44,8 +44,6 @@ def folder(kept, tmp_path, monkeypatch, own_registries):
     origin.write_text(json.dumps({"folder": str(tmp_path)}))
     yield tmp_path
     optimization.imported.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
-        del sys.modules[name]
 
 
 @pytest.fixture

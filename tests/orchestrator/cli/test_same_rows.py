@@ -239,8 +239,7 @@ def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, com
     maps = ("--map", "n_params=1e6", "--map", "n_tokens=step*1000", "--map", "arm=run")
     taken = succeeded(command("import", "one.csv", "two.csv", *maps, "-o", "out.csv"))
     assert "one run per file, of its name (one, two)" in taken.stderr
-    table = pd.read_csv(tmp_path / "out.csv")
-    assert table["arm"].tolist() == ["one"] * 3 + ["two"] * 3
+    assert pd.read_csv(tmp_path / "out.csv")["arm"].tolist() == ["one"] * 3 + ["two"] * 3
     assert "one size, 1M" in command("compare", "out.csv", "--reference", "one").stdout
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 import scalevec
 from scalevec.model.train.evaluation import evaluate
-from support import assert_refused, filled_once, finished, run_python, succeeded, two_arms
+from support import assert_refused, filled_once, finished, run_python, succeeded, two_arms, umask
 
 pytestmark = pytest.mark.slow
 
@@ -78,11 +77,8 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
 
 
 def test_a_card_has_the_trials_numbers_and_how_to_load_it_for_whom_the_umask_says(trials, command, tmp_path):
-    usual = os.umask(0o027)
-    try:
-        assert command("export", trials[0][:8], "-o", tmp_path / "out").returncode == 0
-    finally:
-        os.umask(usual)
+    with umask(0o027):
+        succeeded(command("export", trials[0][:8], "-o", tmp_path / "out"))
     card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert trials[0] in card
     assert "AutoModelForCausalLM.from_pretrained(FOLDER" in card
@@ -100,9 +96,8 @@ def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
 def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, command, tmp_path):
     shutil.rmtree(runs.trial(trials[0]).checkpoints_path)
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert refused.returncode == 2
-    assert "write keep: weights in runs/sweeps/kept/sweep.yaml, then: rm -r " in refused.stderr
-    assert "&& scalevec run kept --runs runs" in refused.stderr
+    remedy = "write keep: weights in runs/sweeps/kept/sweep.yaml, then: rm -r "
+    assert_refused(refused, 2, remedy, "&& scalevec run kept --runs runs")
     assert not (tmp_path / "out").exists()
 
 
@@ -119,11 +114,8 @@ def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_goes_on(run
     diverged.result_path.write_text(json.dumps(result))
     cancelled.result_path.unlink()
     cancelled.append_event("cancelled")
-    for name, line in zip(
-        trials,
-        (f"to see where: scalevec explain {trials[0][:12]}", "to have one: scalevec run kept --runs runs"),
-        strict=True,
-    ):
+    to_see = f"to see where: scalevec explain {trials[0][:12]}"
+    for name, line in zip(trials, (to_see, "to have one: scalevec run kept --runs runs"), strict=True):
         assert_refused(command("export", name[:8], "-o", tmp_path / "out"), 2, line)
 
 

@@ -3,6 +3,7 @@
 import errno
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -46,8 +47,7 @@ def test_it_counts_what_it_cancelled_and_what_of_that_had_been_sent(sent):
 def test_what_has_ended_stays_as_it_is_and_a_second_time_nothing_is_left_to_cancel(sent):
     cancel("small", sent)
     assert str(cancel("small", sent).text).startswith("0 trials cancelled, 0 of them had been sent\n")
-    states = [directory_of(sent, "none", seed).state().state for seed in range(6)]
-    assert states == ["completed", "failed", *["cancelled"] * 4]
+    assert states(sent) == ["completed", "failed", *["cancelled"] * 4]
 
 
 class Machine:
@@ -154,16 +154,6 @@ def test_a_trial_that_another_sweep_under_way_has_too_is_left_and_said(sent):
     assert "1 trial left alone: sweep other, which is being run, has it too" in result.text
 
 
-class Raising:
-    """An observer that cannot look."""
-
-    def __init__(self, problem: Exception) -> None:
-        self.problem = problem
-
-    def is_alive(self, _directory):
-        raise self.problem
-
-
 @pytest.mark.parametrize(
     ("problem", "alive"),
     [
@@ -174,4 +164,4 @@ class Raising:
 def test_a_worker_that_cannot_be_looked_for_is_not_taken_for_gone(problem, alive, tmp_path):
     directory = RunDirectory.of(tmp_path, "a" * 64)
     directory.create({}, {})
-    assert job_ending._has_worker(directory, Raising(problem)) is alive
+    assert job_ending._has_worker(directory, Mock(is_alive=Mock(side_effect=problem))) is alive

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from recorded_sweep import directories_in
 from scalevec.orchestrator.commands.run.cancel import cancel
 from scalevec.orchestrator.errors import Exit
-from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP, simulated
 
@@ -23,7 +24,7 @@ def runs(tmp_path) -> Path:
 def sent(runs: Path, **sections) -> list[RunDirectory]:
     """The run directories of the sweep, all of whose trials wait."""
     simulated(runs, **sections)
-    directories = [RunDirectory.of(runs, name) for name in trial_ids(runs)]
+    directories = directories_in(runs)
     for directory in directories:
         directory.result_path.unlink(missing_ok=True)
         directory.append_event("queued", executor="elsewhere")
@@ -36,8 +37,8 @@ def cancel_removed(runs: Path, **sections) -> list[str]:
     path = runs.parent / "my.yaml"
     path.write_text(yaml.safe_dump(SWEEP | sections, sort_keys=False))
     assert cancel(str(path), runs, removed=True).code is Exit.DONE
-    cancelled = (name for name in trial_ids(runs) if is_cancelled(RunDirectory.of(runs, name)))
-    return sorted(arms.get(name, "of no sweep") for name in cancelled)
+    cancelled = filter(is_cancelled, directories_in(runs))
+    return sorted(arms.get(directory.trial_id, "of no sweep") for directory in cancelled)
 
 
 def is_cancelled(directory: RunDirectory) -> bool:

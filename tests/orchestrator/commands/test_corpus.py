@@ -2,8 +2,8 @@
 
 import json
 import os
+import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.data import corpus as corpora
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
+from support import assert_refused, wait_until
 
 REST = "\nname: my\nladder: [tiny-25k]\narms: {baseline: {scale_vectors: baseline}}\n"
 
@@ -124,9 +125,8 @@ def test_inspect_shows_text_whatever_the_tokenizer(folder, tokenizer):
 )
 def test_what_cannot_be_inspected_is_said(folder, source, message):
     file_of(JSONL)
-    with pytest.raises(InvalidInputError) as error:
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
         corpora.inspect(source, Path("runs"))
-    assert message in str(error.value)
 
 
 @pytest.fixture
@@ -141,22 +141,15 @@ def test_without_network_a_tokenizer_of_the_hub_is_out_of_reach(without_network,
     corpus = "corpus: {source: text, files: [a.txt], tokenizer: {hub: me/it}}"
     (tmp_path / "my.yaml").write_text(corpus + REST)
     done = scalevec_process("corpus", "fingerprint", "my.yaml")
-    assert done.returncode == 3, done.stderr
     message = "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
-    assert message in done.stderr
-    assert "give its file instead, as in {file: token" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_refused(done, 3, message, "give its file instead, as in {file: token")
 
 
 def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
     corpus = "corpus: {source: python-stdlib, tokenizer: {bpe: 30000}}"
     (tmp_path / "my.yaml").write_text(corpus + REST)
     process = start_scalevec("corpus", "prepare", "my.yaml")
-    deadline = time.monotonic() + 300
-    while not list(tmp_path.glob("runs/corpora/.*.preparing/*")):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: list(tmp_path.glob("runs/corpora/.*.preparing/*")), process)
     os.kill(process.pid, signal.SIGINT)
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 130, printed
@@ -172,8 +165,6 @@ def test_a_changed_shard_is_refused_by_run_inspect_and_prepare(folder, scalevec)
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     for words in (["run", "my.yaml"], ["corpus", "inspect", "my.yaml"], ["corpus", "prepare", "my.yaml"]):
-        refused = scalevec(*words)
-        assert refused.returncode == Exit.INVALID_INPUT, words
-        assert f"{shard.name} is not what was written" in refused.stderr
-        assert "prepare the corpus again" in refused.stderr
+        parts = (f"{shard.name} is not what was written", "prepare the corpus again")
+        assert_refused(scalevec(*words), Exit.INVALID_INPUT, *parts)
     assert not (folder / "runs/trials").exists()

@@ -37,8 +37,7 @@ def test_each_template_is_a_sweep_whose_rates_are_extrapolated_from_two_rungs(in
 @pytest.mark.parametrize("name", ["quickstart", "own-trainer"])
 def test_what_init_wrote_can_be_planned(init, scalevec, name):
     init("--from", name)
-    plan = succeeded(scalevec("plan", "my-sweep.yaml"))
-    assert "trials, 0 of them done" in plan.stdout
+    assert "trials, 0 of them done" in succeeded(scalevec("plan", "my-sweep.yaml")).stdout
 
 
 def test_with_data_the_corpus_is_the_largest_kind_of_text_there(init, tmp_path):

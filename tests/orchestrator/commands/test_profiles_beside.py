@@ -7,6 +7,7 @@ import yaml
 
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP
+from support import assert_refused, succeeded
 
 
 @pytest.fixture
@@ -35,18 +36,16 @@ def canary(tmp_path, monkeypatch):
 )
 def test_a_command_that_uses_it_is_refused_before_anything_of_it_runs(canary, scalevec, tmp_path, words):
     done = scalevec(*words, "--profile", "cluster")
-    assert done.returncode == 2
-    assert "profile cluster: its code is not trusted; nothing was run" in done.stderr
-    assert f'launcher: ["{tmp_path}/spy"]' in done.stderr
+    words = "profile cluster: its code is not trusted; nothing was run"
+    assert_refused(done, 2, words, f'launcher: ["{tmp_path}/spy"]')
     assert not canary.exists()
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("executor", ["simulate", "local"])
 def test_a_plan_only_reads_it_and_asks_nothing(canary, scalevec, executor):
-    done = scalevec("plan", "sweep.yaml", "--without-corpus", "--executor", executor, "--profile", "cluster")
-    assert done.returncode == 0, done.stderr
-    assert "trusted" not in done.stderr
+    words = ("sweep.yaml", "--without-corpus", "--executor", executor, "--profile", "cluster")
+    assert "trusted" not in succeeded(scalevec("plan", *words)).stderr
     assert not canary.exists()
 
 
@@ -70,5 +69,5 @@ def test_that_of_the_folder_that_a_sweep_came_from_is_asked_about_too(canary, sc
     (folder.path / "origin.json").write_text(json.dumps({"folder": str(other)}))
     where = ("--runs", str(runs), "--executor", "simulate", "--profile", "cluster")
     done = scalevec("run", SWEEP["name"], *where)
-    assert (done.returncode, f"{other}/profiles.yaml, profile cluster: its code" in done.stderr) == (2, True)
+    assert_refused(done, 2, f"{other}/profiles.yaml, profile cluster: its code")
     assert not canary.exists()

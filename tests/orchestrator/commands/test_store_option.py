@@ -6,6 +6,7 @@ from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.sources import sources
 from scalevec.results.index.database import StoreUnavailableError
 from scalevec.results.index.store import ResultsIndex
+from support import assert_refused
 
 UNREACHABLE = "postgresql://someone:top-secret@127.0.0.1:1/name"
 
@@ -28,9 +29,7 @@ def test_the_option_names_the_store(scalevec, runs_dir, tmp_path):
 @pytest.mark.parametrize("command", [["status"], ["results", "small"], ["store", "rebuild"]])
 def test_a_store_that_cannot_be_reached_is_a_lack_of_the_machine(scalevec, runs_dir, command):
     done = scalevec("--store", UNREACHABLE, *command)
-    assert done.returncode == 3
-    assert done.stderr.startswith("scalevec: store postgresql+psycopg://someone:***@127.0.0.1:1/name: ")
-    assert "Traceback" not in done.stderr
+    assert_refused(done, 3, "scalevec: store postgresql+psycopg://someone:***@127.0.0.1:1/name: ")
     assert "top-secret" not in done.stderr + done.stdout
 
 
@@ -40,9 +39,7 @@ def test_a_store_that_cannot_be_reached_is_a_lack_of_the_machine(scalevec, runs_
 )
 def test_a_malformed_store_is_refused(scalevec, runs_dir, url, message):
     done = scalevec("--store", url, "status")
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_refused(done, 2, message)
     assert "top-secret" not in done.stderr
 
 
@@ -86,17 +83,10 @@ def sweep_of_nobody(as_nobody, sweep_file):
     return path
 
 
-def assert_lacks_permission(done, path):
-    assert done.returncode == 3, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Permission denied" in done.stderr
-    assert str(path) in done.stderr
-
-
 def test_runs_that_may_not_be_written_are_a_lack_of_the_machine(as_nobody, sweep_of_nobody):
     runs_dir = as_nobody.folder / "runs"
     runs_dir.mkdir(mode=0o755)
-    assert_lacks_permission(as_nobody.scalevec("run", sweep_of_nobody), "runs")
+    assert_refused(as_nobody.scalevec("run", sweep_of_nobody), 3, "Permission denied", "runs")
     assert not list(runs_dir.iterdir())
 
 

@@ -90,8 +90,7 @@ def test_once_tuned_it_says_what_was_chosen_and_nothing_is_to_come(tmp_path):
     assert status["to_come"] == 0
     expected = {(arm, rung) for arm in ("baseline", "unified") for rung in ("small", "large")}
     assert {(choice["arm"], choice["rung"]) for choice in status["chosen"]} == expected
-    shown = screen([status], 110).plain
-    assert "tuned    learning rate at small: baseline " in shown
+    assert "tuned    learning rate at small: baseline " in screen([status], 110).plain
 
 
 def test_a_failed_trial_shows_its_error_before_the_rule_that_gave_it_up(runs_dir):

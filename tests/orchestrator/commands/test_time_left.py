@@ -99,5 +99,4 @@ def test_status_shows_planned_against_measured(runs_dir):
     record(runs_dir, *planned(120.0, 120.0))
     timing = {"evaluation_s": 10.0, "step_s": {"p50": 0.5}}
     directory_of(runs_dir, "none", 0).write_result({**RESULT, "wall_s": 80.0, "timing": timing})
-    text = show_status("small", runs_dir).shown()
-    assert "50% of 4 min 0 s planned; so far 0.75 x that" in text
+    assert "50% of 4 min 0 s planned; so far 0.75 x that" in show_status("small", runs_dir).shown()

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from faulty_simulation import FaultySimulation
+from recorded_sweep import directories_in
 from scalevec.orchestrator.commands.run.cancel import cancel
 from scalevec.orchestrator.commands.run.retry import retry
 from scalevec.orchestrator.errors import Exit
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
 
 EVENTS, TRIAL = "events.jsonl", "trial.json"
@@ -19,18 +20,14 @@ EVENTS, TRIAL = "events.jsonl", "trial.json"
 def runs(tmp_path) -> Path:
     """Of a simulated sweep all of whose trials are there and wait."""
     simulated(tmp_path / "runs")
-    for directory in directories(tmp_path / "runs"):
+    for directory in directories_in(tmp_path / "runs"):
         directory.result_path.unlink()
         directory.append_event("pending", cause="preempted")
     return tmp_path / "runs"
 
 
-def directories(runs: Path) -> list[RunDirectory]:
-    return [RunDirectory.of(runs, name) for name in trial_ids(runs)]
-
-
 def break_one(runs: Path, name: str) -> RunDirectory:
-    directory = directories(runs)[0]
+    directory = directories_in(runs)[0]
     path = directory.path / name
     path.write_bytes(b"{garbage\n" + path.read_bytes())
     return directory
@@ -38,7 +35,7 @@ def break_one(runs: Path, name: str) -> RunDirectory:
 
 def states(runs: Path) -> list[str]:
     recorded = []
-    for directory in directories(runs):
+    for directory in directories_in(runs):
         try:
             recorded.append(directory.state().state)
         except CorruptRecordError:
@@ -83,7 +80,7 @@ def test_cancel_calls_off_the_others(runs, capsys):
 
 
 def test_retry_gives_the_others_another_chance(runs, capsys):
-    for directory in directories(runs):
+    for directory in directories_in(runs):
         directory.append_event("failed", cause="error")
     broken = break_one(runs, EVENTS)
     assert retry(SWEEP["name"], runs).write() is Exit.SOME_FAILED
@@ -94,7 +91,7 @@ def test_retry_gives_the_others_another_chance(runs, capsys):
 
 
 def test_cancel_says_of_which_job_it_cannot_know(runs, capsys):
-    first, *_ = directories(runs)
+    first, *_ = directories_in(runs)
     first.append_event("queued", executor="local")
     first.jobs_path.write_text("{\n")
     cancel(SWEEP["name"], runs)

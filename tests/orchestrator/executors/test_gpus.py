@@ -1,8 +1,6 @@
 """Which GPUs this machine has, by torch's answer, and what a worker is started with for one."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.forked_workers import worker_environment
 from scalevec.orchestrator.executors.local import local_executor
 from scalevec.orchestrator.executors.local.local_executor import sign_of_gpus, visible_gpus
+from support import run_python
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +49,8 @@ def test_rocm_chooses_by_its_own_variable_where_that_is_given(monkeypatch, gpus_
 
 
 def test_torch_is_asked_in_a_process_that_ends():
-    code = (
-        "from scalevec.orchestrator.executors.local.local_executor import visible_gpus; import sys; "
-        "visible_gpus(); print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    name = local_executor.__name__
+    done = run_python(f"import sys, {name} as here; here.visible_gpus(); print('torch' in sys.modules)")
     assert done.stdout == "False\n", done.stderr
 
 

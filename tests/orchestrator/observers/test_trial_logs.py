@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -111,10 +112,7 @@ def test_a_step_is_passed_on_once_though_the_trial_goes_back_and_the_run_begins_
 
 
 def test_a_log_that_fails_is_told_once_and_stopped(followed):
-    def refuse():
-        raise ConnectionError("no route")
-
-    log = KeepingLog(refuse)
+    log = KeepingLog(Mock(side_effect=ConnectionError("no route")))
     logs, task, directory, warnings = followed(log)
     directory.metrics_path.write_text(rows(1, 2))
     logs.started(task)
@@ -191,10 +189,7 @@ def test_mlflow_keeps_one_run_of_a_trial_that_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_ends_as_well_with_a_log_that_fails(scalevec, tmp_path, sweep_file, monkeypatch):
-    def refuse():
-        raise ConnectionError("no route")
-
-    log = KeepingLog(refuse)
+    log = KeepingLog(Mock(side_effect=ConnectionError("no route")))
     monkeypatch.setitem(sys.modules, "kept_log", SimpleNamespace(make=lambda *_: log))
     monkeypatch.setitem(module.LOGS, "kept", "kept_log:make")
     text = sweep_file.read_text().replace("  - {name: b, width: 32, layers: 1}\n", "")

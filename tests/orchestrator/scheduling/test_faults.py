@@ -5,18 +5,16 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from hold import can_hold, hold, release
 from plugin_package import SWEEP, write_plugin
 from scalevec.results.claims import end_claim
 from scalevec.results.run_directory import RunDirectory
-from support import filled_once, finished, succeeded, two_arms
+from support import filled_once, finished, succeeded, two_arms, wait_until, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -42,26 +40,6 @@ def steps(folder: Path) -> dict[str, list[int]]:
     }
 
 
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def workers() -> list[psutil.Process]:
-    rows = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if "scalevec.orchestrator.worker.train" in command:
-            rows.append(process)
-    return rows
-
-
-def workers_of(folder: Path) -> list[psutil.Process]:
-    return [process for process in workers() if str(folder / "runs") in process.info["cmdline"]]
-
-
 def attempts(folder: Path) -> list[int]:
     return sorted(len(list(path.glob("claims/*.json"))) for path in folder.glob("runs/trials/*/*"))
 
@@ -84,11 +62,13 @@ def disturbed(tmp_path, long_sweep) -> Path:
 
 @pytest.fixture
 def start_held(disturbed, start_scalevec) -> Callable[..., "subprocess.Popen[str]"]:
-    """Starts ``scalevec run``, whose trials stand after their first checkpoint until they are released."""
+    """Starts ``scalevec run``; its trials stand after their first checkpoint until they are released."""
 
-    def start(*options: object) -> "subprocess.Popen[str]":
+    def start(jobs: int = 2) -> "subprocess.Popen[str]":
         hold(disturbed)
-        return start_scalevec("run", "long.yaml", *(options or ("--jobs", 2)), change=can_hold)
+        scheduler = start_scalevec("run", "long.yaml", "--jobs", jobs, change=can_hold)
+        wait_until(lambda: has_checkpoints(disturbed, jobs), scheduler)
+        return scheduler
 
     return start
 
@@ -101,7 +81,6 @@ def assert_whole(folder: Path, undisturbed) -> None:
 
 def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, scalevec, start_held):
     scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
     scheduler.kill()
     scheduler.wait()
     victim, *survivors = workers_of(disturbed)
@@ -115,7 +94,6 @@ def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, s
 
 def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start_held):
     scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
     workers_of(disturbed)[0].kill()
     release(disturbed)
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
@@ -152,7 +130,6 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
     disturbed, undisturbed, scalevec, start_held
 ):
     scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
     scheduler.send_signal(signal.SIGINT)
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 130
@@ -164,7 +141,6 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
 
 def test_cancel_elsewhere_checkpoints_and_a_later_run_goes_on(disturbed, undisturbed, scalevec, start_held):
     scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
     cancelled = succeeded(scalevec("cancel", "long"))
     assert "2 trials cancelled" in cancelled.stdout
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
@@ -178,7 +154,6 @@ def test_cancel_elsewhere_checkpoints_and_a_later_run_goes_on(disturbed, undistu
 
 def test_stopping_a_copys_run_leaves_the_original_alone(disturbed, undisturbed, start_scalevec, start_held):
     scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
     before = {process.pid for process in workers_of(disturbed)}
     assert len(before) == 2
     shutil.copytree(disturbed / "runs", disturbed / "copy")
@@ -196,8 +171,7 @@ def test_stopping_a_copys_run_leaves_the_original_alone(disturbed, undisturbed, 
 
 
 def test_a_worker_past_its_lease_touches_nothing_of_a_successor(disturbed, undisturbed, scalevec, start_held):
-    scheduler = start_held("--jobs", "1")
-    wait_until(lambda: has_checkpoints(disturbed, 1))
+    scheduler = start_held(jobs=1)
     sleeper = workers_of(disturbed)[0]
     sleeper.suspend()
     scheduler.kill()
@@ -217,7 +191,6 @@ def test_a_worker_past_its_lease_touches_nothing_of_a_successor(disturbed, undis
 
 def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_held):
     scheduler = start_held()
-    wait_until(lambda: has_checkpoints(disturbed, 2))
     for process in workers_of(disturbed):
         os.kill(process.pid, signal.SIGSTOP)  # so that they cannot listen to the first
     scheduler.send_signal(signal.SIGINT)

@@ -37,22 +37,23 @@ class Slow(FaultySimulation):
         self.asked.extend(numbers)
 
 
-@pytest.fixture
-def slow(monkeypatch):
+def simulated_by(kind, monkeypatch) -> list:
+    """Simulations have executors of ``kind`` from now on: those that were built."""
     built = []
 
     def make(site, _faults):
-        built.append(Slow(site))
+        built.append(kind(site))
         return built[-1]
 
     monkeypatch.setattr("simulations.FaultySimulation", make)
-    monkeypatch.setattr(scheduling, "CANCEL_POLL_S", 0.0)
     return built
 
 
-def test_a_trial_that_was_called_off_is_asked_once_to_end(slow, tmp_path):
+def test_a_trial_that_was_called_off_is_asked_once_to_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(scheduling, "CANCEL_POLL_S", 0.0)
+    built = simulated_by(Slow, monkeypatch)
     simulated(tmp_path / "runs", slots=8)
-    assert len(slow[0].asked) == len(set(slow[0].asked)) == 8
+    assert len(built[0].asked) == len(set(built[0].asked)) == 8
 
 
 def test_a_trial_whose_workers_write_results_that_nobody_can_read_is_given_up(monkeypatch, tmp_path):
@@ -183,19 +184,7 @@ class Elsewhere(FaultySimulation):
 @pytest.fixture
 def elsewhere(monkeypatch):
     """An executor of which the given is changed; those that were built."""
-    built = []
-
-    def change(**given):
-        kind = type("Changed", (Elsewhere,), given)
-
-        def make(site, _faults):
-            built.append(kind(site))
-            return built[-1]
-
-        monkeypatch.setattr("simulations.FaultySimulation", make)
-        return built
-
-    return change
+    return lambda **given: simulated_by(type("Changed", (Elsewhere,), given), monkeypatch)
 
 
 def last_events(runs: Path) -> list[tuple[str, str | None]]:

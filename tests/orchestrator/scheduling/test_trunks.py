@@ -9,6 +9,7 @@ import pytest
 import faulty_simulation
 import simulations
 from faulty_simulation import Attempt, FaultySimulation
+from recorded_sweep import directories_in
 from scalevec.analysis import compare, fit
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions
@@ -20,7 +21,7 @@ from scalevec.orchestrator.scheduling.trunk_book import is_needed
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import gpu_hours, planned
-from scalevec.results.run_directory import RunDirectory, trial_ids, trunk_path
+from scalevec.results.run_directory import trunk_path
 from simulations import SWEEP, simulated
 from support import MemoryRecorder, finished
 
@@ -111,8 +112,7 @@ def test_a_schedule_without_a_trunk_saves_nothing(tmp_path):
 
 def test_a_warm_up_that_is_a_share_of_the_tokens_shares_no_trunk(tmp_path):
     run = sweep_run(tmp_path, trial={"batch_tokens": 2048, "warmup_fraction": 0.05})
-    rows = planned(run)
-    assert sum(row["n_tokens_from_trunk"] for row in rows) == 0
+    assert sum(row["n_tokens_from_trunk"] for row in planned(run)) == 0
 
 
 # Who waits for whom
@@ -151,8 +151,7 @@ def test_trials_of_other_trunks_do_not_wait(tmp_path):
 
 
 def test_with_one_slot_nothing_deadlocks(tmp_path):
-    done = simulated(tmp_path, slots=1, **WSD)
-    assert len(done.results()) == 12
+    assert len(simulated(tmp_path, slots=1, **WSD).results()) == 12
 
 
 def test_the_time_of_a_branch_is_that_of_the_run_alone(tmp_path):
@@ -313,11 +312,8 @@ arms: {{baseline: {{scale_vectors: baseline}}}}
 seeds: [0]
 """
     finished(tmp_path, text)
-    directories = {
-        directory.result()["n_tokens"]: directory
-        for directory in (RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs"))
-    }
-    branched, leader = (directories[n_tokens] for n_tokens in sorted(directories))
+    directories = directories_in(tmp_path / "runs")
+    branched, leader = sorted(directories, key=lambda directory: directory.result()["n_tokens"])
     trial = trial_from_fields(branched.trial()["semantic"])
     assert branched.result()["trunk_step"] == branch_step(trial) > 0
     assert leader.result()["trunk_step"] == 0

@@ -17,7 +17,7 @@ from scalevec.orchestrator.snapshots import snapshot as module
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 from scalevec.orchestrator.snapshots.start import MACHINE_LACKS, NOT_AS_SENT, PARTS
 from scalevec.orchestrator.worker.provenance import INSTALLED, code_state
-from support import CHECKOUT, succeeded, two_arms
+from support import CHECKOUT, assert_refused, run_python, succeeded, two_arms, umask
 
 DAY_S = 24 * 3600.0
 VERSION = ("-m", "scalevec.orchestrator.cli.main", "--version")
@@ -66,9 +66,7 @@ def start(snapshot: Snapshot, *words: str, **variables: str) -> "subprocess.Comp
 def within(snapshot: Snapshot, code: str, *words: object) -> str:
     """What ``code`` prints in a process whose packages of ours are those of the snapshot."""
     script = f"import sys; sys.path.insert(0, {str(snapshot.root)!r})\n{code}"
-    command = [sys.executable, "-P", "-c", script, *map(str, words)]
-    done = succeeded(subprocess.run(command, capture_output=True, text=True))
-    return done.stdout
+    return succeeded(run_python(script, *words)).stdout
 
 
 def test_every_module_of_ours_comes_from_the_snapshot(snapshot):
@@ -100,9 +98,9 @@ def test_a_snapshot_that_has_changed_starts_nothing(snapshot, change):
     else:
         path.unlink()
     done = start(snapshot, *VERSION)
-    assert done.returncode == NOT_AS_SENT == Exit.MISSING_REQUIREMENT == WorkerExit.FOREIGN_CODE
-    assert f"{snapshot.root} has changed since it was taken" in done.stderr
-    assert "scalevec run takes a new snapshot" in done.stderr
+    words = (f"{snapshot.root} has changed since it was taken", "scalevec run takes a new snapshot")
+    assert_refused(done, NOT_AS_SENT, *words)
+    assert NOT_AS_SENT == Exit.MISSING_REQUIREMENT == WorkerExit.FOREIGN_CODE
 
 
 def test_a_python_without_what_we_build_on_is_told_with_its_path(snapshot, tmp_path):
@@ -127,8 +125,8 @@ def test_a_package_of_ours_that_a_hook_brings_in_first_starts_nothing(snapshot, 
     (tmp_path / "scalevec" / "__init__.py").touch()
     (tmp_path / "sitecustomize.py").write_text("import scalevec")
     done = start(snapshot, *VERSION, PYTHONPATH=str(tmp_path))
-    assert done.returncode == NOT_AS_SENT
-    assert f"scalevec comes from {tmp_path}/scalevec/__init__.py, not from {snapshot.root}" in done.stderr
+    words = f"scalevec comes from {tmp_path}/scalevec/__init__.py, not from {snapshot.root}"
+    assert_refused(done, NOT_AS_SENT, words)
 
 
 def test_equal_code_is_kept_once(snapshot, tmp_path, monkeypatch):
@@ -145,11 +143,8 @@ def test_a_snapshot_that_has_changed_is_taken_again(snapshot, tmp_path, monkeypa
 
 
 def test_nobody_else_reaches_a_snapshot(tmp_path):
-    usual = os.umask(0)
-    try:
+    with umask(0):
         root = taken(tmp_path).root
-    finally:
-        os.umask(usual)
     assert [path.stat().st_mode & 0o077 for path in (root.parent, root)] == [0, 0]
 
 

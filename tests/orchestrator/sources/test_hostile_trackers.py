@@ -1,9 +1,8 @@
 """A tracker's folder or database of somebody else: nothing outside it is read, nor waited for."""
 
 import os
-import sqlite3
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,44 +107,33 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 @pytest.mark.parametrize("table", ["params", "latest_metrics", "runs"])
 @pytest.mark.parametrize("how", [f"VIEW {{}} AS {ENDLESS} FROM n", "VIRTUAL TABLE {} USING fts4(run_uuid)"])
 def test_a_view_or_a_virtual_table_in_place_of_a_table_is_refused(tmp_path, table, how):
-    path = mlflow_database(tmp_path / "mlflow.db")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"DROP TABLE IF EXISTS {table}")
-        database.execute(f"CREATE {how.format(table)}")
-        database.commit()
+    changes = f"DROP TABLE IF EXISTS {table}; CREATE {how.format(table)};"
+    path = mlflow_database(tmp_path / "mlflow.db", changes)
     assert_refused(path, f"has no table {table}")
 
 
+COMPUTED = """
+DROP TABLE params;
+CREATE TABLE params (run_uuid, key, value AS (hex(zeroblob(30000))));
+INSERT INTO params """
+
+
 def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
-    path = mlflow_database(tmp_path / "mlflow.db")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DROP TABLE params")
-        database.execute("CREATE TABLE params (run_uuid, key, value AS (hex(zeroblob(30000))))")
-        database.execute(
-            "INSERT INTO params WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 50000) "
-            "SELECT x, x FROM n"
-        )
-        database.commit()
+    rows = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 50000) SELECT x, x FROM n;"
+    path = mlflow_database(tmp_path / "mlflow.db", COMPUTED + rows)
     monkeypatch.setattr(trackers, "PATIENCE_S", 0.0)
     assert_refused(path, "takes too long: interrupted")
 
 
 def test_cells_that_are_computed_do_not_fill_the_memory(tmp_path, monkeypatch):
-    path = mlflow_database(tmp_path / "mlflow.db")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DROP TABLE params")
-        database.execute("CREATE TABLE params (run_uuid, key, value AS (hex(zeroblob(30000))))")
-        database.execute("INSERT INTO params VALUES ('aa', 'x'), ('aa', 'y'), ('aa', 'z')")
-        database.commit()
+    path = mlflow_database(tmp_path / "mlflow.db", COMPUTED + "VALUES ('aa', 'x'), ('aa', 'y'), ('aa', 'z');")
     monkeypatch.setattr(trackers, "LARGEST_FILE_BYTES", 100_000)
     assert_refused(path, "a larger table than is read, 2000000 rows and 100000 bytes")
 
 
 def test_a_cell_of_any_size_is_refused(tmp_path):
-    path = mlflow_database(tmp_path / "mlflow.db")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("INSERT INTO params VALUES ('aa', 'x', zeroblob(20000000))")
-        database.commit()
+    changes = "INSERT INTO params VALUES ('aa', 'x', zeroblob(20000000));"
+    path = mlflow_database(tmp_path / "mlflow.db", changes)
     assert_refused(path, "string or blob too big")
 
 

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from scalevec.orchestrator.errors import Exit
-from support import succeeded
+from support import assert_refused, succeeded
 
 RUNS = [(arm, seed, loss + seed / 100) for arm, loss in (("a", 3.5), ("b", 3.4)) for seed in range(3)]
 HEADER = "arm,seed,n_params,n_tokens,loss\n"
@@ -67,8 +67,7 @@ COMMANDS = (("compare",), ("fit",), ("plan",), ("run",), ("submit", "--executor"
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_read_by_what_it_holds_whatever_it_is_called(name, scalevec, tmp_path):
     (tmp_path / name).write_bytes(TABLES[name])
-    imported = succeeded(scalevec("import", name))
-    assert imported.stdout.startswith("loss,n_params,n_tokens,arm,")
+    assert succeeded(scalevec("import", name)).stdout.startswith("loss,n_params,n_tokens,arm,")
     results = scalevec("fit", name, "--json")
     assert "not a sweep file" not in results.stderr
     assert "YAML" not in results.stderr
@@ -103,19 +102,17 @@ def test_a_sweep_file_whose_remarks_show_what_a_script_prints_is_no_log(scalevec
 def test_a_command_of_sweeps_names_those_that_read_a_table(command, scalevec, tmp_path):
     (tmp_path / "DATA.CSV").write_text(ROWS)
     done = scalevec(command, "DATA.CSV")
-    assert done.returncode == Exit.INVALID_INPUT
-    assert "DATA.CSV is a table of results\nscalevec compare DATA.CSV reads it" in done.stderr
+    words = "DATA.CSV is a table of results\nscalevec compare DATA.CSV reads it"
+    assert_refused(done, Exit.INVALID_INPUT, words)
 
 
 def test_a_folder_of_wandb_is_answered_by_how_its_runs_are_exported(scalevec, tmp_path):
     (tmp_path / "wandb/run-20260101_000000-ab12/files").mkdir(parents=True)
     for command in ("import", "compare", "plan"):
-        done = scalevec(command, "wandb")
-        assert done.returncode == Exit.INVALID_INPUT
-        assert "wandb is a folder of W&B\nexport the table of runs from W&B as CSV" in done.stderr
+        words = "wandb is a folder of W&B\nexport the table of runs from W&B as CSV"
+        assert_refused(scalevec(command, "wandb"), Exit.INVALID_INPUT, words)
 
 
 def test_a_sweep_file_is_read_whatever_it_is_called(scalevec, tmp_path):
     (tmp_path / "scan.txt").write_text("name: scan\nladder: [{name: tiny-25k, layers: 0}]\n")
-    done = scalevec("plan", "scan.txt")
-    assert "scan.txt:2: ladder[0].layers" in done.stderr
+    assert "scan.txt:2: ladder[0].layers" in scalevec("plan", "scan.txt").stderr

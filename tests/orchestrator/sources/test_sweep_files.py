@@ -51,8 +51,7 @@ def test_the_files_of_a_sweep_that_was_run_are_looked_up_beside_the_original(run
     (home / "a.txt").write_text("text")
     corpus = {"source": "text", "files": ["a.txt"], "tokenizer": "bytes", "sequence_length": 64}
     keep(runs, home, corpus=corpus)
-    sweep = load_sweep("simulated", runs)
-    assert sweep.corpus_files() == [home / "a.txt"]
+    assert load_sweep("simulated", runs).corpus_files() == [home / "a.txt"]
 
 
 def test_a_sweep_file_that_is_not_there_has_no_line(runs):

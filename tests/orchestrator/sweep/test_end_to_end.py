@@ -59,8 +59,7 @@ def test_a_truncated_result_is_set_aside_and_the_trial_runs_again(sweep, scaleve
     name = next(iter(before))
     path = sweep / "runs/trials" / name[:2] / name / "result.json"
     path.write_bytes(path.read_bytes()[:40])
-    done = succeeded(scalevec("run", "small.yaml"))
-    assert "set aside" in done.stderr
+    assert "set aside" in succeeded(scalevec("run", "small.yaml")).stderr
     assert path.with_name("result.json.corrupt-1").exists()
     assert results_in(sweep)[name]["loss"] == before[name]["loss"]
 
@@ -101,14 +100,9 @@ def test_the_figures_of_a_sweep_hold_what_its_runs_recorded(sweep, scalevec):
     assert "no figure multipliers: " in done.stderr
 
 
-@pytest.fixture
-def a_gpu_that_is_none(gpus_of_torch):
-    """The run is told of a GPU that this machine has not: the worker cannot train on it."""
-    gpus_of_torch(1)
-
-
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
-def test_a_run_without_the_gpu_of_trials_ends_with_3_and_then_goes_on(a_gpu_that_is_none, sweep, scalevec):
+def test_a_run_without_the_gpu_of_trials_ends_with_3_and_then_goes_on(gpus_of_torch, sweep, scalevec):
+    gpus_of_torch(1)  # which this machine has not: the worker cannot train on it
     name = next(iter(results_in(sweep)))
     shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
     path = sweep / "small.yaml"
@@ -145,7 +139,6 @@ def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chanc
     failed = scalevec("run", "failing.yaml", "--trust")
     assert_refused(failed, 1, "the same error twice", "no data here")
     assert re.search(r"runs/trials/\w\w/\w+/log\.txt", failed.stderr)
-    assert "Traceback" not in failed.stderr
     (tmp_path / "data.txt").write_text("data")
     assert scalevec("run", "failing.yaml").returncode == 1
     assert "1 failed trial will run again" in scalevec("retry", "failing").stdout

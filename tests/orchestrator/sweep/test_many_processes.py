@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.results.run_directory import RunDirectory, trial_ids
+from recorded_sweep import directories_in
 from support import assert_refused, succeeded
 
 SWEEP = """\
@@ -35,8 +35,7 @@ def run(scalevec, tmp_path, text_files):
 @pytest.mark.slow
 def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
     succeeded(run("processes: 2, shard: true"))
-    runs = tmp_path / "runs"
-    results = [RunDirectory.of(runs, name).result() for name in trial_ids(runs)]
+    results = [directory.result() for directory in directories_in(tmp_path / "runs")]
     assert [result["world_size"] for result in results] == [2, 2]
 
 
@@ -51,8 +50,8 @@ def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
 )
 def test_what_cannot_be_is_refused_with_one_message_before_any_training(resources, message, run, tmp_path):
     assert_refused(run(resources), 2, message)
-    directories = (RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs"))
-    assert not any(event["state"] == "running" for directory in directories for event in directory.events())
+    events = [event for directory in directories_in(tmp_path / "runs") for event in directory.events()]
+    assert not any(event["state"] == "running" for event in events)
 
 
 def test_an_optimizer_that_is_not_known_to_be_right_over_shares_is_refused(run):

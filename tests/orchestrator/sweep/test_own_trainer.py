@@ -144,8 +144,7 @@ def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
     refused = scalevec("export", compared[0]["trial_id"], "-o", "model")
     assert_refused(refused, 2, "a trainer of its sweep trained it")
     assert "whose text is its own affair" in scalevec("corpus", "prepare", "mine.yaml").stderr
-    again = scalevec("run", "mine.yaml")
-    assert "18 trials, 18 completed" in again.stdout
+    assert "18 trials, 18 completed" in scalevec("run", "mine.yaml").stdout
     (folder / "train.py").write_text(f"{SCRIPT}# changed\n")
     plan = scalevec("plan", "mine.yaml")
     assert "train.py has changed since 18 trials of this sweep" in plan.stderr

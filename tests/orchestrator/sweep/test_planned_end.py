@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from support import assert_refused
+
 SCRIPT = """
 import json, os, sys
 given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
@@ -46,10 +48,8 @@ def given(tmp_path, monkeypatch):
 
 def test_a_loss_of_before_the_end_is_no_result_and_the_numbers_and_the_remedy_are_said(given, scalevec):
     folder = given('"--eval_interval=35"')
-    done = scalevec("run", "ends.yaml", "--trust")
-    assert done.returncode == 1
     message = "is of step 70; the plan ends at step 100 (6,400 tokens). Evaluate after the last step"
-    assert message in done.stderr
+    assert_refused(scalevec("run", "ends.yaml", "--trust"), 1, message)
     assert not list(folder.glob("runs/trials/*/*/result.json"))
     assert len(list(folder.glob("runs/trials/*/*/claims/*.json"))) == 2  # each was tried once
 

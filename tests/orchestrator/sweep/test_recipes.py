@@ -54,7 +54,6 @@ def test_a_recipe_trains_and_is_read_by_its_own_log(name, packages, kept, tmp_pa
     for trial_id in trial_ids(tmp_path / "runs"):
         directory = RunDirectory.of(tmp_path / "runs", trial_id)
         result = directory.result()
-        assert result is not None
         assert 0 < result["loss"] < result["loss_initial"]
         assert result["loss"] != result["loss_validation"]
         assert len(directory.metrics()) >= result["n_tokens"] // 512

@@ -15,11 +15,13 @@ from scalevec.sweeps.expansion.trials import CorpusFacts
 FACTS = CorpusFacts("f" * 64, 1024, 10_000_000)
 WIDTHS = {"a": 16, "b": 32, "c": 64}
 GRID = [0.005, 0.01, 0.02, 0.04, 0.08]
+WITH_C = ("  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b")
+"""What makes three rungs of the sweep's two."""
 
 
 @pytest.fixture
 def cells(sweep_text):
-    text = sweep_text.replace("  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b")
+    text = sweep_text.replace(*WITH_C)
     text = text.replace("[0.01, 0.02, 0.04], rungs: [a]", f"{GRID}, rungs: [a, b, c]")
     return expand(sweeps.loads(text), FACTS)
 
@@ -109,9 +111,8 @@ def test_a_new_arm_is_tuned_on_the_values_of_the_others(cells):
 
 
 def test_a_field_with_a_zero_starts_with_three_values_of_its_grid(sweep_text):
-    text = sweep_text.replace("  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b")
     tuned = "weight_decay: [0, 0.1, 0.2, 0.3], rungs: [a, b, c]"
-    text = text.replace("learning_rate: [0.01, 0.02, 0.04], rungs: [a]", tuned)
+    text = sweep_text.replace(*WITH_C).replace("learning_rate: [0.01, 0.02, 0.04], rungs: [a]", tuned)
 
     def train(_trials):
         return lambda trial: (trial.optimizer.weight_decay - 0.1) ** 2
@@ -171,9 +172,7 @@ def test_a_grid_that_only_lost_values_gives_no_warning(sweep_text):
 
 def test_values_that_a_prediction_spared_are_not_missed(sweep_text):
     """Unless the file asks for the whole grid now."""
-    whole = sweep_text.replace("rungs: [a]", "rungs: [a, b, c]").replace(
-        "  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b"
-    )
+    whole = sweep_text.replace(*WITH_C).replace("rungs: [a]", "rungs: [a, b, c]")
     whole = whole.replace(OF_TWO_RUNGS, "learning_rate: [0.005, 0.01, 0.02, 0.04, 0.08]")
     frozen = Tuner(expand(sweeps.loads(whole), FACTS), [], 1, predict_larger=True).run(lambda _trials: bowl)
     spared = Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1, predict_larger=True)

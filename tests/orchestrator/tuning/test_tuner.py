@@ -328,7 +328,6 @@ def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
     rates = [trial.optimizer.learning_rate for _, trial in bowls.asked]
     assert rates == pytest.approx([choice.chosen / 2, choice.chosen, 2 * choice.chosen])
     assert {(arm, trial.seed) for arm, trial in bowls.asked} == {("baseline", 100)}
-    assert choice.check is not None
     assert (choice.check.status, choice.check.gain, choice.check.grid[1]) == ("inside", 0.0, choice.chosen)
     assert choice.check.vertex == pytest.approx(0.022)
     assert choice.status == "carried"

@@ -4,13 +4,14 @@ import errno
 import importlib.metadata
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from foreign_trials import same_signals
 from recorded_sweep import directory_of
 from scalevec.model.config import RunOptions
 from scalevec.model.data import CorpusConfig
@@ -40,10 +41,9 @@ def directory(tmp_path) -> RunDirectory:
 def attempt(tmp_path: Path, directory: RunDirectory, monkeypatch):
     """Runs one attempt in this process, whose signals are left as they were; it looks at no machine."""
     monkeypatch.setattr(worker, "lacking", lambda *_: [])
-    before = {number: signal.getsignal(number) for number in worker.STOP_SIGNALS}
-    yield lambda: worker.run_attempt(worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions()), "token")
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    attempted = worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions())
+    with same_signals():
+        yield lambda: worker.run_attempt(attempted, "token")
 
 
 def states(directory: RunDirectory) -> list[str]:
@@ -85,18 +85,10 @@ def test_fields_that_are_not_those_of_the_trials_id_are_not_trained(directory, a
     assert not (tmp_path / "ran").exists()
 
 
-class FullLog:
-    """A log on a full disk."""
-
-    def write(self, _text=""):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    flush = write
-
-
 def test_no_space_is_told_where_the_log_has_none_either(directory, monkeypatch):
-    monkeypatch.setattr(worker.sys, "stderr", MaskedStream(FullLog()))
     problem = OSError(errno.ENOSPC, "No space left on device")
+    full = Mock(write=Mock(side_effect=problem), flush=Mock(side_effect=problem))
+    monkeypatch.setattr(worker.sys, "stderr", MaskedStream(full))
     assert worker._record_failure(directory, problem) is WorkerExit.NO_SPACE
 
 
@@ -121,16 +113,10 @@ def test_an_error_that_passes_counts_as_an_interruption(directory, capsys):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_no_space_for_the_claim_is_said_as_such(directory, attempt, monkeypatch, number):
-    refuse_claims(monkeypatch, OSError(number, "full", "claims/0001.json"))
+    full = OSError(number, "full", "claims/0001.json")
+    monkeypatch.setattr(worker, "acquire", Mock(side_effect=full))
     assert attempt() is WorkerExit.NO_SPACE
     assert states(directory) == ["queued"]
-
-
-def refuse_claims(monkeypatch, problem: OSError) -> None:
-    def refuse(*_):
-        raise problem
-
-    monkeypatch.setattr(worker, "acquire", refuse)
 
 
 def test_a_machine_that_lacks_something_claims_no_trial_and_says_all(directory, attempt, monkeypatch, capsys):
@@ -168,13 +154,15 @@ def test_a_script_that_removed_its_runs_files_is_named(attempt, directory, capsy
 
 
 def test_a_file_system_without_hard_links_is_what_the_machine_lacks(directory, attempt, monkeypatch):
-    refuse_claims(monkeypatch, PermissionError(errno.EPERM, "Operation not permitted"))
+    refusal = PermissionError(errno.EPERM, "Operation not permitted")
+    monkeypatch.setattr(worker, "acquire", Mock(side_effect=refusal))
     assert attempt() is WorkerExit.MACHINE_LACKS
     assert "takes no files, or no hard links: " in directory.events()[-1]["lacks"][0]
 
 
 def test_a_file_server_that_is_away_is_no_lack(directory, attempt, monkeypatch):
-    refuse_claims(monkeypatch, OSError(errno.ESTALE, "Stale file handle"))
+    stale = OSError(errno.ESTALE, "Stale file handle")
+    monkeypatch.setattr(worker, "acquire", Mock(side_effect=stale))
     with pytest.raises(OSError, match="Stale"):
         attempt()
     assert states(directory) == ["queued"]
@@ -198,10 +186,8 @@ def test_another_version_is_named_with_both(tmp_path, name):
 
 
 def test_a_package_that_is_not_installed_has_no_version(tmp_path, monkeypatch):
-    def installed(package: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(package)
-
-    monkeypatch.setattr(importlib.metadata, "version", installed)
+    absent = importlib.metadata.PackageNotFoundError("torch")
+    monkeypatch.setattr(importlib.metadata, "version", Mock(side_effect=absent))
     told = lacking(tmp_path, THEIRS, RunOptions(), {"torch": HERE["torch"]})
     assert told == [f"torch: None there, {HERE['torch']} where it was sent from"]
 

@@ -25,7 +25,7 @@ def trial(tmp_path, own_registries):
 
 
 @pytest.fixture
-def sent(tmp_path, monkeypatch):
+def sent(tmp_path, monkeypatch, own_registries):
     """Puts a plugin where the snapshot of this process would have it."""
 
     def put(arms: str) -> None:
@@ -35,9 +35,7 @@ def sent(tmp_path, monkeypatch):
         monkeypatch.setattr(of_worker, "sent_plugins", lambda: [find("mylab.arms", folder)])
         monkeypatch.setattr(of_worker, "sent_folder", lambda: folder)
 
-    yield put
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
-        del sys.modules[name]
+    return put
 
 
 def test_what_was_sent_is_imported(trial, sent):

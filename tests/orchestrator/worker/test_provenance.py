@@ -15,9 +15,16 @@ from scalevec.orchestrator.worker import provenance
 from scalevec.orchestrator.worker.provenance import commit_of, environment, machine
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
 from scalevec.sweeps.trainers.any_trial import Protocol
-from support import CHECKOUT
+from support import CHECKOUT, run_python, succeeded
 
+AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b")
 STORE = "postgresql://someone:top-secret@host/name"
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git prints in ``folder``."""
+    command = ["git", *AUTHOR, "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -38,9 +45,8 @@ def test_the_command_is_recorded_without_the_store(monkeypatch, given, recorded)
 def site_packages(tmp_path_factory) -> Path:
     """The site-packages of a venv inside a user's repository, with scalevec as a wheel leaves it there."""
     repository = tmp_path_factory.mktemp("repository")
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository))
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    git(repository, "init")
+    git(repository, "commit", "--allow-empty", "-m", "theirs")
     site = repository / ".venv" / "lib" / "site-packages"
     for name in PARTS:
         ignored = shutil.ignore_patterns("__pycache__", "*.yaml")
@@ -56,8 +62,7 @@ def in_the_venv(site_packages: Path, expression: str) -> object:
         "from scalevec.orchestrator.worker.provenance import *\n"
         f"print(json.dumps({expression}))"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(succeeded(run_python(code)).stdout)
 
 
 def test_a_wheel_in_a_users_repository_records_its_version_and_no_commit(site_packages):
@@ -73,21 +78,19 @@ def test_a_checkout_records_its_own_commit():
     assert environment()["commit"] == (head.stdout.strip() or None)
 
 
-@pytest.fixture
-def checkout(monkeypatch, tmp_path) -> Path:
-    """A repository that stands for our checkout, with one committed file."""
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path))
+def committed(folder: Path) -> None:
+    """Makes a repository of ``folder``, all of it committed."""
+    for words in (["init"], ["add", "."], ["commit", "-m", "first"]):
+        git(folder, *words)
+
+
+def test_two_states_of_a_checkout_with_local_changes_are_told_apart(monkeypatch, tmp_path):
     (tmp_path / "code.py").write_text("1")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *command], check=True)
+    committed(tmp_path)
     monkeypatch.setattr(provenance, "HOME", tmp_path)
-    return tmp_path
-
-
-def test_two_states_of_a_checkout_with_local_changes_are_told_apart(checkout):
     recorded = []
     for content in ("1", "2", "3"):
-        (checkout / "code.py").write_text(content)
+        (tmp_path / "code.py").write_text(content)
         recorded.append(provenance.code_state.__wrapped__())
     assert [state["dirty"] for state in recorded] == [False, True, True]
     assert recorded[0]["local_changes"] == "none"
@@ -102,16 +105,14 @@ def canary(tmp_path, monkeypatch):
     repository.mkdir()
     for name, value in {"HOME": tmp_path, "GIT_CONFIG_NOSYSTEM": 1}.items():
         monkeypatch.setenv(name, str(value))
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository))
     (repository / "train.py").write_text("1")
     (repository / ".gitattributes").write_text("*.py filter=spy diff=spy\n")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *command], check=True)
+    committed(repository)
     keys = ("core.fsmonitor", "filter.spy.clean", "diff.spy.textconv", "diff.external", "core.pager")
     for key in keys:
-        subprocess.run([*git, "config", key, f"touch {shown}; cat"], check=True)
+        git(repository, "config", key, f"touch {shown}; cat")
     (repository / "train.py").write_text("2")
-    subprocess.run([*git, "status"], capture_output=True, check=True)
+    git(repository, "status")
     assert shown.exists()
     shown.unlink()
     return repository, shown
@@ -127,20 +128,19 @@ def test_nothing_that_the_configuration_of_a_sweeps_repository_names_is_run(cana
 @pytest.mark.parametrize("state", ["branch", "packed", "detached", "worktree", "sha256"])
 def test_the_commit_is_read_as_git_would_say_it(tmp_path, state):
     top = tmp_path / "top"
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(top))
     top.mkdir()
     form = ["--object-format=sha256"] if state == "sha256" else []
-    commands = [["init", "-q", *form], ["commit", "-q", "--allow-empty", "-m", "a"]]
+    commands = [["init", *form], ["commit", "--allow-empty", "-m", "a"]]
     commands += {
         "packed": [["pack-refs", "--all"]],
-        "detached": [["checkout", "-q", "--detach"]],
-        "worktree": [["worktree", "add", "-q", str(tmp_path / "other")]],
+        "detached": [["checkout", "--detach"]],
+        "worktree": [["worktree", "add", str(tmp_path / "other")]],
     }.get(state, [])
     for command in commands:
-        subprocess.run([*git, *command], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        git(top, *command)
     (top / "lab").mkdir()
-    assert commit_of(tmp_path / "other" if state == "worktree" else top / "lab") == head.stdout.strip()
+    folder = tmp_path / "other" if state == "worktree" else top / "lab"
+    assert commit_of(folder) == git(top, "rev-parse", "HEAD")
 
 
 @pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref: ../../secret", "not a commit"])

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -84,7 +85,6 @@ class Attempts:
 
     def losses(self) -> list[float]:
         result = self.directory.result()
-        assert result is not None
         rows = [row["loss"] for row in self.directory.metrics_before_damage()]
         return [result["loss"], result["loss_validation"], *rows]
 
@@ -92,22 +92,18 @@ class Attempts:
         return self.directory.events()[-1]
 
 
-def stand_at(step: int, hold: Path):
-    """A change that lets rank 0 wait before it records ``step``, while ``hold`` is there."""
+def stand_at(step: int, hold: Path) -> None:
+    """Lets rank 0 wait before it records ``step``, while ``hold`` is there."""
+    record = worker.RunDirectoryRecorder.record
 
-    def change() -> None:
-        record = worker.RunDirectoryRecorder.record
+    def waiting(self, row) -> None:
+        if row["step"] == step:
+            hold.with_suffix(".reached").touch()
+        while row["step"] == step and hold.exists() and not self.stop_requested():
+            time.sleep(0.01)
+        record(self, row)
 
-        def waiting(self, row) -> None:
-            if row["step"] == step:
-                hold.with_suffix(".reached").touch()
-            while row["step"] == step and hold.exists() and not self.stop_requested():
-                time.sleep(0.01)
-            record(self, row)
-
-        worker.RunDirectoryRecorder.record = waiting
-
-    return change
+    worker.RunDirectoryRecorder.record = waiting
 
 
 @pytest.fixture
@@ -129,7 +125,7 @@ def test_after_kill_9_of_a_rank_none_is_left_and_the_next_ends_with_the_same_bit
     undisturbed.end(undisturbed.begin())
     hold, attempts = tmp_path / "hold", make("killed", checkpoint_s=1e-9, shard=shard)
     hold.touch()
-    worker_process = attempts.begin(stand_at(4, hold))
+    worker_process = attempts.begin(partial(stand_at, 4, hold))
     until(attempts, 3)
     first, second = ranks_of(worker_process)
     {"rank 0": first, "rank 1": second, "the worker": worker_process}[of].kill()
@@ -149,7 +145,7 @@ def ranks_of(worker_process: psutil.Process) -> list[psutil.Process]:
 def test_a_signal_before_the_limit_reaches_all_ranks_and_ends_in_one_checkpoint(number, to, make, tmp_path):
     hold, attempts = tmp_path / "hold", make("stopped")
     hold.touch()
-    worker_process = attempts.begin(stand_at(3, hold))
+    worker_process = attempts.begin(partial(stand_at, 3, hold))
     until(attempts, 2)
     wait_until(hold.with_suffix(".reached").exists)
     for process in [worker_process, *(ranks_of(worker_process) if to == "all" else [])]:
@@ -176,19 +172,15 @@ def test_two_processes_make_one_attempt_and_the_model_of_a_sharded_trial_is_read
         assert torch.dist(models[1][name], tensor) < 1e-3 * torch.linalg.norm(tensor), name
 
 
-def training_that(lacks: Callable[[int], None]) -> Callable[[], None]:
-    """A change: a rank does ``lacks`` before it trains."""
+def train_after(lacks: Callable[[int], None]) -> None:
+    """A rank does ``lacks`` before it trains."""
+    train = worker.train
 
-    def change() -> None:
-        train = worker.train
+    def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
+        lacks(world.rank)
+        return train(trial, corpus, options, recorder, checkpoints, trunk, world)
 
-        def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
-            lacks(world.rank)
-            return train(trial, corpus, options, recorder, checkpoints, trunk, world)
-
-        worker.train = lacking
-
-    return change
+    worker.train = lacking
 
 
 @pytest.mark.parametrize(
@@ -205,7 +197,7 @@ def test_what_fails_at_one_rank_is_on_record_with_its_cause(of_rank, problem, ca
             raise problem
 
     attempts = make("scarce")
-    assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
+    assert attempts.end(attempts.begin(partial(train_after, lacks))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == cause
     message = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
     assert message in attempts.last()["error"]
@@ -218,7 +210,7 @@ def test_a_full_disk_of_rank_0_is_the_end_of_the_attempt_as_that_of_one_process(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     attempts = make("full")
-    assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.NO_SPACE
+    assert attempts.end(attempts.begin(partial(train_after, lacks))) == WorkerExit.NO_SPACE
 
 
 @pytest.mark.slow
@@ -229,7 +221,7 @@ def test_a_rank_that_hangs_beside_one_that_failed_is_ended(make):
         time.sleep(PATIENCE_S)  # as for a device that waits for the other one
 
     attempts = make("hanging")
-    assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
+    assert attempts.end(attempts.begin(partial(train_after, lacks))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == "out_of_memory"
 
 
@@ -237,10 +229,9 @@ def test_a_rank_that_hangs_beside_one_that_failed_is_ended(make):
 def test_a_rank_that_is_stopped_but_not_dead_ends_the_attempt_and_the_next_goes_on(make, tmp_path):
     hold, attempts = tmp_path / "hold", make("stopped", checkpoint_s=1e-9)
     hold.touch()
-    stand = stand_at(4, hold)
 
     def impatient() -> None:
-        stand()
+        stand_at(4, hold)
         ddp.PATIENCE = timedelta(seconds=5)
 
     worker_process = attempts.begin(impatient)

@@ -135,8 +135,7 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would(keep, left, reco
     monkeypatch.setattr(worker.TrialAttempt, "trainer", lambda _: None)
     monkeypatch.setattr(worker.TrialAttempt, "fields", lambda _: THEIRS)
     again = worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions(keep="none"))
-    exit_code = worker.run_attempt(again, "")
-    assert exit_code == WorkerExit.RESULT
+    assert worker.run_attempt(again, "") == WorkerExit.RESULT
     assert len(list(directory.checkpoints_path.iterdir())) == left
 
 

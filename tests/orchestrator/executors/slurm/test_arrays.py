@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import submitit
@@ -21,22 +22,18 @@ from scalevec.orchestrator.executors.slurm.submission import Submitter, job_scri
 from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.orchestrator.sweep import controller
 from scalevec.results.run_directory import RunDirectory
+from support import umask
 
 TOKEN = "20260101T000000-0011aabb"
 
 
 def test_jobs_that_one_may_not_end_are_said_after_ones_own_were_ended(monkeypatch):
-    asked = []
-
-    def call(*command):
-        asked.append(command)
-        message = "scancel: error: Kill job error on job id 7: Access/permission denied"
-        raise slurm_queue.SlurmCommandError(message)
-
+    message = "scancel: error: Kill job error on job id 7: Access/permission denied"
+    call = Mock(side_effect=slurm_queue.SlurmCommandError(message))
     monkeypatch.setattr(slurm_queue, "call", call)
     with pytest.raises(MissingRequirementError, match=r"somebody else.*job id 7: Access/permission denied"):
         slurm_queue.end(["6", "7"], hard=False)
-    assert asked == [
+    assert [asked.args for asked in call.call_args_list] == [
         ("scancel", "--state=PENDING", "6", "7"),
         ("scancel", "--state=SUSPENDED", "6", "7"),
         ("scancel", "--signal=TERM", "--state=RUNNING", "6", "7"),
@@ -90,11 +87,8 @@ def test_each_array_can_be_found_again_before_it_is_sent(tmp_path, sent, monkeyp
 
 def test_what_jobs_run_lies_in_the_private_folder_and_their_records_in_the_runs_folder(tmp_path, sent):
     jobs, here = trials(tmp_path, "ab"), site(tmp_path, trials_per_gpu=2)
-    usual = os.umask(0)
-    try:
+    with umask(0):
         [first, _] = Submitter(here).submit(jobs, 1000)
-    finally:
-        os.umask(usual)
     private = here.private / "slurm" / first.token
     payload = read_payload(private)
     assert [[entry.command for entry in entries] for entries in payload.jobs] == [[("run", "a b")] * 2]
@@ -196,14 +190,14 @@ def test_a_job_looks_who_could_have_changed_what_it_runs_before_anything_else(tm
 
 
 def test_jobs_are_named_by_sweep_and_what_they_are_for_and_found_by_the_token(tmp_path):
-    submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile()))
+    submitter = Submitter(site(tmp_path))
     for rung, role in (("a", "a"), ("", "trials")):
         job = Job("a" * 64, ("run",), tmp_path, rung=rung)
         assert submitter.parameters(TOKEN, [[job]])["job_name"] == f"small.{role}.{TOKEN}"
 
 
 def test_a_line_of_setup_that_fails_ends_the_job_with_its_own_words(tmp_path):
-    submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile(setup=["x='a b'", "no_such 'thing'"])))
+    submitter = Submitter(site(tmp_path, setup=["x='a b'", "no_such 'thing'"]))
     setup = submitter.parameters(TOKEN, [[Job("a" * 64, ("run",), tmp_path)]])["setup"]
     script = "\n".join([*setup[1:], "echo went on"])
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
@@ -213,8 +207,7 @@ def test_a_line_of_setup_that_fails_ends_the_job_with_its_own_words(tmp_path):
 
 
 def test_a_job_waits_for_the_users_own_dependency(tmp_path):
-    submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile(dependency="afterany:3")))
     job = Job("a" * 64, ("run",), tmp_path)
-    further = submitter.parameters(TOKEN, [[job]])["additional_parameters"]
+    further = asked_of_sbatch(tmp_path, [job], dependency="afterany:3")["additional_parameters"]
     assert further["dependency"] == "afterany:3"
     assert further["kill-on-invalid-dep"] == "yes"

@@ -196,8 +196,7 @@ def test_a_trial_without_progress_is_not_started_for_ever(in_a_job, directory, f
         (folder / "ended" / "7.0.json").unlink()  # as if the job had been lost in the middle
         claimed_elsewhere(directory, "t1", monkeypatch)
     assert ran(directory) == 3
-    record = JobRecord(folder, "7", 0).read()
-    assert "3 attempts without a new checkpoint" in record["message"]
+    assert "3 attempts without a new checkpoint" in JobRecord(folder, "7", 0).read()["message"]
 
 
 def test_a_lost_nodes_job_has_no_say_once_it_was_started_elsewhere(in_a_job, folder):
@@ -244,6 +243,5 @@ def test_signals_reach_the_trial_and_the_next_is_not_begun(in_a_job, directory, 
     command = [sys.executable, "-c", STOPPED_JOB, str(folder), str(directory.path), listening, how]
     assert subprocess.run(command, timeout=600).returncode == code
     assert directory.log_path.read_text().count("heard " + how) == 1
-    record = JobRecord(folder, "7", 0).read()
-    assert record["final"] is False
+    assert JobRecord(folder, "7", 0).read()["final"] is False
     assert JobRecord(folder, "7", 1).read() is None

@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.queue import JobRow
@@ -231,15 +233,10 @@ def test_the_accounting_is_read_without_the_name_of_who_cancelled(monkeypatch):
 
 
 def test_a_queue_that_does_not_answer_is_told_from_one_that_has_forgotten(monkeypatch):
-    def fail(message):
-        def call(*_):
-            raise slurm_queue.SlurmCommandError(message)
-
-        return call
-
-    monkeypatch.setattr(slurm_queue, "call", fail("slurm_load_jobs error: Invalid job id specified"))
+    call = Mock(side_effect=slurm_queue.SlurmCommandError("slurm_load_jobs error: Invalid job id specified"))
+    monkeypatch.setattr(slurm_queue, "call", call)
     assert slurm_queue.queued(["5"]) == {}
-    monkeypatch.setattr(slurm_queue, "call", fail("Unable to contact slurm controller"))
+    call.side_effect = slurm_queue.SlurmCommandError("Unable to contact slurm controller")
     assert slurm_queue.queued(["5"]) is None
     assert slurm_queue.accounted(["5"]) == {}
 
@@ -275,8 +272,6 @@ def test_many_arrays_are_asked_for_by_their_owner(monkeypatch):
 
 
 def test_a_cluster_has_the_name_that_slurm_gives_it(tmp_path, monkeypatch):
-    from scalevec.orchestrator.executors.registry import EXECUTORS
-
     printed = "Configuration data as of 2026\nClusterName             = north\nMaxJobCount             = 9\n"
     monkeypatch.setattr(slurm_queue, "call", lambda *command: printed)
     monkeypatch.setattr("shutil.which", lambda command: f"/usr/bin/{command}")
@@ -284,8 +279,6 @@ def test_a_cluster_has_the_name_that_slurm_gives_it(tmp_path, monkeypatch):
 
 
 def test_without_slurm_the_message_says_what_to_do(tmp_path, monkeypatch):
-    from scalevec.orchestrator.executors.registry import EXECUTORS
-
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingRequirementError, match=r"no sbatch on the PATH.*login node"):
         EXECUTORS["slurm"].build(Site(tmp_path, "small", 1))

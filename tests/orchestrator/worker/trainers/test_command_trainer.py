@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from foreign_trials import METRICS, WHOLE
+from foreign_trials import METRICS, WHOLE, same_signals
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import PlainValues
-from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
+from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker.failures import DefiniteError
@@ -318,12 +317,8 @@ def test_each_machine_starts_the_command_once_and_is_told_where_the_first_is(lab
     meeting.write_text('{"host": "10.0.0.1", "port": 7}')
     trials.out.mkdir()
     attempt = replace(trials.attempt, node=1, nodes=2, meeting=meeting, options=RunOptions(processes=4))
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    try:
+    with same_signals():
         assert join_attempt(attempt) == WorkerExit.RESULT
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     assert (trials.out / "1").read_text() == "10.0.0.1"
     assert trials.directory.metrics() == []
 

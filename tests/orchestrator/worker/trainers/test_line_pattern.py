@@ -24,7 +24,6 @@ def test_the_groups_name_the_values():
 @pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf", "None", "-1.5", "1e-05", "NaN", "1.2.3"])
 def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
     values = row(f"step 10: train loss {value}, val loss {value}")
-    assert values is not None
     assert (values["training_loss"], values["loss"]) == (value, value)
 
 
@@ -52,29 +51,24 @@ def test_a_word_that_ends_the_line_stands_for_the_number():
 
 def test_what_some_systems_write_for_nan_is_no_1():
     values = row("step 10: train loss 1.#QNAN, val loss -1.#IND")
-    assert values is not None
     assert all(math.isnan(number(values, name, "") or 0.0) for name in ("training_loss", "loss"))
 
 
 def test_a_word_that_is_padded_to_the_width_of_numbers_counts():
     values = row("step 10: train loss    nan, val loss    nan")
-    assert values is not None
     expected = pytest.approx((math.nan,) * 2, nan_ok=True)
     assert (float(values["training_loss"]), float(values["loss"])) == expected
 
 
 def test_an_exponent_that_the_pattern_does_not_know_is_part_of_the_number():
     values = row("step 10: train loss 1.2e+05, val loss 9.9E4 (best)")
-    assert values is not None
     assert [float(values[name]) for name in ("training_loss", "loss")] == [1.2e5, 9.9e4]
 
 
 @pytest.mark.parametrize("value", ["12,345.6", "3,5", "1_234.5", "12k"])
 def test_what_a_pattern_of_digits_leaves_of_a_number_is_part_of_it(value):
     for line in (f"step 10: train loss {value}, val loss 3", f"step 10: train loss 3, val loss {value}"):
-        values = row(line)
-        assert values is not None
-        assert value in values.values()
+        assert value in row(line).values()
     expected = {"step": value, "loss": "3"}
     assert row(f"step {value} loss 3", r"step (?P<step>\d+).*loss (?P<loss>\d)") == expected
 
@@ -108,7 +102,6 @@ def test_a_line_of_another_kind_is_none(line):
 )
 def test_groups_may_hold_brackets_sets_and_other_groups(pattern, line):
     values = row(line, pattern)
-    assert values is not None
     assert (values["step"], values["loss"]) == ("7", "nan")
 
 

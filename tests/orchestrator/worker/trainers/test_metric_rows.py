@@ -286,5 +286,4 @@ def test_a_mark_of_the_encoding_is_passed_over_and_another_encoding_is_said(tmp_
 def test_a_row_that_continues_one_that_a_kill_has_torn_is_read(tmp_path):
     torn = '{"step": 60, "lo{"step": 60, "loss": 2.5, "of": {"a": 1}}\n{"step": 70, "loss": 2.4}\n'
     (tmp_path / "log.jsonl").write_text(torn)
-    rows = MetricsFile(tmp_path, "log.jsonl").new_rows()
-    assert [row["step"] for row in rows] == [60, 70]
+    assert [row["step"] for row in MetricsFile(tmp_path, "log.jsonl").new_rows()] == [60, 70]

@@ -11,6 +11,7 @@ from foreign_trials import GOES_ON, RESUMES
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.kept_files import others_in, prune_trained
 from scalevec.results.files import CorruptRecordError
+from support import umask
 
 AFRESH = "the trial starts afresh"
 
@@ -80,12 +81,9 @@ def test_whom_a_person_agreed_to_is_not_whoever_comes_later(stopped):
 
 
 def test_what_a_trainer_keeps_the_group_may_not_write_whatever_the_umask(lab):
-    before = os.umask(0o002)
-    try:
+    with umask(0o002):
         trials = lab(GOES_ON, protocol=RESUMES)
         trials.run()
-    finally:
-        os.umask(before)
     assert (trials.out / "ckpt-4").stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0
     assert trials.directory.events_path.stat().st_mode & stat.S_IWGRP
     assert trials.run() == WorkerExit.RESULT

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from dataclasses import replace
 
 import psutil
@@ -12,8 +11,9 @@ from foreign_trials import GOES_ON, RESUMES, WHOLE
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
-from scalevec.results.claims import acquire, end_claim
+from scalevec.results.claims import acquire, end_claim, process_lives
 from scalevec.sweeps.trainers.any_trial import Protocol, Readings
+from support import wait_until
 
 PATIENCE_S = 60
 STOP = """
@@ -177,10 +177,8 @@ for name, apart in (("child", False), ("apart", True)):
 
 def family(trials) -> list[psutil.Process]:
     """The processes of the script :data:`FAMILY` once all are there."""
-    paths, deadline = [trials.out / name for name in ("own", "child", "apart")], time.monotonic() + PATIENCE_S
-    while not all(path.exists() and path.read_text() for path in paths):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    paths = [trials.out / name for name in ("own", "child", "apart")]
+    wait_until(lambda: all(path.exists() and path.read_text() for path in paths))
     return [psutil.Process(int(path.read_text())) for path in paths]
 
 
@@ -211,24 +209,12 @@ def test_after_the_death_of_a_script_nothing_that_it_started_is_left(lab, number
     assert number.name in trials.last()["error"]
 
 
-def is_over(pid: int) -> bool:
-    """Whether no such process runs any more; one that nobody has reaped yet does not run."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.01)
-    return False
-
-
 def test_what_a_completed_script_leaves_running_is_ended(lab):
     wait = "while not all((out / name).exists() for name in ('child', 'apart')): time.sleep(0.01)\n"
     trials = lab(FAMILY + wait + WHOLE)
     assert trials.run() == WorkerExit.RESULT
-    assert is_over(int((trials.out / "apart").read_text() or "0") or 2**22)
+    apart = int((trials.out / "apart").read_text() or 2**22)
+    wait_until(lambda: not process_lives({"pid": apart}))
 
 
 @pytest.mark.parametrize(
