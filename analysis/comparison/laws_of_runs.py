@@ -7,7 +7,6 @@ Miller 2008), as a run may draw the law to itself.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -17,31 +16,18 @@ from scalevec.analysis.comparison.line_laws import Statistic, TwoLaws
 from scalevec.analysis.data.tidy import FloatArray, pooled_settings, variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, fitted_laws
-from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, residuals_left_out, shifted
+from scalevec.analysis.fits.intervals import Replicates, fewest_runs, no_interval, residuals_left_out, shifted
+from scalevec.analysis.fits.predicted_points import FittedArm
 from scalevec.analysis.formatting import count, joined
 from scalevec.analysis.solver.best_fit import FittedLaw
-from scalevec.analysis.solver.newton import Solution
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, Component, satterthwaite
+from scalevec.analysis.statistics.noise import Component, satterthwaite
 from scalevec.analysis.statistics.paired import Estimate
 
 POINTS_ON_THE_LINE = 5
 
 
-@dataclass(frozen=True)
-class LawOfArm:
-    """The law of one arm with its replicates, which have ``df`` degrees of freedom, or why there are none."""
-
-    data: ArmData
-    law: FittedLaw
-    number: int
-    """The arm's own in a law of several arms."""
-    refits: Solution | None
-    df: float
-    reason: str = ""
-
-
-def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
-    """Return the law of each arm with replicates that are drawn together.
+def laws_of(arms: Sequence[ArmData]) -> dict[str, FittedArm]:
+    """Return the law of each arm with replicates that are drawn together, unverified ones among them.
 
     Raises :class:`DataError` where the points of an arm leave a parameter free.
     """
@@ -49,23 +35,22 @@ def laws_of(arms: Sequence[ArmData]) -> dict[str, LawOfArm]:
     runs = np.unique(np.concatenate([data.clusters.to_numpy(str) for data in arms]))
     signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
     families = [arms] if laws[0].points.law.per_arm else [[data] for data in arms]
-    fitted: dict[str, LawOfArm] = {}
+    fitted: dict[str, FittedArm] = {}
     for law, family in zip(laws, families, strict=False):
         codes = np.searchsorted(runs, np.concatenate([data.clusters.to_numpy(str) for data in family]))
         of_cluster = np.unique(codes, return_inverse=True)[1]
         n_runs = int(of_cluster.max()) + 1
-        reason, refits = _problem(family, law, n_runs), None
-        if not reason:
+        drawn = no_interval(law, _problem(family, law, n_runs))
+        if not drawn.note:
             refits = law.redone(y=shifted(law, signs[:, codes] * residuals_left_out(law, of_cluster)[0]))
-        df = n_runs - law.theta.size
-        for number, data in enumerate(family):
-            fitted[data.arm] = LawOfArm(data, law, number, refits, df, reason)
+            drawn = Replicates("cluster-t", n_runs - law.theta.size, refits, "")
+        fitted |= {data.arm: FittedArm(tuple(family), law, n, drawn) for n, data in enumerate(family)}
     return fitted
 
 
 def _problem(arms: Sequence[ArmData], law: FittedLaw, n_runs: int) -> str:
     """Why the runs carry no interval, as a sentence; empty where they do."""
-    needed = max(FEWEST_CLUSTERS, law.theta.size + FEWEST_RESIDUAL_FREEDOM)
+    needed = fewest_runs(law.theta.size)
     several = pooled_settings(pd.concat([data.rows for data in arms]), arms[0].options.settings)
     if arms[0].options.bootstrap == 0:
         return "no interval was asked for"
@@ -82,14 +67,13 @@ class LawsOnLine(TwoLaws):
     Raises :class:`DataError` where both were run at no size in common.
     """
 
-    def __init__(self, reference: LawOfArm, arm: LawOfArm, ratio: float) -> None:
+    def __init__(self, reference: FittedArm, arm: FittedArm, ratio: float) -> None:
         super().__init__([(side.law, side.number) for side in (reference, arm)], arm.data.options)
         self.arms, self.ratio, self.names = (reference, arm), ratio, (reference.data.arm, arm.data.arm)
         self.compute = self._line()
-        self.remark = reference.reason or arm.reason
-        refits = [side.refits for side in self.arms[: len(self.fits)] if side.refits]
+        self.remark = reference.uncertainty.note or arm.uncertainty.note
         if not self.remark:
-            self.draw(refits)
+            self.draw([side.uncertainty.solution for side in self.arms[: len(self.fits)]])
 
     def _line(self) -> FloatArray:
         """Compute along the sizes and tokens that both were run at."""
@@ -120,11 +104,12 @@ class LawsOnLine(TwoLaws):
     def variance(self, statistic: Statistic, drawn: FloatArray) -> Component:
         """Degrees of freedom are Satterthwaite's over the arms' parts; the fewer where runs are shared."""
         spread, (reference, arm) = float(np.var(drawn)), self.arms
+        freedom = [side.uncertainty.df for side in self.arms]
         if len(self.fits) == 1 or {*reference.data.clusters} & {*arm.data.clusters}:
-            return Component(spread, min(reference.df, arm.df))
+            return Component(spread, min(freedom))
         drawn_laws, best = self.draws or self.best, self.best
-        one_at_a_time = zip(([drawn_laws[0], best[1]], [best[0], drawn_laws[1]]), self.arms, strict=True)
-        parts = [Component(float(np.var(statistic(laws))), side.df) for laws, side in one_at_a_time]
+        one_at_a_time = zip(([drawn_laws[0], best[1]], [best[0], drawn_laws[1]]), freedom, strict=True)
+        parts = [Component(float(np.var(statistic(laws))), df) for laws, df in one_at_a_time]
         if not all(np.isfinite(part.variance) for part in parts):
             return Component(float("nan"), 0)
         return Component(spread, satterthwaite(parts).df)

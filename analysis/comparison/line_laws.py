@@ -20,7 +20,7 @@ import numpy as np
 from scalevec.analysis.comparison.fairness import SIDES
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
+from scalevec.analysis.fits.intervals import MOST_FAILED, fewest_runs, residuals_left_out
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
@@ -274,7 +274,7 @@ class ArmLaws(TwoLaws):
     def _replicates_of_clusters(self, bases: FloatArray) -> tuple[FloatArray, float, str]:
         codes = np.unique(self.sample.clusters, return_inverse=True)[1]
         n_clusters, n_free = int(codes.max()) + 1, self.n_free
-        if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
+        if n_clusters < fewest_runs(n_free):
             few = f"no interval: {n_clusters} independent clusters, fewer than {FEWEST_CLUSTERS}"
             return np.empty(0), 0, few
         rng = np.random.default_rng(self.options.seed)

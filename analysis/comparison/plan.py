@@ -45,7 +45,7 @@ def at_looks(family: Sequence[PairedArm], looks: tuple[int, ...]) -> list[Paired
         if paired.arm in final or len(of_arm) == len(looks):
             decided.append(replace(at, beyond=paired.pairs))
         else:
-            decided.append(replace(at, pairs=at.pairs.before(looks[len(of_arm)])))
+            decided.append(replace(at, pairs=replace(at.pairs, next_look=looks[len(of_arm)])))
     return decided
 
 

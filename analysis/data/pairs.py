@@ -103,10 +103,6 @@ class Pairs:
         """Only the pairs ``keep`` [pairs], with the numbers of their cells."""
         return replace(self, table=self.table[keep].reset_index(drop=True))
 
-    def before(self, next_look: int) -> "Pairs":
-        """The same pairs, as seen before the look at ``next_look`` seeds."""
-        return replace(self, next_look=next_look)
-
     @property
     def same_trials(self) -> bool:
         """Whether both sides of every complete pair *are* one trial, identical by construction."""
@@ -174,11 +170,6 @@ class Pairs:
             for name in (kind, f"{kind}_reference", f"{kind}_arm")
             if name in self.complete
         ]
-
-    @property
-    def dependent(self) -> bool:
-        """Whether some complete pairs are not independent of each other."""
-        return len(np.unique(self.clusters)) < len(self.complete)
 
     def names(self, *kinds: PairKind) -> list[str]:
         """Return the pairs of these kinds as text, one for each pair (see :meth:`names_of`)."""

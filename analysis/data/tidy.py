@@ -4,6 +4,7 @@ A table is tidy, one row per trial; ``n_params, n_tokens, loss`` are needed, ``a
 status, stage`` and the others of :data:`NUMBERS` are used where present.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,19 +44,8 @@ TELLS_APART = ("arm", "rung", "cluster", "trial_id", "stage", "status")
 """Columns that say of which run a row is, and of what part of the table; a seed is a number."""
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
 STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
-_TRAINING = ("train", "training")
-_HELD_OUT = (
-    "eval",
-    "evaluation",
-    "val",
-    "valid",
-    "validation",
-    "dev",
-    "test",
-    "heldout",
-    "held-out",
-    "held_out",
-)
+_TRAINING, _HELD_OUT = "train(ing)?", "eval(uation)?|val(id(ation)?)?|dev|test|held[-_]?out"
+"""How a column calls, in lower case, losses of the training text and of others."""
 COPIES = "copies"
 """What a checked table says in ``attrs``: by arm, how many rows equalled another and were left out."""
 
@@ -239,11 +229,12 @@ def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
 def _refuse_training_rows(table: pd.DataFrame) -> None:
     """Raise :class:`DataError` where a word beside some losses says that they are of the training text."""
     for name in table.columns:
-        if len(table) and str(table[name].iloc[0]).strip().lower() in (*_TRAINING, *_HELD_OUT):
+        if len(table) and re.fullmatch(f"{_TRAINING}|{_HELD_OUT}", str(table[name].iloc[0]).strip().lower()):
             words = table[name].map(str)
             plain = words.str.strip().str.lower()
-            if set(plain) <= {*_TRAINING, *_HELD_OUT} and 0 < plain.isin(_TRAINING).sum() < len(plain):
-                kinds, meant = joined(words.unique().tolist()), words[plain.isin(_HELD_OUT)].iloc[0]
+            of_training, held_out = plain.str.fullmatch(_TRAINING), plain.str.fullmatch(_HELD_OUT)
+            if (of_training | held_out).all() and of_training.any() and held_out.any():
+                kinds, meant = joined(words.unique().tolist()), words[held_out].iloc[0]
                 which = f"one kind is compared; --where \"`{name}` == '{meant}'\""
                 raise DataError(f"column {name!r} has losses of {kinds}: {which}")
 

@@ -31,6 +31,7 @@ from scalevec.analysis.statistics.noise import (
 )
 
 FEWEST_RESIDUAL_FREEDOM = 3
+"""Degrees of freedom below which residuals are no noise figure."""
 MOST_FAILED = 0.05
 """The share of replicates without a verified optimum above which there is no interval."""
 BLOCK_ELEMENTS = 4_000_000
@@ -137,6 +138,11 @@ def replicates(
     return Replicates(method, noise.df, solution.rows(solution.optimal), note, noise.run_sd)
 
 
+def fewest_runs(n_free: float) -> float:
+    """How many independent runs an interval from whole runs' residuals around ``n_free`` parameters needs."""
+    return max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM)
+
+
 def _suitable(fit: FittedLaw, n_clusters: int, *, repeated: bool, seeded: bool) -> Interval:
     """The method for a design, which may still carry none; ``repeated``: its clusters repeat each other."""
     n_points = len(fit.y)
@@ -152,7 +158,7 @@ def _refusal(method: str, fit: FittedLaw, n_clusters: int, blocks: Blocks | None
     n_points, n_free, n_cells = len(fit.y), len(fit.points.free), len(np.unique(fit.points.cells))
     if n_cells <= n_free:
         return f"{n_cells} distinct points for {n_free} parameters cannot check the law"
-    if method == "cluster-t" and n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
+    if method == "cluster-t" and n_clusters < fewest_runs(n_free):
         return (
             f"{n_clusters} independent runs hold {n_points} points for {n_free} parameters; fewer than "
             f"{FEWEST_CLUSTERS} runs, or {FEWEST_RESIDUAL_FREEDOM} more than parameters, cover far less than "

@@ -48,9 +48,7 @@ def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
         to_spend = alpha * (share**1.5 - before**1.5) / 2
         step, scale = np.sqrt(share - before), np.sqrt(share)
 
-        def too_much(
-            bound: float, to_spend: float = to_spend, step: float = step, scale: float = scale
-        ) -> float:
+        def too_much(bound: float) -> float:
             return float(density @ ndtr((at - bound * scale) / step)) - to_spend  # noqa: B023 (called at once)
 
         bound = float(brentq(too_much, 0.0, _FURTHEST)) if too_much(_FURTHEST) < 0 else _FURTHEST
