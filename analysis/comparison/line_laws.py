@@ -21,10 +21,8 @@ from scalevec.analysis.comparison.fairness import SIDES
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import MOST_FAILED, fewest_runs, residuals_left_out
-from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
-from scalevec.analysis.solver.law_points import points_of
+from scalevec.analysis.solver.best_fit import FittedLaw, fit_points, laws_of_arms
 from scalevec.analysis.solver.newton import Solution
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, Component, RungNoise, are_copies, with_split
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, Estimate
@@ -226,7 +224,9 @@ class ArmLaws(TwoLaws):
         self.x = [complete[f"compute_{side}"].to_numpy(float) for side in SIDES]
         self.compute = self.x[0]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in SIDES]
-        super().__init__(_fitted(self.x, losses, dataclasses.replace(options, x="C")), options)
+        points = {side: ({"x": x}, loss) for side, x, loss in zip(SIDES, self.x, losses, strict=True)}
+        laws = laws_of_arms(points, dataclasses.replace(options, x="C"))
+        super().__init__(list(zip(laws, range(len(SIDES)), strict=True)), options)
         # The parameters of one side; a shared one counts as half of one.
         self.n_free = sum(fit.theta.size for fit in self.fits) / len(SIDES)
         self.sample = sample_of(pairs)
@@ -361,17 +361,3 @@ class ArmLaws(TwoLaws):
 def _by_side(values: Sequence[FloatArray]) -> FloatArray:
     """``values`` of the points of each fit as [sides, points]."""
     return np.concatenate(values).reshape(len(SIDES), -1)
-
-
-def _fitted(
-    x: Sequence[FloatArray], losses: Sequence[FloatArray], options: AnalysisOptions
-) -> list[tuple[FittedLaw, int]]:
-    """The law of each side; one fit of both where they share parameters."""
-    law, variables = law_named(options.law), [{"x": values} for values in x]
-    if law.per_arm:
-        joint = joint_fit(list(zip(variables, losses, strict=True)), law, options)
-        return [(joint, number) for number in range(joint.points.n_arms)]
-    return [
-        (fit_identified(points_of(law, of_side), loss, options, side), 0)
-        for side, of_side, loss in zip(SIDES, variables, losses, strict=True)
-    ]

@@ -25,7 +25,7 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.isoflop import Optimum, optima
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import VARIABLES, AnalysisOptions, with_meanings
-from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points, joint_fit
+from scalevec.analysis.solver.best_fit import FittedLaw, fit_points, joint_fit, laws_of_arms
 from scalevec.analysis.solver.law_points import Points, points_of
 from scalevec.analysis.statistics.noise import pooled_noise, t_quantile
 
@@ -168,16 +168,8 @@ def _data_of_optima(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> A
 
 
 def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:
-    """Return the law of each arm, one and the same where the law is fitted to all arms jointly.
-
-    Raises :class:`DataError` where the points leave a parameter free.
-    """
-    options = arms[0].options
-    law = law_named(options.law)
-    if not law.per_arm:
-        return [fit_identified(data.points, data.y, data.options, data.arm) for data in arms]
-    points = [(data.points.variables, data.y) for data in arms]
-    return [joint_fit(points, law, options)] * len(arms)
+    """:func:`laws_of_arms` of their data."""
+    return laws_of_arms({data.arm: (data.points.variables, data.y) for data in arms}, arms[0].options)
 
 
 def needed_columns(options: AnalysisOptions) -> list[str]:

@@ -127,7 +127,8 @@ def replicates(
     rng = np.random.default_rng(options.seed)
     noise = _run_noise(fit, codes, rng) if method == "cluster-t" else _noise(method, fit, blocks, rng)
     blocks_of_rows = _blocks(options.bootstrap, len(fit.y))
-    solution = Solution.joined([fit.redone(y=shifted(fit, noise.draw(len(rows)))) for rows in blocks_of_rows])
+    refits = [fit.redone(y=shifted(fit, noise.draw(len(rows)))) for rows in blocks_of_rows]
+    solution = Solution(*map(np.concatenate, zip(*refits, strict=True)))
     note = f"t with {noise.df} degrees of freedom, from {noise.source}"
     failed = int(np.sum(~solution.optimal))
     of_all = f"{failed} of the {options.bootstrap} bootstrap replicates"

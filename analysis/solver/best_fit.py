@@ -12,7 +12,7 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray, mostly_repeated
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formula.jets import constant, evaluate, parameter
-from scalevec.analysis.laws import Law
+from scalevec.analysis.laws import Law, law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import Points, points_of, require_identifiable
 from scalevec.analysis.solver.newton import (
@@ -148,10 +148,19 @@ class FittedLaw:
         ]
 
 
-def fit_identified(points: Points, y: FloatArray, options: AnalysisOptions, arm: str) -> FittedLaw:
-    """:func:`fit_points`; raises :class:`DataError` where the points of ``arm`` leave a parameter free."""
-    require_identifiable(points, arm, options.x)
-    return fit_points(points, y, options)
+def laws_of_arms(arms: Mapping[str, PointsOfArm], options: AnalysisOptions) -> list[FittedLaw]:
+    """Return the law of each arm, one and the same where the law is fitted to all arms jointly.
+
+    Raises :class:`DataError` where the points leave a parameter free.
+    """
+    law, laws = law_named(options.law), list[FittedLaw]()
+    if law.per_arm:
+        return [joint_fit(list(arms.values()), law, options)] * len(arms)
+    for arm, (variables, y) in arms.items():
+        points = points_of(law, variables)
+        require_identifiable(points, arm, options.x)
+        laws.append(fit_points(points, y, options))
+    return laws
 
 
 def fit_points(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
@@ -180,7 +189,9 @@ def _fit(points: Points, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     problem = points.problem(y, None, options)
     starts = points.theta(values)
     starts = starts[np.isfinite(objective(problem, starts))]
-    solution = newton(problem, starts).best_first()
+    solution = newton(problem, starts)
+    # Among equal ones a verified optimum goes first.
+    solution = solution.rows(np.lexsort((~solution.optimal, solution.objective)))
     least = solution.objective[0] * (1 + DECREMENT_TOLERANCE) + rounding(len(y))
     equal = solution.rows(solution.objective <= least)
     if np.ptp(np.log(points.predicted(equal.theta)), axis=0).max() < NARROW:

@@ -11,7 +11,7 @@ and optimality is judged by the undamped decrement ``g^T M^-1 g`` with that majo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,14 +68,14 @@ class Problem:
         columns = [(name, None if points is None else points[first]) for name, points in self.columns]
         return replace(self, law=law, columns=columns, y=means, weights=weights, apart=apart)
 
-    def system(
-        self, state: "State", first: FloatArray, outer: FloatArray, second: FloatArray | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Sums over the points, with d for derivatives of ln f by theta.
+    def system(self, state: "State", damping: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Gradient [rows, k], and Hessian plus ``damping`` [rows] times the IRLS majoriser [rows, k, k].
 
-        ``first`` x d [rows, k]; ``outer`` x d d^T + ``second`` x d2 [rows, k, k], where None is none.
+        Without ``damping`` the majoriser alone. They are sums over the points, with d for derivatives of
+        ln f by theta.
         """
         n, k = self.size
+        first, outer, major = _weights(self, state)
         slopes = np.empty((len(state.theta), k, n))
         with np.errstate(all="ignore"):
             inverse = 1.0 / state.f.value
@@ -84,10 +84,10 @@ class Problem:
                 np.multiply(slope if points is None else slope * points, inverse, out=slopes[:, number])
             gradient = (slopes @ first[..., None])[..., 0]
             # d2 ln f = d2 f / f - (d ln f)(d ln f)^T.
-            weight = outer if second is None else outer - second
+            weight = major if damping is None else outer + damping[:, None] * major - first
             matrix = (slopes * weight[:, None]) @ slopes.swapaxes(1, 2)
-            if second is not None:
-                self._add_bends(state.f, second * inverse, matrix)
+            if damping is not None:
+                self._add_bends(state.f, first * inverse, matrix)
         # A row that overflows has a gradient that is no number, and so no step: any matrix will do.
         matrix[~np.isfinite(matrix).all(axis=(1, 2))] = np.eye(k)
         return gradient, matrix
@@ -154,18 +154,6 @@ def _weights(problem: Problem, state: State) -> tuple[FloatArray, FloatArray, Fl
     return first, outer, major
 
 
-def newton_system(problem: Problem, state: State, damping: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Gradient [rows, k], and Hessian plus ``damping`` [rows] times the majoriser [rows, k, k]."""
-    first, outer, major = _weights(problem, state)
-    return problem.system(state, first, outer + damping[:, None] * major, first)
-
-
-def majorised_system(problem: Problem, state: State) -> tuple[FloatArray, FloatArray]:
-    """Gradient [rows, k] and the undamped IRLS majoriser [rows, k, k]."""
-    first, _, major = _weights(problem, state)
-    return problem.system(state, first, major, None)
-
-
 DECREMENT_TOLERANCE = 1e-9
 """A solution is optimal when its decrement is below this fraction of its objective."""
 TARGET = 1e-12
@@ -184,8 +172,7 @@ def rounding(n_points: int) -> float:
     return _ROUNDING * n_points
 
 
-@dataclass(frozen=True)
-class Solution:
+class Solution(NamedTuple):
     """theta [rows, k]; objective and decrement [rows]; ``optimal`` [rows] is verified at theta."""
 
     theta: FloatArray
@@ -195,17 +182,7 @@ class Solution:
 
     def rows(self, which: npt.NDArray[Any]) -> "Solution":
         """The rows ``which``, by position or mask."""
-        return Solution(self.theta[which], self.objective[which], self.decrement[which], self.optimal[which])
-
-    @classmethod
-    def joined(cls, parts: "list[Solution]") -> "Solution":
-        """The rows of all ``parts``, in their order."""
-        fields = ("theta", "objective", "decrement", "optimal")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
-
-    def best_first(self) -> "Solution":
-        """The rows by objective; among equal ones a verified optimum goes first."""
-        return self.rows(np.lexsort((~self.optimal, self.objective)))
+        return Solution(*(part[which] for part in self))
 
 
 def _blocks(problem: Problem, n_rows: int) -> list[Rows]:
@@ -234,7 +211,7 @@ def solved(matrix: FloatArray, vector: FloatArray) -> FloatArray:
 
 def decrement(problem: Problem, state: State) -> FloatArray:
     """The undamped decrement of each row."""
-    gradient, majoriser = majorised_system(problem, state)
+    gradient, majoriser = problem.system(state)
     return np.asarray(np.einsum("bk,bk->b", gradient, solved(majoriser, gradient)))
 
 
@@ -245,16 +222,10 @@ def newton(problem: Problem, starts: FloatArray, iterations: int = 400) -> Solut
     the solution, never taken from the loop's own stopping.
     """
     theta = starts.astype(float).copy()
-    for rows in _blocks(problem, len(theta)):
-        theta[rows] = _minimised(problem.rows(rows), theta[rows], iterations)
-    return measured(problem, theta)
-
-
-def measured(problem: Problem, theta: FloatArray) -> Solution:
-    """The objective at ``theta`` [rows, k], and whether it is an optimum."""
     total, slope = np.empty((2, len(theta)))
     for rows in _blocks(problem, len(theta)):
         here = problem.rows(rows)
+        theta[rows] = _minimised(here, theta[rows], iterations)
         state = evaluate(here, theta[rows])
         total[rows], slope[rows] = state.objective, np.abs(decrement(here, state))
     optimal = slope <= DECREMENT_TOLERANCE * (total + rounding(problem.size[0]))
@@ -269,7 +240,7 @@ def _minimised(problem: Problem, theta: FloatArray, iterations: int) -> FloatArr
     damping = np.full(len(theta), FIRST_DAMPING)
     small = rounding(problem.size[0])
     for _ in range(iterations):
-        gradient, matrix = newton_system(problem, state, damping)
+        gradient, matrix = problem.system(state, damping)
         # A step of 5 is a factor of 148 in a coefficient: beyond it the quadratic model says nothing.
         step = np.clip(-solved(matrix, gradient), -5.0, 5.0)
         slope = np.einsum("bk,bk->b", gradient, step)
@@ -301,7 +272,7 @@ def flat_directions(problem: Problem, theta: FloatArray) -> tuple[float, list[Fl
 
     The curvature is scaled to a unit diagonal first, so that units do not count.
     """
-    majoriser = majorised_system(problem, evaluate(problem, theta[None]))[1][0]
+    majoriser = problem.system(evaluate(problem, theta[None]))[1][0]
     scale = np.sqrt(np.maximum(np.diag(majoriser), 1e-300))
     values, vectors = np.linalg.eigh(majoriser / np.outer(scale, scale))
     condition = float(values[-1] / max(values[0], 1e-300))

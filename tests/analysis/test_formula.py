@@ -11,7 +11,7 @@ from scalevec.analysis.formula.formula import LONGEST_FORMULA
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.solver.newton import evaluate, newton_system
+from scalevec.analysis.solver.newton import evaluate
 
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(17, 22, 24)), np.exp(RNG.uniform(21, 26, 24))
@@ -110,10 +110,10 @@ def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
             continue
         k = theta.shape[1]
         state = evaluate(stated, theta)
-        gradient, hessian = newton_system(stated, state, np.zeros(1))
+        gradient, hessian = stated.system(state, np.zeros(1))
         aside = theta + 1e-5 * np.concatenate([np.eye(k), -np.eye(k)])
         states = [evaluate(stated, row[None]) for row in aside]
-        slopes = np.stack([newton_system(stated, each, np.zeros(1))[0][0] for each in states])
+        slopes = np.stack([stated.system(each, np.zeros(1))[0][0] for each in states])
         values = np.array([evaluate(stated, row[None]).objective[0] for row in aside])
         if not np.isfinite(values).all() or max(np.abs(hessian).max(), np.abs(gradient).max()) > 1e3:
             continue

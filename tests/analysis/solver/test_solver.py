@@ -12,7 +12,7 @@ from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import LAWS
 from scalevec.analysis.solver.best_fit import fit_points
 from scalevec.analysis.solver.law_points import points_of
-from scalevec.analysis.solver.newton import evaluate, newton_system, objective
+from scalevec.analysis.solver.newton import evaluate, objective
 
 RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(12, 20, 40)), np.exp(RNG.uniform(16, 24, 40))
@@ -43,11 +43,11 @@ def problem(name: str, options: AnalysisOptions):
 def test_gradient_and_hessian_are_derivatives_of_the_objective(name: str, residual: str, loss: str):
     stated, k = problem(name, AnalysisOptions(loss=loss, delta=0.5, residual=residual))
     theta = np.random.default_rng(2).normal(0.3, 0.1, (1, k))
-    gradient, hessian = newton_system(stated, evaluate(stated, theta), np.zeros(1))
+    gradient, hessian = stated.system(evaluate(stated, theta), np.zeros(1))
     aside = theta + 1e-6 * np.concatenate([np.eye(k), -np.eye(k)])
     each = [(evaluate(stated, row[None]), row) for row in aside]
     values = np.array([state.objective[0] for state, _ in each])
-    slopes = np.array([newton_system(stated, state, np.zeros(1))[0][0] for state, _ in each])
+    slopes = np.array([stated.system(state, np.zeros(1))[0][0] for state, _ in each])
     np.testing.assert_allclose(gradient[0], (values[:k] - values[k:]) / 2e-6, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(hessian[0], (slopes[:k] - slopes[k:]) / 2e-6, rtol=1e-5, atol=1e-5)
 
@@ -65,7 +65,7 @@ def test_points_that_repeat_are_one_point_with_the_objective_gradient_and_hessia
     states = [evaluate(each, theta) for each in (merged, plain)]
     np.testing.assert_allclose(states[0].objective, states[1].objective, rtol=1e-12)
     pairs = zip((merged, plain), states, strict=True)
-    systems = [newton_system(each, state, damping) for each, state in pairs]
+    systems = [each.system(state, damping) for each, state in pairs]
     for of_merged, of_plain in zip(*systems, strict=True):
         np.testing.assert_allclose(of_merged, of_plain, rtol=1e-9, atol=1e-9)
 

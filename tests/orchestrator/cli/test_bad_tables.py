@@ -47,7 +47,7 @@ def test_a_table_of_200_megabytes_is_refused_before_it_is_read(command, name, tm
 
 def test_too_little_memory_is_what_the_machine_lacks(command, tmp_path, monkeypatch):
     exhausted = Mock(side_effect=MemoryError("Unable to allocate 9 GiB"))
-    monkeypatch.setattr("scalevec.analysis.fits.arm_data.fit_identified", exhausted)
+    monkeypatch.setattr("scalevec.analysis.fits.arm_data.laws_of_arms", exhausted)
     good().to_csv(tmp_path / "t.csv", index=False)
     done = command("fit", "t.csv")
     assert (done.returncode, done.stdout) == (3, "")
