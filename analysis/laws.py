@@ -98,11 +98,6 @@ class Law:
                 return name
         return ""
 
-    @property
-    def logarithmic(self) -> tuple[str, ...]:
-        """The parameters whose intervals are symmetric in the logarithm: coefficients, not the floor."""
-        return tuple(name for name in self.positive if name != self.floor)
-
     @cached_property
     def linear(self) -> tuple[str, ...]:
         """Parameters in which the formula is linear, all of them together."""

@@ -138,7 +138,7 @@ class AnalysisOptions:
             if not good:
                 raise DataError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
         entry = base_of(self.law)
-        if self.y != "loss" and entry and not entry.in_one_variable:
+        if self.y != "loss" and entry and "x" not in parsed(entry.formula).variables:
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
 
     def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":

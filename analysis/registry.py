@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Literal
 
-from scalevec.analysis.formula.formula import parsed
-
 Method = Literal["points", "isoflop"]
 
 
@@ -26,11 +24,6 @@ class LawEntry:
     per_arm: tuple[str, ...] = ()
     method: Method = "points"
     alone: str = ""
-
-    @property
-    def in_one_variable(self) -> bool:
-        """Whether the user chooses the variable x of the law."""
-        return "x" in parsed(self.formula).variables
 
     @property
     def description(self) -> str:
@@ -96,27 +89,19 @@ TABLES: dict[str, RegistryEntry] = {
     "overhead": RegistryEntry("tables.overhead:build", "what each arm costs in time, memory and parameters"),
 }
 FIGURES: dict[str, RegistryEntry] = {
-    "loss": RegistryEntry(
-        "figures.law_curves:draw_loss", "test loss against compute (or N, or D) with the fitted laws"
-    ),
-    "differences": RegistryEntry(
-        "figures.forest:draw_differences", "difference to the reference per rung, with intervals"
-    ),
-    "multipliers": RegistryEntry("figures.law_curves:draw_multipliers", "compute multiplier against compute"),
-    "predictions": RegistryEntry(
-        "figures.law_curves:draw_predictions", "the laws to ten times the largest compute"
-    ),
-    "isoflop": RegistryEntry(
-        "figures.best_sizes:draw_isoflop", "loss of each compute budget against N, with parabolas"
-    ),
-    "optimal": RegistryEntry("figures.best_sizes:draw_optimal", "best N and D against the compute budget"),
-    "surface": RegistryEntry("figures.best_sizes:draw_surface", "lines of equal loss over N and D"),
-    "tuning": RegistryEntry(
-        "figures.tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"
-    ),
-    "curves": RegistryEntry("figures.curves:draw_curves", "training loss against tokens per rung"),
-    "envelope": RegistryEntry(
-        "figures.best_sizes:draw_envelope", "training loss against compute with its envelope"
-    ),
-    "statistics": RegistryEntry("figures.curves:draw_statistics", "scale vectors and theory along the run"),
+    name: RegistryEntry(f"figures.{module}:draw_{name}", shows)
+    for name, module, shows in (
+        ("loss", "law_curves", "test loss against compute (or N, or D) with the fitted laws"),
+        ("differences", "forest", "difference to the reference per rung, with intervals"),
+        ("multipliers", "law_curves", "compute multiplier against compute"),
+        ("predictions", "law_curves", "the laws to ten times the largest compute"),
+        ("isoflop", "best_sizes", "loss of each compute budget against N, with parabolas"),
+        ("optimal", "best_sizes", "best N and D against the compute budget"),
+        ("surface", "best_sizes", "lines of equal loss over N and D"),
+        ("tuning", "tuning_bowls", "validation loss against the tuned field per rung"),
+        ("curves", "curves", "training loss against tokens per rung"),
+        ("envelope", "best_sizes", "training loss against compute with its envelope"),
+        ("statistics", "curves", "scale vectors and theory along the run"),
+    )
 }
+"""The figure ``NAME`` is drawn by ``draw_NAME`` of its module in ``figures``."""

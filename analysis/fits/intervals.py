@@ -87,14 +87,15 @@ class Replicates:
         if not self.draws:
             return {}, self.note
         bounds: Bounds = {}
-        estimates = fit.parameters(arm)
+        estimates, law = fit.parameters(arm), fit.points.law
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
-            log = name in fit.points.law.logarithmic
+            # That of a coefficient is symmetric in its logarithm, that of the floor is not.
+            log = name in law.positive and name != law.floor
             if ends := self.interval(estimates[name], values, level, log=log):
-                low, high = fit.points.law.ranges.get(name, (-np.inf, np.inf))
+                low, high = law.ranges.get(name, (-np.inf, np.inf))
                 bounds[name] = (max(ends[0], low), min(ends[1], high))
         held = [name for name in fit.at_bounds(arm) if name in bounds]
-        missing = [name for name in fit.points.law.parameters if name not in bounds]
+        missing = [name for name in law.parameters if name not in bounds]
         note = self.note
         note += f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""
         note += f"; none for {', '.join(held)}, at its bound" if held else ""
