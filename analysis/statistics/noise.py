@@ -90,6 +90,8 @@ def within_cells(logs: FloatArray, cells: FloatArray) -> tuple[FloatArray, int]:
 
 
 IntArray = npt.NDArray[np.intp]
+Labels = npt.NDArray[Any]
+"""What values are of (cells, clusters, rungs), by number or name."""
 COMPARED_AT = 0.95
 """The level at which the longer of two intervals is the one that counts."""
 
@@ -109,10 +111,10 @@ class Blocks:
     whole: npt.NDArray[np.bool_]
 
     def table(self, values: FloatArray) -> FloatArray:
-        """``values`` [..., points] by cluster and position [..., clusters, positions]; zero without one."""
+        """``values`` [sides, points] by cluster [clusters, sides x positions]; zero without one."""
         table = np.zeros((*values.shape[:-1], len(self.block), int(self.position.max()) + 1))
         table[..., self.cluster, self.position] = values
-        return table
+        return np.moveaxis(table, 0, 1).reshape(len(self.block), -1)
 
     def part(self, points: IntArray) -> "Blocks":
         """The blocks of some ``points``, with the positions that they have among all."""
@@ -123,7 +125,7 @@ class Blocks:
 
     def covariance(self, values: FloatArray) -> tuple[FloatArray, int]:
         """Of ``values`` [points] between positions, [positions, positions], pooled within blocks; its df."""
-        return within_cells(self.table(values)[self.whole].T, self.block[self.whole].astype(float))
+        return within_cells(self.table(values[None])[self.whole].T, self.block[self.whole].astype(float))
 
     def noise(self, values: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
         """Normal noise [draws, points] with the covariance of ``values`` [points]."""
@@ -134,7 +136,7 @@ class Blocks:
         return np.asarray(drawn[:, self.cluster, self.position])
 
 
-def blocks_of(cells: FloatArray, clusters: npt.NDArray[np.generic]) -> Blocks | None:
+def blocks_of(cells: Labels, clusters: Labels) -> Blocks | None:
     """The blocks of points with these ``cells`` and ``clusters`` (both [points]).
 
     None where a cluster has two points in one cell, and where no two whole clusters are of one block.
@@ -248,7 +250,7 @@ class _Rung:
 
     def tabled(self, weights: FloatArray) -> FloatArray:
         """``weights`` [sides, all points] by cluster [clusters, sides x positions]."""
-        return _tabled(self.blocks, weights[:, self.points])
+        return self.blocks.table(weights[:, self.points])
 
 
 class RungNoise:
@@ -259,26 +261,37 @@ class RungNoise:
     """
 
     def __init__(
-        self,
-        values: FloatArray,
-        cells: npt.NDArray[Any],
-        clusters: npt.NDArray[Any],
-        rungs: npt.NDArray[Any],
-        rounding: float = 0.0,
+        self, values: FloatArray, cells: Labels, clusters: Labels, rungs: Labels, rounding: float = 0.0
     ) -> None:
-        self.shape = values.shape
+        self.shape, self.rounding = values.shape, rounding
         self.rungs: list[_Rung] = []
         whole = blocks_of(cells, clusters)
         if whole is not None:
             smallest = NO_NOISE * float(np.max(np.abs(values)))
-            groups = _groups(_codes(rungs), whole.block[whole.cluster])
+            groups = _groups(np.unique(rungs, return_inverse=True)[1].ravel(), whole.block[whole.cluster])
             for group in np.unique(groups):
                 points = np.flatnonzero(groups == group)
-                self.rungs.append(_rung(values, cells, clusters, points, whole, smallest, rounding))
+                blocks = blocks_of(cells[points], clusters[points])
+                own = self._rung(values, points, blocks, smallest) if blocks else None
+                self.rungs.append(own or _Rung(points, whole.part(points), np.empty((0, 0)), 0))
         widest = max((rung.width for rung in self.rungs), default=0)
         # Rungs with fewer budgets than others have a noise figure of their own, which others cannot use.
         self._lenders = [rung for rung in self.rungs if rung.df and rung.width == widest]
         self.df = sum(rung.df for rung in self._lenders)
+
+    def _rung(self, values: FloatArray, points: IntArray, blocks: Blocks, smallest: float) -> _Rung:
+        """The rung of ``points``; its noise is none where that of ``values`` is ``smallest`` or less."""
+        table, block = blocks.table(values[:, points])[blocks.whole], blocks.block[blocks.whole]
+        code, counts = np.unique(block, return_inverse=True, return_counts=True)[1:]
+        sums = np.zeros((len(counts), table.shape[1]))
+        np.add.at(sums, code, table)
+        residuals = table - (sums / counts[:, None])[code]
+        # Copies of one result carry no noise, but for what rounding may have taken from them.
+        df = len(table) - len(counts) if self.rounding or np.max(np.abs(residuals)) > smallest else 0
+        if self.rounding:
+            of_rounding = np.sqrt(df * self.rounding) * np.eye(residuals.shape[1])
+            residuals = np.concatenate([residuals, of_rounding])
+        return _Rung(points, blocks, residuals, df)
 
     def components(self, weights: FloatArray) -> list[Component]:
         """The variance of the sum of values with ``weights`` [sides, points], by rung."""
@@ -322,39 +335,6 @@ def _groups(rungs: IntArray, blocks: IntArray) -> IntArray:
     """A number for each point: its rung, joined with others that a block spans."""
     pairs = len(np.unique(rungs * (int(blocks.max()) + 1) + blocks))
     return rungs if pairs == len(np.unique(blocks)) else connected(rungs, blocks)[0][rungs]
-
-
-def _codes(labels: npt.NDArray[Any]) -> IntArray:
-    return np.unique(labels, return_inverse=True)[1].ravel()
-
-
-def _tabled(blocks: Blocks, values: FloatArray) -> FloatArray:
-    return np.moveaxis(blocks.table(values), 0, 1).reshape(len(blocks.block), -1)
-
-
-def _rung(
-    values: FloatArray,
-    cells: npt.NDArray[Any],
-    clusters: npt.NDArray[Any],
-    points: IntArray,
-    whole: Blocks,
-    smallest: float,
-    rounding: float,
-) -> _Rung:
-    blocks = blocks_of(cells[points], clusters[points])
-    if blocks is None:
-        return _Rung(points, whole.part(points), np.empty((0, 0)), 0)
-    table, block = _tabled(blocks, values[:, points])[blocks.whole], blocks.block[blocks.whole]
-    code, counts = np.unique(block, return_inverse=True, return_counts=True)[1:]
-    sums = np.zeros((len(counts), table.shape[1]))
-    np.add.at(sums, code, table)
-    residuals = table - (sums / counts[:, None])[code]
-    # Copies of one result carry no noise, but for what rounding may have taken from them.
-    df = len(table) - len(counts) if rounding or np.max(np.abs(residuals)) > smallest else 0
-    if rounding:
-        of_rounding = np.sqrt(df * rounding) * np.eye(residuals.shape[1])
-        residuals = np.concatenate([residuals, of_rounding])
-    return _Rung(points, blocks, residuals, df)
 
 
 def _through(table: FloatArray, residuals: FloatArray, n_sides: int) -> float:

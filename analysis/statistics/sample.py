@@ -8,15 +8,13 @@ bootstrap").
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.values import losses_by_block
-from scalevec.analysis.statistics.noise import IntArray, are_copies
+from scalevec.analysis.statistics.noise import IntArray, Labels, are_copies
 
 WHOLE_SEEDS = "whole seeds"
 MOST_DECIMALS = 5
@@ -85,20 +83,16 @@ class PairedSample:
     """
 
     values: FloatArray
-    cells: npt.NDArray[Any]
-    rungs: npt.NDArray[Any]
-    clusters: npt.NDArray[Any]
+    cells: Labels
+    rungs: Labels
+    clusters: Labels
     split: SplitLosses | None = None
     unit: str = ""
     rounding: float = 0.0
 
     @classmethod
     def of(
-        cls,
-        values: FloatArray,
-        cells: npt.NDArray[Any],
-        clusters: npt.NDArray[Any] | None = None,
-        rungs: npt.NDArray[Any] | None = None,
+        cls, values: FloatArray, cells: Labels, clusters: Labels | None = None, rungs: Labels | None = None
     ) -> "PairedSample":
         """Return a sample; by default pairs are independent and each cell is a rung."""
         each = np.arange(len(values)) if clusters is None else clusters
@@ -176,7 +170,7 @@ def _rounding(pairs: Pairs) -> float:
     return 0.0
 
 
-def over_whole_seeds(sample: PairedSample, seeds: npt.NDArray[np.generic]) -> PairedSample:
+def over_whole_seeds(sample: PairedSample, seeds: Labels) -> PairedSample:
     """Return ``sample`` with the pairs of one of ``seeds`` [pairs] as one cluster, whatever their rung."""
     return replace(sample, clusters=seeds, unit=WHOLE_SEEDS)
 
