@@ -49,7 +49,7 @@ def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
         step, scale = np.sqrt(share - before), np.sqrt(share)
 
         def too_much(bound: float) -> float:
-            return float(density @ ndtr((at - bound * scale) / step)) - to_spend  # noqa: B023 (called at once)
+            return float(density @ ndtr((at - bound * scale) / step) - to_spend)  # noqa: B023 (called at once)
 
         bound = float(brentq(too_much, 0.0, _FURTHEST)) if too_much(_FURTHEST) < 0 else _FURTHEST
         bounds.append(bound)
