@@ -272,8 +272,8 @@ class RungNoise:
             for group in np.unique(groups):
                 points = np.flatnonzero(groups == group)
                 blocks = blocks_of(cells[points], clusters[points])
-                own = self._rung(values, points, blocks, smallest) if blocks else None
-                self.rungs.append(own or _Rung(points, whole.part(points), np.empty((0, 0)), 0))
+                rung = self._rung(values, points, blocks, smallest) if blocks else None
+                self.rungs.append(rung or _Rung(points, whole.part(points), np.empty((0, 0)), 0))
         widest = max((rung.width for rung in self.rungs), default=0)
         # Rungs with fewer budgets than others have a noise figure of their own, which others cannot use.
         self._lenders = [rung for rung in self.rungs if rung.df and rung.width == widest]
