@@ -197,7 +197,7 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
     require_common_cells(trials)
     family, notes = evidence_of_all(trials), words.of_reference(trials)
     laws = [of_laws(evidence.paired) for evidence in family]
-    lines = with_scale(family, laws, trials.n_arms_left_out)
+    lines = with_scale(family, laws)
     signs = kept_signs([evidence.paired.sizes for evidence in family])
     return [
         _comparison(trials, evidence, fields | {"with_scale": line, "signs": sign}, notes)

@@ -372,15 +372,15 @@ class PairedArm:
         return max([part.equivalence_p for part in parts if part.equivalence_p is not None], default=None)
 
 
-def corrected(p_values: Sequence[float | None], n_others: int) -> list[float | None]:
-    """The p-values by Holm over these arms and ``n_others`` that were run and are not among the rows."""
-    return inference.holm([*p_values, *[None] * n_others])[: len(p_values)]
+def corrected(p_values: Sequence[float | None], n_arms: int) -> list[float | None]:
+    """The p-values by Holm over ``n_arms``: these, and others that were run and are not among the rows."""
+    return inference.holm([*p_values, *[None] * (n_arms - len(p_values))])[: len(p_values)]
 
 
-def corrected_differences(family: Sequence[PairedArm], n_others: int = 0) -> list[LossDifference]:
+def corrected_differences(family: Sequence[PairedArm]) -> list[LossDifference]:
     """Return the mean difference of each arm, with p-values :func:`corrected` over ``family``."""
-    differences = []
-    for paired, p in zip(family, corrected([arm.p_value for arm in family], n_others), strict=True):
+    differences, p_values = [], corrected([arm.p_value for arm in family], family[0].n_arms)
+    for paired, p in zip(family, p_values, strict=True):
         if (estimate := paired.estimate) is None:
             differences.append(LossDifference(None, None, None, None, 0))
             continue

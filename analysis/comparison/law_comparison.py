@@ -75,8 +75,8 @@ def _by_laws(
     chosen = ratio or float(pd.concat(ends).median())
     family = [LawsOnLine(laws[reference], law, chosen) for name, law in laws.items() if name != reference]
     p_values = [sides.difference(sides.compute)[0].p_value() for sides in family]
-    both = zip(p_values, corrected(p_values, n_others), strict=True)
     n_arms = len(family) + n_others
+    both = zip(p_values, corrected(p_values, n_arms), strict=True)
     return [_compared(sides, of_arm, n_arms) for sides, of_arm in zip(family, both, strict=True)]
 
 

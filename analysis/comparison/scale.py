@@ -116,15 +116,14 @@ def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:
     return Change("nats", trend["per_decade"] / mean, shown, trend["p_value"], (share[0], share[1]))
 
 
-def with_scale(
-    family: Sequence[Evidence], of_laws: Sequence[Mapping[str, Any]], n_others: int = 0
-) -> list[ScaleLine]:
+def with_scale(family: Sequence[Evidence], of_laws: Sequence[Mapping[str, Any]]) -> list[ScaleLine]:
     """Line 2 of each arm by its ``trend`` and why its laws are ``withheld``.
 
-    p-values of the changes are corrected by Holm over the arms and ``n_others``.
+    p-values of the changes are corrected by Holm over the arms.
     """
     changes = [_change(evidence, fields["trend"]) for evidence, fields in zip(family, of_laws, strict=True)]
-    p_values = corrected([change.p_value if change else None for change in changes], n_others)
+    alone = [change.p_value if change else None for change in changes]
+    p_values = corrected(alone, family[0].paired.n_arms)
     return [
         _line(evidence, change, p, fields["withheld"])
         for evidence, change, p, fields in zip(family, changes, p_values, of_laws, strict=True)

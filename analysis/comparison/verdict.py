@@ -51,8 +51,6 @@ class Evidence:
     """Of two one-sided tests against the margin at every size and in every setting."""
     divergence_p: float
     """That the arm alone diverges more often than the reference alone."""
-    n_arms: int
-    """Those of Holm's family."""
 
     @property
     def alpha(self) -> float:
@@ -74,7 +72,7 @@ class Evidence:
         """The difference that the design of the mean sees, after Holm's correction; None without noise."""
         paired, difference = self.paired, self.difference
         p, p_holm = difference.p_value, difference.p_holm
-        needed = inference.level_of_holm(paired.options.level, p, p_holm, self.n_arms)
+        needed = inference.level_of_holm(paired.options.level, p, p_holm, paired.n_arms)
         return inference.detectable(paired.estimate, paired.over_looks(needed)) if paired.estimate else None
 
     @cached_property
@@ -142,12 +140,12 @@ class Evidence:
 
 def evidence_of_all(trials: ComparedTrials) -> list[Evidence]:
     """What the verdict on each arm is written from, corrected by Holm over the arms of the source."""
-    family, n_others = [trials.paired(arm) for arm in trials.others], trials.n_arms_left_out
-    differences = corrected_differences(family, n_others)
-    inside = corrected([paired.equivalence_p for paired in family], n_others)
-    signs = corrected([_sign_p(paired.pairs) for paired in family], n_others)
+    family = [trials.paired(arm) for arm in trials.others]
+    differences, n_arms = corrected_differences(family), family[0].n_arms
+    inside = corrected([paired.equivalence_p for paired in family], n_arms)
+    signs = corrected([_sign_p(paired.pairs) for paired in family], n_arms)
     return [
-        Evidence(paired, difference, of_margin, of_signs or 1.0, len(family) + n_others)
+        Evidence(paired, difference, of_margin, of_signs or 1.0)
         for paired, difference, of_margin, of_signs in zip(family, differences, inside, signs, strict=True)
     ]
 

@@ -84,7 +84,7 @@ def ablation(trials: ComparedTrials) -> Table:
     family = [trials.paired(arm) for arm in arms]
     if not any(paired.estimate for paired in family):
         raise DataError("no arm has a completed pair with the reference, so there is no difference to show")
-    means = corrected_differences(family, trials.n_arms_left_out)
+    means = corrected_differences(family)
     of_cells = {arm: trials.differences(arm) for arm in arms}
     cells = [cell for cell in trials.cells if any(cell.key in of_arm for of_arm in of_cells.values())]
     before = ("arm", *((*CHOICES, "decay") if fields else ()))
