@@ -31,6 +31,8 @@ LEVELS = 10
 """Of equal loss."""
 BINS = 40
 """Of compute, in each of which the lowest curve counts."""
+_BestOfArms = dict[str, tuple[FittedArm, pd.DataFrame]]
+"""By arm: its law, and the best sizes along its budgets."""
 
 
 def draw_isoflop(data: FigureInput) -> Drawing:
@@ -76,7 +78,7 @@ def draw_optimal(data: FigureInput) -> Drawing:
 
     Raises :class:`DataError` for a law that has no best size.
     """
-    best_of_arms: dict[str, dict[str, tuple[FittedArm, pd.DataFrame]]] = {}
+    best_of_arms: dict[str, _BestOfArms] = {}
     reasons: list[str] = []
     for setting, part in data.trials.law_parts:
         laws, refused = part.laws
@@ -114,12 +116,7 @@ def _best_along(law: FittedArm) -> pd.DataFrame:
     return best_of_budgets(law, budgets.tolist()).assign(is_beyond=budgets > compute.max() * (1 + 1e-9))
 
 
-def _draw_best(
-    best_of_arms: Mapping[str, tuple[FittedArm, pd.DataFrame]],
-    column: str,
-    styles: Mapping[str, ArmStyle],
-    axis: Axes,
-) -> None:
+def _draw_best(best_of_arms: _BestOfArms, column: str, styles: Mapping[str, ArmStyle], axis: Axes) -> None:
     for arm, (law, best) in best_of_arms.items():
         value, *ends = (best[f"{column}{end}"].to_numpy(float) for end in ("", "_low", "_high"))
         draw_curve(axis, best["flops"].to_numpy(float), value, ends, styles[arm], best["is_beyond"])

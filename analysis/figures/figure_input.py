@@ -39,18 +39,9 @@ class FigureInput:
     """The short name of each arm or rung with a long one; everything here has the short one."""
 
     @cached_property
-    def _pairs_and_laws(self) -> tuple[list[Comparison], list[Comparison]]:
+    def comparisons(self) -> tuple[list[Comparison], list[Comparison]]:
+        """The arms against the reference by their pairs, those without by laws; none where it is alone."""
         return pairs_or_laws(self.trials) if self.trials.others else ([], [])
-
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """The arms against the reference by their pairs, compared once; none where it is alone."""
-        return self._pairs_and_laws[0]
-
-    @property
-    def by_laws(self) -> list[Comparison]:
-        """Those arms that have no pair with the reference, compared by their laws."""
-        return self._pairs_and_laws[1]
 
     def legend(self, arms: Iterable[str]) -> dict[str, ArmStyle]:
         """Return the styles of those ``arms`` that are compared, in their order."""
@@ -95,7 +86,7 @@ class FigureInput:
         """Return the comparisons that have a completed pair; raise :class:`DataError` where none has."""
         if self.trials.others:  # before laws are fitted to arms of which no pair can be drawn
             require_common_cells(self.trials)
-        compared = [comparison for comparison in self.comparisons if comparison.by_rung]
+        compared = [comparison for comparison in self.comparisons[0] if comparison.by_rung]
         if not compared:
             raise DataError("no arm has a completed pair with the reference")
         return compared

@@ -29,7 +29,7 @@ MOST_EQUATIONS = 4
 """Laws that are written into a panel."""
 MULTIPLIERS = 31
 """Points of a curve of them."""
-Laws = Mapping[str, FittedArm]
+Laws, Curves = Mapping[str, FittedArm], Mapping[str, Sequence[pd.DataFrame]]
 """By arm."""
 
 
@@ -116,7 +116,7 @@ def _drawing(
     )
 
 
-def _any_interval(curves: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]]) -> bool:
+def _any_interval(curves: Mapping[str, Curves]) -> bool:
     """Whether any of the curves has an interval."""
     every = (curve for of_part in curves.values() for of_arm in of_part.values() for curve in of_arm)
     return any(curve["low"].notna().any() for curve in every)
@@ -148,12 +148,7 @@ def _caption(
 
 
 def _draw(
-    data: FigureInput,
-    part: ComparedTrials,
-    laws: Laws,
-    curves: Mapping[str, Sequence[pd.DataFrame]],
-    over: FittedArm | None,
-    axis: Axes,
+    data: FigureInput, part: ComparedTrials, laws: Laws, curves: Curves, over: FittedArm | None, axis: Axes
 ) -> None:
     """Draw the panel of a part: its losses, or their residuals ``over`` another law in percent."""
     options = replace(data.trials.options, where=None)

@@ -53,7 +53,7 @@ def draw_tuning(data: FigureInput) -> Drawing:
     for field in fields:
         of_field = [choice for choice in tuned if choice["field"] == field]
         for choice in sorted(of_field, key=lambda each: (setting_text(each, of_field), each["n_params"])):
-            parts = [setting_text(choice, of_field), _words(field) if len(fields) > 1 else ""]
+            parts = [setting_text(choice, of_field), field.replace("_", " ") if len(fields) > 1 else ""]
             panels.setdefault((", ".join(filter(None, parts)), str(choice["rung"])), []).append(choice)
     panels = _told_once(panels)
     seeds = sorted({seed for choice in tuned for seed in choice["seeds"]})
@@ -86,10 +86,6 @@ def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[
     }
 
 
-def _words(field: str) -> str:
-    return field.replace("_", " ")
-
-
 def _draw(choices: _Choices, styles: Mapping[str, ArmStyle], axis: Axes) -> None:
     scale = _scale(choices)
     # Matplotlib takes the logarithm of an axis itself, no other transform.
@@ -98,7 +94,7 @@ def _draw(choices: _Choices, styles: Mapping[str, ArmStyle], axis: Axes) -> None
     named = rates[:: -(-len(rates) // MOST_RATES)]
     for choice in choices:
         _draw_bowl(axis, choice, styles[choice["arm"]], drawn)
-    axis.set(xscale="log" if scale == "log" else "linear", xlabel=_words(str(choices[0]["field"])))
+    axis.set(xscale="log" if scale == "log" else "linear", xlabel=str(choices[0]["field"]).replace("_", " "))
     axis.set_xticks(drawn(np.array(named)), [f"{rate:.3g}" for rate in named])
     axis.minorticks_off()
 

@@ -78,20 +78,18 @@ def write_report(
     figures = figure_input(results, reference, chosen, choices, curves)
     table = shortened_in(checked(select(results, chosen.where), cluster=chosen.cluster), figures.names)
     whole = {"names that are shortened": "\n".join(footnotes(figures.names))} if figures.names else {}
+    told = {str(key): str(value) for key, value in {**(facts or {}), **whole}.items()}
     context = _of_arms(figures) | _of_trials(figures, table)
-    context |= {"name": name, "remarks": figures.trials.chosen_rows()}
+    context |= {"name": name, "remarks": figures.trials.chosen_rows(), "facts": told}
     context["figures"] = page_figures(figures, FIGURES_SHOWN)
-    context["lead"] = sections.lead(
-        figures.trials, context["comparisons"], str((facts or {}).get("text", ""))
-    )
-    context["facts"] = {str(key): str(value) for key, value in {**(facts or {}), **whole}.items()}
+    context["lead"] = sections.lead(figures.trials, context["comparisons"], told.get("text", ""))
     page = _environment().get_template("page.html.jinja").render(context)
     write_atomically(Path(path), page.encode())
 
 
 def _of_arms(figures: FigureInput) -> dict[str, Any]:
     """What the page says of the arms: the plan, answers with their caveats, those of all arms apart."""
-    trials, comparisons, by_laws = figures.trials, figures.comparisons, figures.by_laws
+    trials, (comparisons, by_laws) = figures.trials, figures.comparisons
     every: list[Comparison] = [*comparisons, *by_laws]
     shared = [text for text in every[0].warnings if all(text in c.warnings for c in every)] if every else []
     return {

@@ -37,7 +37,7 @@ def build(trials: ComparedTrials) -> Table:
         for arm in trials.arms:
             rows = alike[arm][[key == cell.key for key in trials.keys(alike[arm])]]
             if len(rows):
-                lines.append(_line(trials, cell, arm, rows, measures, counts))
+                lines.append(_line(trials.reference, cell, arm, rows, measures, counts))
     if not lines:
         raise DataError("table 'overhead' needs pairs of completed trials on one device; there are none")
     labels = (*trials.varying_settings, "rung", "arm")
@@ -69,15 +69,10 @@ def _alike(trials: ComparedTrials, arm: str) -> pd.DataFrame:
 
 
 def _line(
-    trials: ComparedTrials,
-    cell: Cell,
-    arm: str,
-    rows: pd.DataFrame,
-    measures: list[str],
-    counts: tuple[str, ...],
+    reference: str, cell: Cell, arm: str, rows: pd.DataFrame, measures: list[str], counts: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The cells and the record of one arm; ``rows`` are its pairs, of the reference its trials."""
-    is_reference = arm == trials.reference
+    is_reference = arm == reference
     record = {**cell.setting, "rung": cell.rung, "n_params": cell.n_params, "n_tokens": cell.n_tokens}
     record |= {"arm": arm, "pairs": len(rows)}
     texts = [*cell.setting.values(), cell.rung, arm, str(len(rows))]
