@@ -319,10 +319,10 @@ def compared_trials(
     law_columns = law_named(options.law).own_columns
     whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)
     planned = placed(comparison_rows(whole))
-    table = planned.dropna(subset=["n_params", "n_tokens"])
+    table = planned.dropna(subset=["n_params", "n_tokens"]).assign(loss=planned[options.y])
     n_unplaced, told = len(planned) - len(table), list[str]()
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
-    others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference, results)
+    others = () if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference, results)
     earlier = table[:0]
     if others:
         of_runs, earlier = last_of_each_run(table, options.cluster)
@@ -332,29 +332,19 @@ def compared_trials(
         table = at_planned_end(of_runs)
         table, by_rate = best_rate_of_each_cell(table, options.settings or ())
         told += [by_rate] if by_rate else []
-    ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
-    ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
-    rows, n_left_out = ordered.assign(loss=ordered[options.y]), 0
+    rows, n_left_out = table.sort_values([name for name in _ORDER if name in table], kind="stable"), 0
+    rows = rows.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
     if options.where and "arm" in results:
         compared = results[results["stage"] != "tuning"] if "stage" in results else results
         compared = compared[compared["n_params"].map(number).notna()]  # a footer is no arm
         n_left_out = max(compared["arm"].nunique() - len(ranks), 0)
     options = with_default_law(options, rows)
     return ComparedTrials(
-        rows,
-        reference,
-        tuple(others),
-        options,
-        results,
-        n_unplaced,
-        n_left_out,
-        tuple(told),
-        asked_law,
-        earlier.assign(loss=earlier[options.y]),
+        rows, reference, others, options, results, n_unplaced, n_left_out, tuple(told), asked_law, earlier
     )
 
 
-def _others(arms: list[str], reference: str, table: pd.DataFrame) -> list[str]:
+def _others(arms: list[str], reference: str, table: pd.DataFrame) -> tuple[str, ...]:
     if not arms:
         raise DataError("there is no trial to compare yet: none beside those of tuning has a result")
     if reference not in arms:
@@ -363,7 +353,7 @@ def _others(arms: list[str], reference: str, table: pd.DataFrame) -> list[str]:
         raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}{column}")
     if len(arms) == 1:
         raise DataError(f"reference is {reference!r}, the only arm; a comparison needs another one")
-    return [arm for arm in arms if arm != reference]
+    return tuple(arm for arm in arms if arm != reference)
 
 
 def compared_losses(

@@ -249,23 +249,22 @@ class FloorProfile:
     zero: float
     high: float
     critical: float
-    identified: bool
 
     @property
-    def warning(self) -> str:
-        """One sentence for people who would quote the exponent."""
+    def warnings(self) -> list[str]:
+        """One sentence for people who would quote the exponent; none where the floor is identified."""
         if not np.isfinite(self.critical):
-            return (
+            return [
                 "fewer than four sizes or no noise figure: the irreducible loss cannot be identified; "
                 "compare levels, not exponents"
-            )
+            ]
         ends = {"zero": self.zero, f"{HIGH_FLOOR:g} of the lowest loss": self.high}
         fitting = [f"{name} ({worse:.1f})" for name, worse in ends.items() if worse <= self.critical]
-        return (
+        return fitting and [
             f"the irreducible loss is not identified: {' and '.join(fitting)} cannot be excluded (in "
             f"brackets standard errors from the best fit; {self.critical:.1f} would exclude it): compare "
             "levels, not exponents"
-        )
+        ]
 
 
 def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
@@ -283,7 +282,7 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
     if residual_df > 0:
         candidates.append((best / residual_df, residual_df))
     if distinct < FEWEST_SIZES or not candidates:
-        return FloorProfile(0.0, 0.0, float("inf"), False)
+        return FloorProfile(0.0, 0.0, float("inf"))
     variance, df = max(candidates)
     # Data that lie on the law exactly leave no variance to divide by.
     variance = max(variance, 1e-30)
@@ -292,7 +291,7 @@ def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
         float(np.sqrt(max(_squares(x, loss, floor) - best, 0.0) / variance))
         for floor in (0.0, HIGH_FLOOR * float(loss.min()))
     )
-    return FloorProfile(zero, high, critical, min(zero, high) > critical)
+    return FloorProfile(zero, high, critical)
 
 
 def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:

@@ -165,9 +165,7 @@ def fit_warnings(data: ArmData, fitted: FittedLaw, arm: int) -> list[str]:
         for names in fitted.conditioning()[1]
     ]
     if law.variables == ("x",) and data.options.y == "loss":
-        profiled = floor_profile(fitted.points.variables["x"], fitted.y)
-        if not profiled.identified:
-            warnings.append(profiled.warning)
+        warnings += floor_profile(fitted.points.variables["x"], fitted.y).warnings
     at_bounds = fitted.at_bounds(arm).items()
     warnings += [f"{name} lies at its bound of {end:g}: the points ask for more" for name, end in at_bounds]
     if law.floor in law.positive and parameters[law.floor] < NO_FLOOR * fitted.y.min():

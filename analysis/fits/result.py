@@ -105,11 +105,6 @@ class Fit:
         """
         return self.fitted.predict(points, interval)
 
-    def ahead(self) -> list[dict[str, Any]]:
-        """The law at the largest compute, at twice and at ten times that; [] for a law of other columns."""
-        points = self.fitted.line(FACTORS)
-        return [] if points.empty else self.fitted.records(points)
-
     def best(self, *flops: float) -> pd.DataFrame:
         """Return the best size of each budget of 6 N D = ``flops``, with intervals where the design has them.
 
@@ -181,11 +176,12 @@ class Fit:
         return f"{shown}N: {N_CONVENTIONS[options.n_convention]}; C: {C_CONVENTIONS[options.c_convention]}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, with ``predictions`` at the largest compute and beyond."""
-        apart = ("fitted", "options")
+        """Plain JSON values, with ``predictions`` at the largest compute and beyond, as far as it has one."""
+        apart, points = ("fitted", "options"), self.fitted.line(FACTORS)
         shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         shown |= {name: getattr(self.options, name) for name in FLAT}
-        return shown | {"optima": [dataclasses.asdict(o) for o in self.optima], "predictions": self.ahead()}
+        predictions = [] if points.empty else self.fitted.records(points)
+        return shown | {"optima": [dataclasses.asdict(o) for o in self.optima], "predictions": predictions}
 
 
 class ByArm(dict[str, T]):

@@ -250,27 +250,20 @@ def detectable(
         )
     more = [dataclasses.replace(rung, seeds=rung.seeds + 1) for rung in rungs]
     variants = {"as planned": rungs, "one more seed": more, **(parts or {})}
-    alpha = (1 - LEVEL) / n_arms
-    design, with_more, *others = (
-        _detectable(what, rungs, noise, n_arms, alpha) for what, rungs in variants.items()
-    )
+    design, with_more, *others = (_detectable(what, of, noise, n_arms) for what, of in variants.items())
     sizes = sorted(rung.n_params for rung in rungs)
     sds = (noise.at(sizes[0]), noise.at(sizes[-1]))
     return PowerAnalysis(design, with_more, sds, noise, n_arms, tuple(others))
 
 
-def _detectable(
-    what: str, rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, alpha: float
-) -> Detectable:
+def _detectable(what: str, rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int) -> Detectable:
     components, between = _components(rungs, noise)
-    df = int(sum(part.df for part in components))
+    df, alpha = int(sum(part.df for part in components)), (1 - LEVEL) / n_arms
     flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
     if df == 0:
         return Detectable(what, flops, 0, None, None)
     least, difference, most = (
-        detected(
-            [Component(part.variance * factor**2, part.df) for part in components], alpha, POWER, noise.split
-        )
+        detected([Component(part.variance * factor**2, part.df) for part in components], alpha, noise.split)
         for factor in (1 / noise.spread, 1.0, noise.spread)
     )
     multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
@@ -296,8 +289,8 @@ def _components(rungs: Sequence[PlannedRung], noise: NoiseFigure) -> tuple[list[
     return [Component(variance, degrees_of[name]) for name, variance in of_rung.items()], ""
 
 
-def detected(components: Sequence[Component], alpha: float, power: float, split: float = 0.0) -> float:
-    """The true effect that the interval excludes zero for with ``power``, in the unit of the variances.
+def detected(components: Sequence[Component], alpha: float, split: float = 0.0) -> float:
+    """The true effect that the interval excludes zero for with :data:`POWER`, in the unit of the variances.
 
     ``components`` are the variance by rung, ``split`` the standard error from the test split.
     """
@@ -310,7 +303,7 @@ def detected(components: Sequence[Component], alpha: float, power: float, split:
 
     def missing(effect: float) -> float:
         chance = ndtr((effect - halves) / error) + ndtr((-effect - halves) / error)
-        return float(np.mean(chance)) - power
+        return float(np.mean(chance)) - POWER
 
     return float(brentq(missing, 0.0, 10 * (float(halves.max()) + error)))
 
@@ -327,8 +320,6 @@ def planned_halves(rungs: Sequence[Component], level: float, split: Component | 
 
     variances, df = np.array(rungs, float).T
     repeated = df > 0
-    if not repeated.any():
-        raise ValueError("no rung repeats a seed")
     known = df[repeated]
     drawn = np.random.default_rng(0).chisquare(known, (DRAWS, len(known))) / known
     lent = variances[~repeated].sum() * known / known.sum()

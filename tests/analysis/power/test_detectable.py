@@ -29,7 +29,7 @@ def test_the_difference_is_found_as_often_as_the_power_says():
 
 
 def test_many_degrees_of_freedom_give_the_textbook_effect():
-    assert detected([Component(1.0, 100_000)], 0.05, 0.8) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
+    assert detected([Component(1.0, 100_000)], 0.05) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
 
 
 def test_one_seed_detects_nothing_and_says_that_a_second_would():
