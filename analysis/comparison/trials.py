@@ -319,7 +319,7 @@ def compared_trials(
     law_columns = law_named(options.law).own_columns
     whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)
     planned = placed(comparison_rows(whole))
-    table = planned.dropna(subset=["n_params", "n_tokens"]).assign(loss=planned[options.y])
+    table = planned.dropna(subset=["n_params", "n_tokens"]).assign(loss=lambda rows: rows[options.y])
     n_unplaced, told = len(planned) - len(table), list[str]()
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
     others = () if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference, results)
