@@ -144,7 +144,8 @@ def _in_n_and_d(paired: PairedArm, options: AnalysisOptions) -> dict[str, Any]:
     rows = rows.assign(n_params=complete["size_reference"], cluster=paired.pairs.clusters)
     table = pd.concat([rows.assign(arm=name, loss=complete[f"loss_{side}"]) for side, name in names.items()])
     trend, against = {**trend_per_decade(paired), "multiplier_per_decade": None}, _against(paired)
-    fields = {"withheld": against, "hold_out": {}, "laws": (), "compute_multipliers": (), "trend": trend}
+    fields: dict[str, Any] = {"hold_out": {}, "laws": (), "compute_multipliers": ()}
+    fields |= {"withheld": against, "trend": trend}
     try:
         if paired.pairs.is_interim:
             raise DataError(INTERIM)

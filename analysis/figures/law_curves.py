@@ -29,7 +29,8 @@ MOST_EQUATIONS = 4
 """Laws that are written into a panel."""
 MULTIPLIERS = 31
 """Points of a curve of them."""
-Laws, Curves = Mapping[str, FittedArm], Mapping[str, Sequence[pd.DataFrame]]
+Laws = Mapping[str, FittedArm]
+Curves = Mapping[str, Sequence[pd.DataFrame]]
 """By arm."""
 
 
