@@ -1,7 +1,5 @@
 """A solution that is not a verified optimum is said wherever its numbers are used."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ def few_optima(monkeypatch: pytest.MonkeyPatch):
     def spoil(one_in: int) -> None:
         def spoiled(*problem) -> Solution:
             fitted = newton(*problem)
-            return replace(fitted, optimal=np.arange(len(fitted.optimal)) % one_in != one_in - 1)
+            return fitted._replace(optimal=np.arange(len(fitted.optimal)) % one_in != one_in - 1)
 
         monkeypatch.setattr(estimate, "newton", spoiled)
         monkeypatch.setattr(estimate, "_KEPT", {})

@@ -13,7 +13,7 @@ import scalevec
 from plugin_package import ARMS, SWEEP, write_plugin
 from scalevec.model import optimization
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources import trained as reading
+from scalevec.orchestrator.sources import runs as reading
 from support import SCALEVEC, assert_refused, filled_once
 
 pytestmark = pytest.mark.slow
