@@ -293,7 +293,7 @@ def _of_parted_seeds(trials: ComparedTrials) -> list[str]:
         if name not in SWEEP_COLUMNS and not _OF_MACHINES.search(str(name))
         # Of thousands of columns few are the same whenever a seed is.
         if (of_seed[name].to_numpy()[seeds] == rows[name].to_numpy()).all()
-        if of_seed[name].value_counts().min() > 1
+        if of_seed[name].value_counts().gt(1).all() and of_seed[name].notna().any()
     ]
     cells = pd.factorize(pd.Series(trials.keys(rows), dtype=object))[0].astype(float)
     return [
