@@ -38,6 +38,7 @@ _TELLS_ENDS = re.compile(
     r"(?P<well>finished|completed|succeeded))"
 )
 _ANSWER = re.compile(r"|true|false|yes|no|-?\d+(\.0|:\d+)?")
+"""How columns are called that tell which runs failed, and what their cells hold; other cells tell nothing."""
 _COUNTS = ("n_params", "n_tokens", "steps")
 _WHAT_RAN = ("run", "arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate")
 
@@ -269,9 +270,10 @@ def _told_by_answers(rows: pd.DataFrame) -> "pd.Series[Any]":
     """``failed`` or ``diverged`` where a column such as ``crashed`` or ``exit_code`` says so."""
     told = pd.Series(None, rows.index, dtype=object)
     for column in rows:
-        name = _TELLS_ENDS.fullmatch(plain_name(str(column)))
+        if (name := _TELLS_ENDS.fullmatch(plain_name(str(column)))) is None:
+            continue
         cells = rows[column].map(lambda cell: "" if is_blank(cell) else str(cell).strip().lower())
-        if name and cells.map(_ANSWER.fullmatch).map(bool).all():
+        if cells.map(_ANSWER.fullmatch).map(bool).all():
             is_no = cells.isin(("false", "no", "0", "0.0", "0:0"))
             bad = (is_no if name["well"] else ~is_no) & (cells != "")
             told = told.mask(bad, "diverged" if name["diverged"] else "failed")

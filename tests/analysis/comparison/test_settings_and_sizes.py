@@ -98,6 +98,13 @@ def test_a_column_of_which_each_value_has_seeds_of_its_own_is_named():
     assert not any(told in text for text in only(table, settings=("dataset",)).warnings)
 
 
+def test_where_no_run_of_the_reference_ended_no_column_parts_its_seeds():
+    table = in_settings(lambda *_: -0.02, ("adamw",)).assign(status="completed")
+    table.loc[table["arm"] == "baseline", ["status", "loss"]] = ["failed", np.nan]
+    table["epoch"] = pd.array([1] * len(table), "Int64")
+    assert not any("seeds of its own" in text for text in only(table).warnings)
+
+
 def test_holm_is_over_arms_with_pairs_and_arms_by_their_laws_together():
     table = in_settings(lambda *_: -0.004, ("adamw",))
     elsewhere = table[table["arm"] == "unified"].assign(arm="unpaired")
