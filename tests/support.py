@@ -211,8 +211,10 @@ def mounted(folder: Path, *options: str) -> Iterator[Path]:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"needs the right to mount a tmpfs: {error}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def run_python(code: str, *words: object) -> subprocess.CompletedProcess[str]:
