@@ -112,15 +112,20 @@ def checked_columns(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_columns(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Check many rows as :func:`checked_columns` does: each value of a column once, of which most repeat."""
+    """Check many rows as :func:`checked_columns` does."""
     for name in _KINDS.keys() & set().union(*rows):
-        kind, values = _KINDS[name], [row.get(name) for row in rows]
-        plain = {kind, type(None), int} if kind is float else {kind, type(None)}
-        is_plain = plain.issuperset(map(type, values))
-        if kind is str and is_plain and is_storable_text("".join(filter(None, values))):
-            continue  # at once: names of trials and of streams do not repeat
-        for value in set(values) if is_plain else values:
-            _in_column(path, name, value)
+        check_column(path, name, [row.get(name) for row in rows])
+
+
+def check_column(path: Path, name: str, values: Sequence[Any]) -> None:
+    """Check the values of a column, each once, as most repeat."""
+    kind = _KINDS[name]
+    plain = {kind, type(None), int} if kind is float else {kind, type(None)}
+    is_plain = plain.issuperset(map(type, values))
+    if kind is str and is_plain and is_storable_text("".join(filter(None, values))):
+        return  # at once: names of trials and of streams do not repeat
+    for value in set(values) if is_plain else values:
+        _in_column(path, name, value)
 
 
 def _in_column(path: Path, name: str, value: Any) -> Any:

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from scalevec.results.columns import check_columns, checked
+from scalevec.results.columns import check_column, check_columns, checked
 from scalevec.results.files import (
     AlreadyWrittenError,
     CorruptRecordError,
@@ -30,7 +30,7 @@ from scalevec.results.run_directory import is_trial_id
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OF_CELL: Mapping[str, type] = {"arm": str, "stage": str, "rung": str}
 _OF_TRIAL = ("trial_id", "seed", "stream", "cluster", "learning_rate")
-"""What differs among the trials of a cell; the rest of an entry is written once for all of them."""
+"""What differs among the trials of a cell; the rest of an entry stands once for all of them."""
 MOST_FIELDS = 10**7
 """Of all trials together, which repeat in memory what is written once for their cell: 500 MB."""
 _AGAIN = "stands_again"
@@ -138,16 +138,21 @@ class SweepFolder:
 
     def members(self) -> list[dict[str, Any]] | None:
         """The list of trials."""
-        return self._trials(self.members_path)
+        trials = _trials_in(self.members_path)
+        return None if trials is None else trials.entries()
+
+    def members_by_cells(self) -> "TrialsByCells":
+        """The trials of the sweep, without an object for each of them; none before the first writing."""
+        return _trials_in(self.members_path) or TrialsByCells()
 
     def write_to_come(self, trials: list[dict[str, Any]]) -> None:
         """Keep the compared trials that have no names yet."""
         if trials or self.to_come_path.exists():
             self._write_trials(self.to_come_path, trials)
 
-    def to_come(self) -> list[dict[str, Any]]:
+    def to_come(self) -> "TrialsByCells":
         """The compared trials that have no names yet."""
-        return self._trials(self.to_come_path) or []
+        return _trials_in(self.to_come_path) or TrialsByCells()
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""
@@ -206,40 +211,19 @@ class SweepFolder:
         return self._entries(self.dropped_path, kinds)
 
     def _write_trials(self, path: Path, trials: Iterable[Mapping[str, Any]]) -> None:
-        """Keep a list of trials: a line for each cell, then one a trial, with its cell's number."""
+        """Keep a list of trials: a line for each cell, then one for each column of the trials."""
         cells: dict[bytes, int] = {}
-        lines = []
+        columns: dict[str, list[Any]] = {name: [] for name in ("cell", *_OF_TRIAL)}
         for trial in trials:
             cell = to_json({name: value for name, value in trial.items() if name not in _OF_TRIAL})
-            of_trial = {name: trial[name] for name in _OF_TRIAL if name in trial}
-            lines.append(to_json({"cell": cells.setdefault(cell, len(cells)), **of_trial}))
+            columns["cell"].append(cells.setdefault(cell, len(cells)))
+            for name in _OF_TRIAL:
+                columns[name].append(trial.get(name))
+        told = {name: values for name, values in columns.items() if set(values) != {None}}
+        lines = (to_json({name: values})[1:-1] for name, values in told.items())
         make_folder(self.path)
         parts = (b",\n".join(each) for each in (cells, lines))
-        write_atomic(path, b'{"cells": [\n%b\n],\n"trials": [\n%b\n]}\n' % tuple(parts))
-
-    def _trials(self, path: Path) -> list[dict[str, Any]] | None:
-        """The trials in ``path``; those of a cell have one setting, the very same object."""
-        record = read_json_if_any(path, dict)
-        if record is None:
-            return None
-        cells, trials = (record.get(name) for name in ("cells", "trials"))
-        if not isinstance(cells, list) or not isinstance(trials, list):
-            raise CorruptRecordError(path, "is no list of trials by cells; `scalevec run` writes it again")
-        _check_entries(path, cells, _OF_CELL, "cell")
-        _check_settings(path, [cell.get(name, {}) for name in ("setting", "fields") for cell in cells])
-        if len(trials) * max(map(len, cells), default=0) > MOST_FIELDS:
-            raise CorruptRecordError(path, f"has more than {MOST_FIELDS:,} fields of trials")
-        for cell in cells:
-            cell.setdefault("setting", {})
-        allowed = {"cell", *_OF_TRIAL}
-        for number, trial in enumerate(trials, 1):
-            cell = trial.get("cell") if isinstance(trial, dict) else None
-            if type(cell) is not int or not 0 <= cell < len(cells):
-                raise CorruptRecordError(path, f"entry {number} is of no cell")
-            if not is_trial_id(str(trial.get("trial_id"))) or not trial.keys() <= allowed:
-                raise CorruptRecordError(path, f"entry {number} is not {', '.join(_OF_TRIAL)}")
-        check_columns(path, trials)
-        return [{**cells[trial.pop("cell")], **trial} for trial in trials]
+        write_atomic(path, b'{"cells": [\n%b\n],\n"trials": {\n%b\n}}\n' % tuple(parts))
 
     def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]]:
         """The objects in ``path``, checked (:func:`_check_entries`)."""
@@ -254,6 +238,67 @@ class SweepFolder:
     def _write(self, path: Path, value: Any) -> None:
         make_folder(self.path)
         write_json(path, value)
+
+
+@dataclass(frozen=True)
+class TrialsByCells:
+    """A list of trials: what those of a cell share stands once for all of them.
+
+    ``columns`` hold a value for each trial: its number among ``cells`` as "cell", and what is its own.
+    """
+
+    cells: Sequence[dict[str, Any]] = ()
+    columns: Mapping[str, list[Any]] = field(default_factory=lambda: {"cell": [], "trial_id": []})
+
+    @property
+    def ids(self) -> list[str]:
+        """The names of the trials; arms that are identical by construction share theirs."""
+        return self.columns["trial_id"]
+
+    def cells_of(self) -> Iterator[dict[str, Any]]:
+        """Yield the cell of each trial, the very same object for those of one cell."""
+        return map(self.cells.__getitem__, self.columns["cell"])
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Each trial as one object."""
+        return list(map(self.entry, range(len(self.ids))))
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """The trial of this number as one object."""
+        own = {name: values[number] for name, values in self.columns.items()}
+        return {**self.cells[own.pop("cell")], **own}
+
+
+def _trials_in(path: Path) -> TrialsByCells | None:
+    record = read_json_if_any(path, dict)
+    if record is None:
+        return None
+    cells, columns = record.get("cells"), record.get("trials")
+    if not isinstance(cells, list) or not _are_columns(columns):
+        raise CorruptRecordError(path, "is no list of trials by cells; `scalevec run` writes it again")
+    _check_entries(path, cells, _OF_CELL, "cell")
+    _check_settings(path, [cell.get(name, {}) for name in ("setting", "fields") for cell in cells])
+    if len(columns["cell"]) * max(map(len, cells), default=0) > MOST_FIELDS:
+        raise CorruptRecordError(path, f"has more than {MOST_FIELDS:,} fields of trials")
+    for number, cell in enumerate(columns["cell"], 1):
+        if type(cell) is not int or not 0 <= cell < len(cells):
+            raise CorruptRecordError(path, f"trial {number} is of no cell")
+    for name in columns.keys() - {"cell"}:
+        check_column(path, name, columns[name])
+    for number, trial_id in enumerate(columns["trial_id"], 1):
+        if not is_trial_id(trial_id or ""):
+            raise CorruptRecordError(path, f"trial {number} has no name")
+    for cell in cells:
+        cell.setdefault("setting", {})
+    return TrialsByCells(cells, columns)
+
+
+def _are_columns(columns: Any) -> TypeGuard[dict[str, list[Any]]]:
+    """Whether these are lists of one length, of the columns of trials and of no others."""
+    if not isinstance(columns, dict) or not all(isinstance(values, list) for values in columns.values()):
+        return False
+    is_whole = {"cell", "trial_id"} <= columns.keys() <= {"cell", *_OF_TRIAL}
+    return is_whole and len(set(map(len, columns.values()))) == 1
 
 
 def _check_entries(path: Path, entries: list[Any], kinds: Mapping[str, type], what: str = "entry") -> None:

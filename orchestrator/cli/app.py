@@ -80,8 +80,13 @@ def _first_sentence(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def application() -> typer.Typer:
-    """Return the application with every command; the modules of commands are light to import."""
+def application(first_word: str = "") -> typer.Typer:
+    """Return the application with every command; where ``first_word`` names one, with no other.
+
+    The modules of commands are light to import, and yet all of them take as long as what `status` tells.
+    """
+    everything = [(panel.lower(), name) for panel, names in PANELS.items() for name in names]
+    commands = [(panel, name) for panel, name in everything if name == first_word] or everything
     app = typer.Typer(
         name="scalevec",
         cls=_Panels,
@@ -90,17 +95,16 @@ def application() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_global)
-    for panel, names in PANELS.items():
-        for name in names:
-            module = import_module(f"scalevec.orchestrator.commands.{panel.lower()}.{_identifier(name)}")
-            if name not in GROUPS:
-                app.command(name)(as_command(getattr(module, _identifier(name))))
-                continue
-            help_text, members = GROUPS[name]
-            group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
-            for member in members:
-                group.command(member)(as_command(getattr(module, member)))
-            app.add_typer(group, name=name)
+    for panel, name in commands:
+        module = import_module(f"scalevec.orchestrator.commands.{panel}.{_identifier(name)}")
+        if name not in GROUPS:
+            app.command(name)(as_command(getattr(module, _identifier(name))))
+            continue
+        help_text, members = GROUPS[name]
+        group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
+        for member in members:
+            group.command(member)(as_command(getattr(module, member)))
+        app.add_typer(group, name=name)
     return app
 
 

@@ -34,7 +34,7 @@ def main() -> None:
     # Those of libraries, as on letters that a font lacks: each once, without its place in our code.
     warnings.showwarning = lambda message, *_: _warn(str(message), warned)
     try:
-        sys.exit(application()(standalone_mode=False))
+        sys.exit(application(*sys.argv[1:2])(standalone_mode=False))
     except typer.BadParameter as error:
         note(f"scalevec: {shortened_text(_in_our_words(error.format_message()))}")
         sys.exit(int(Exit.INVALID_INPUT))

@@ -14,7 +14,7 @@ from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import is_table, require_sweep_file, require_table, say_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
-from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.results.sweep_folder import SweepFolder, TrialsByCells, sweep_names
 from scalevec.sweeps.fields import analysis_options
 
 if TYPE_CHECKING:
@@ -307,9 +307,9 @@ def choices_of(source: Source) -> list[dict[str, Any]]:
     return tuning_choices(source.folder) if source.folder else []
 
 
-def members_or_none(folder: SweepFolder) -> list[Record]:
+def members_or_none(folder: SweepFolder) -> TrialsByCells:
     """Return the trials of one sweep of several: none where they cannot be read, which is said."""
-    return read_or_warn(lambda: folder.members() or [], [], f"sweep {folder.name} is left out")
+    return read_or_warn(folder.members_by_cells, TrialsByCells(), f"sweep {folder.name} is left out")
 
 
 def tuning_choices(folder: SweepFolder) -> list[Record]:

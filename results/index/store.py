@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -15,7 +15,17 @@ from scalevec.results.runs_identity import runs_id
 BATCH = 1000
 ALL_AT_ONCE = 20_000
 """From so many trials on, all of a folder are read where an index has what is asked: it costs less."""
-Row = dict[str, Any]
+
+
+class Known(NamedTuple):
+    """What status reads of a trial, in the order of ``OF_INDEX``; of one without a row, what is."""
+
+    state: str = "pending"
+    fingerprint: str = ""
+    cause: str | None = None
+    loss: float | None = None
+    wall_s: float | None = None
+    evaluation_s: float | None = None
 
 
 @dataclass
@@ -108,34 +118,31 @@ class ResultsIndex:
         is the same still; the others are collected. A trial without a directory is pending; one that cannot
         be read is in the second part alone.
         """
-        rows, problems = self.current(runs_dir, ids, ("state", "fingerprint"))
-        return {name: row["state"] for name, row in rows.items()}, problems
+        rows, problems = self.current(runs_dir, ids)
+        return {name: row.state for name, row in rows.items()}, problems
 
-    def current(
-        self, runs_dir: Path, ids: Iterable[str], names: Sequence[str] = OF_INDEX
-    ) -> tuple[dict[str, Row], dict[str, str]]:
-        """As :meth:`current_states`, each state in a row with the other ``names`` that status reads."""
+    def current(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, Known], dict[str, str]]:
+        """As :meth:`current_states`, each state with what else status reads of a trial."""
 
-        def stored(ids: set[str]) -> dict[str, Row]:
-            rows = self._select(_key(runs_dir), ids, *names)
-            return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+        def stored(ids: set[str]) -> dict[str, Known]:
+            rows = self._select(_key(runs_dir), ids, *OF_INDEX)
+            return {row[0]: Known._make(row[1:]) for row in rows}
 
         wanted = set(ids)
         known = stored(wanted)
-        settled = {name: row["fingerprint"] for name, row in known.items() if row["state"] in RESULT_STATES}
+        settled = {name: row.fingerprint for name, row in known.items() if row.state in RESULT_STATES}
         again = wanted.difference(settled).union(with_other_result(runs_dir, settled))
         if not again:
             return known, {}
         problems = self.collect(runs_dir, again).problems
-        pending = dict.fromkeys(names) | {"state": "pending"}
-        rows = known | dict.fromkeys(again, pending) | stored(again)
+        rows = known | dict.fromkeys(again, Known()) | stored(again)
         return {name: row for name, row in rows.items() if name not in problems}, problems
 
     def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""
         return dict(self._select(_key(runs_dir), ids, "state"))
 
-    def _select(self, key: str, ids: Iterable[str] | None, *names: str) -> list[tuple[Any, ...]]:
+    def _select(self, key: str, ids: Iterable[str] | None, *names: str) -> list[Any]:
         """The id and the columns ``names`` of these trials (default: all) of a runs folder."""
         columns = (trials.c[name] for name in ("trial_id", *names))
         asked = None if ids is None else set(ids)
@@ -143,7 +150,7 @@ class ResultsIndex:
         if asked is not None and (len(asked) < ALL_AT_ONCE or not set(names) <= set(OF_INDEX)):
             parts = [parts[0].where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(asked))]
         with store_errors(self._engine.url), self._engine.connect() as connection:
-            rows = [tuple(row) for part in parts for row in connection.execute(part).all()]
+            rows = [row for part in parts for row in connection.execute(part).all()]
         return rows if asked is None else [row for row in rows if row[0] in asked]
 
     def _write(self, gone: sa.Delete, *rows: dict[str, Any]) -> None:

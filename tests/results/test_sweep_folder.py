@@ -35,9 +35,9 @@ def test_trials_that_have_no_names_yet_are_kept_until_they_have(tmp_path):
     folder.write_to_come([])
     assert not folder.to_come_path.exists()
     folder.write_to_come([MEMBER])
-    assert folder.to_come() == [MEMBER]
+    assert folder.to_come().entries() == [MEMBER]
     folder.write_to_come([])
-    assert folder.to_come() == []
+    assert folder.to_come().entries() == []
 
 
 def test_verdicts_are_added_to_those_that_were_given(tmp_path):
@@ -85,8 +85,8 @@ def test_few_bytes_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch)
     ("change", "problem"),
     [
         ({"arm": 7}, "cell 2 has no 'arm'"),
-        ({"trial_id": "../../../../etc"}, "entry 2 is not trial_id, seed,"),
-        ({"trial_id": 7}, "entry 2 is not trial_id, seed,"),
+        ({"trial_id": "../../../../etc"}, "trial 2 has no name"),
+        ({"trial_id": 7}, "has trial_id = 7, not a value of type str"),
         ({"seed": 0.5}, "has seed = 0.5, not a value of type int"),
         ({"n_tokens": 0}, "has n_tokens = 0, not above zero"),
     ],

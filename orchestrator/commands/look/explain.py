@@ -54,7 +54,7 @@ def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:
     """Yield each sweep that contains the trial, with the trial's entry and the choices it depends on."""
     for sweep in sweep_names(runs_dir):
         folder = SweepFolder.of(runs_dir, sweep)
-        for member in members_or_none(folder):
+        for member in members_or_none(folder).entries():
             if member["trial_id"] == trial_id:
                 yield {"sweep": sweep, **member, "tuning": _choices(tuning_choices(folder), member)}
 

@@ -1,11 +1,11 @@
 """The state of a sweep as one record: ``status``, ``--watch``, ``--json`` and a running sweep show it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.orchestrator.attempts.retry_policy import FAULTS, little_progress, why_failed
@@ -16,8 +16,11 @@ from scalevec.orchestrator.sweep.controller import is_owned
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
-from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.results.sweep_folder import SweepFolder, TrialsByCells, sweep_names
 from scalevec.sweeps.trainers.any_trial import trial_from_fields
+
+if TYPE_CHECKING:
+    from scalevec.results.index.store import Known
 
 Record = dict[str, Any]
 MOST_FAILED = 20
@@ -33,49 +36,58 @@ class SweepScan:
 
     runs_dir: Path
     folder: SweepFolder
-    entries: Sequence[Record]
-    to_come: Sequence[Record]
+    members: TrialsByCells
+    to_come: TrialsByCells
     states: Mapping[str, str]
-    values: Mapping[str, Record]
+    known: Mapping[str, "Known"]
 
     @cached_property
-    def members(self) -> dict[str, Record]:
-        """The trials by id; arms that are identical by construction share theirs."""
-        return {entry["trial_id"]: entry for entry in self.entries}
+    def numbers(self) -> dict[str, int]:
+        """The place of each trial among the members; arms that are identical by construction share one."""
+        return {trial_id: number for number, trial_id in enumerate(self.members.ids)}
+
+    @cached_property
+    def cell_of(self) -> dict[str, Record]:
+        """The cell of each trial, also of those to come."""
+        lists = (self.members, self.to_come)
+        return {id_: cell for each in lists for id_, cell in zip(each.ids, each.cells_of(), strict=True)}
 
     @cached_property
     def stage(self) -> str | None:
         """The first stage of which a trial has no result; None where all have one."""
-        left = {
-            entry["stage"] for id_, entry in self.members.items() if self.states[id_] not in RESULT_STATES
-        }
-        left |= {"comparison"} if self.to_come else set()
+        without_result = self.by_state.keys() - set(RESULT_STATES)
+        left = {self.cell_of[id_]["stage"] for id_ in self.ids_in(*without_result)}
+        left |= {"comparison"} if self.to_come.ids else set()
         return next((stage for stage in STAGES if stage in left), None)
 
     @cached_property
-    def by_state(self) -> Mapping[str, list[Record]]:
-        """The entries of the trials, each trial once, by its state."""
-        groups: defaultdict[str, list[Record]] = defaultdict(list)
-        for trial_id, entry in self.members.items():
-            groups[self.states[trial_id]].append(entry)
+    def by_state(self) -> Mapping[str, list[str]]:
+        """The trials, each once, by state."""
+        groups: defaultdict[str, list[str]] = defaultdict(list)
+        for trial_id in self.numbers:
+            groups[self.states[trial_id]].append(trial_id)
         return groups
 
-    def in_states(self, *states: str) -> list[Record]:
+    def ids_in(self, *states: str) -> list[str]:
+        """Return the trials in one of ``states``."""
+        return [trial_id for state in states for trial_id in self.by_state.get(state, ())]
+
+    def entries_in(self, *states: str) -> list[Record]:
         """Return the entries of the trials in one of ``states``."""
-        return [entry for state in states for entry in self.by_state.get(state, ())]
+        return [self.members.entry(self.numbers[trial_id]) for trial_id in self.ids_in(*states)]
 
     @cached_property
-    def settings(self) -> Mapping[tuple[Any, ...], list[Record]]:
-        """The entries, also those to come, by stage, N, rung, arm and setting."""
-        groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-        keys: dict[int, tuple[Any, ...]] = {}
-        for entry in (*self.entries, *self.to_come):
-            # Trials of a cell have one setting, the very same object (SweepFolder.members).
-            cell = id(entry["setting"])
-            if cell not in keys:
-                n_params = entry.get("n_params") or 0
-                keys[cell] = entry["stage"], n_params, entry["rung"], entry["arm"], _setting(entry)
-            groups[keys[cell]].append(entry)
+    def settings(self) -> Mapping[tuple[Any, ...], list[str]]:
+        """The trials, also those to come, by stage, N, rung, arm and setting."""
+        groups: defaultdict[tuple[Any, ...], list[str]] = defaultdict(list)
+        for trials in (self.members, self.to_come):
+            by_cell: list[list[str]] = [[] for _ in trials.cells]
+            for cell, trial_id in zip(trials.columns["cell"], trials.ids, strict=True):
+                by_cell[cell].append(trial_id)
+            for of_cell, ids in zip(trials.cells, by_cell, strict=True):
+                n_params = of_cell.get("n_params") or 0
+                key = of_cell["stage"], n_params, of_cell["rung"], of_cell["arm"], _setting(of_cell)
+                groups[key] += ids
         return groups
 
     @cached_property
@@ -87,7 +99,7 @@ class SweepScan:
                 seen[rung, name].add(value)
         return {name for (_, name), values in seen.items() if len(values) > 1}
 
-    def shown(self, setting: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    def shown(self, setting: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         """Return those parts of a cell's ``setting`` that tell it from others of its rung."""
         varied = self._varied
         return tuple((_WORDS.get(name, name), value) for name, value in setting if name in varied)
@@ -146,20 +158,20 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     names = [sources.sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
     if not names:
         return []
-    entries = {name: sources.members_or_none(SweepFolder.of(runs_dir, name)) for name in names}
-    ids = {entry["trial_id"] for of_sweep in entries.values() for entry in of_sweep}
+    folders = [SweepFolder.of(runs_dir, name) for name in names]
+    members = list(map(sources.members_or_none, folders))
+    ids = {trial_id for each in members for trial_id in each.ids}
 
-    rows, problems = sources.with_index(runs_dir, lambda index: index.current(runs_dir, ids))
-    states = {trial_id: row["state"] for trial_id, row in rows.items()}
+    known, problems = sources.with_index(runs_dir, lambda index: index.current(runs_dir, ids))
+    states = {trial_id: row.state for trial_id, row in known.items()}
     states |= dict.fromkeys(problems, sources.UNREADABLE)
     observer = observer or ClaimObserver()
     statuses = []
-    for name in names:
-        folder = SweepFolder.of(runs_dir, name)
-        to_come: list[Record] = read_or_warn(
-            folder.to_come, [], "which trials are still to be named is unknown"
+    for folder, of_sweep in zip(folders, members, strict=True):
+        to_come = read_or_warn(
+            folder.to_come, TrialsByCells(), "which trials are still to be named is unknown"
         )
-        scan = SweepScan(runs_dir, folder, entries[name], to_come, states, rows)
+        scan = SweepScan(runs_dir, folder, of_sweep, to_come, states, known)
         statuses.append(_status(scan, problems, observer))
     return statuses
 
@@ -167,28 +179,28 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
 def _status(scan: SweepScan, problems: Mapping[str, str], observer: ClaimObserver) -> Record:
     sweep, runs_dir = scan.folder.name, scan.runs_dir
     is_alive = is_owned(runs_dir, sweep, observer)
-    running = [_running(scan, entry, observer) for entry in scan.in_states("running")]
+    running = [_running(scan, entry, observer) for entry in scan.entries_in("running")]
     begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
     # Between two trials none runs; the next begins in a moment.
     at_a_time = sum(trial["worker_alive"] for trial in running) or int(is_alive)
     # A job that was requeued waits although its trial is pending: those are asked for last.
-    in_queues = [entry["trial_id"] for entry in scan.in_states(*OPEN_STATES)]
+    in_queues = scan.ids_in(*OPEN_STATES)
     in_queues.sort(key=lambda trial_id: scan.states[trial_id] == "pending")
     queue = jobs_of(sweep, in_queues, runs_dir)
     return {
         "sweep": sweep,
-        "trials": len(scan.members),
-        "states": {state: len(entries) for state, entries in scan.by_state.items()},
-        "to_come": len(scan.to_come),
+        "trials": len(scan.numbers),
+        "states": {state: len(ids) for state, ids in scan.by_state.items()},
+        "to_come": len(scan.to_come.ids),
         "stage": scan.stage,
         "running": running,
         **_time_and_cost(scan, begun, at_a_time),
         "cells": _cells(scan),
         "waiting": _waiting(scan, queue, is_owned=is_alive),
-        "failed": [_failed(scan, entry) for entry in scan.in_states("failed")[:MOST_FAILED]],
+        "failed": [_failed(scan, entry) for entry in scan.entries_in("failed")[:MOST_FAILED]],
         "chosen": _chosen(scan.folder),
         "queue": queue,
-        "problems": {name: problem for name, problem in problems.items() if name in scan.members},
+        "problems": {name: problem for name, problem in problems.items() if name in scan.numbers},
         "owned": is_alive,
     }
 
@@ -226,26 +238,21 @@ def _time_and_cost(scan: SweepScan, begun: Mapping[str, float], at_a_time: int) 
     ``begun`` is the share of its steps that a running trial has made. Nobody can say the time left where
     nothing runs, or nothing is planned and nothing finished.
     """
-    entries = scan.members | {entry["trial_id"]: entry for entry in scan.to_come}
-    finished = [entry["trial_id"] for entry in scan.in_states(*RESULT_STATES)]
-    rows = zip(finished, map(scan.values.__getitem__, finished), strict=True)
-    took = {id_: row["wall_s"] + (row["evaluation_s"] or 0) for id_, row in rows if row["wall_s"]}
-    planned = {trial_id: entry.get("planned_s") for trial_id, entry in entries.items()}
-    is_planned = bool(planned) and all(planned.values())
-    work: dict[str, float] = planned if is_planned else {id_: _work(entry) for id_, entry in entries.items()}
+    finished = scan.ids_in(*RESULT_STATES)
+    known = zip(finished, map(scan.known.__getitem__, finished), strict=True)
+    took = {id_: row.wall_s + (row.evaluation_s or 0) for id_, row in known if row.wall_s}
+    is_planned = bool(scan.cell_of) and all(cell.get("planned_s") for cell in scan.cell_of.values())
+    work = {id_: cell["planned_s"] if is_planned else _work(cell) for id_, cell in scan.cell_of.items()}
     planned_s, compared_s, measured_s = sum(work.values()), sum(work[id_] for id_ in took), sum(took.values())
     # Without a plan the work is no time until a trial has finished.
     pace = measured_s / compared_s if compared_s else float(is_planned)
     is_known = at_a_time > 0 and all(work.values()) and (is_planned or compared_s > 0)
-    open_ones = [*scan.in_states(*OPEN_STATES), *scan.to_come]
-    left = {
-        entry["trial_id"]: work[entry["trial_id"]] * pace * (1 - begun.get(entry["trial_id"], 0.0))
-        for entry in open_ones
-    }
-    unit = "gpus" if any(entry.get("gpus") for entry in entries.values()) else "cores"
+    open_ones = [*scan.ids_in(*OPEN_STATES), *scan.to_come.ids]
+    left = {id_: work[id_] * pace * (1 - begun.get(id_, 0.0)) for id_ in open_ones}
+    unit = "gpus" if any(cell.get("gpus") for cell in scan.cell_of.values()) else "cores"
 
     def hours(seconds: Mapping[str, float]) -> float:
-        return sum(seconds[trial_id] * float(entries[trial_id].get(unit, 0)) for trial_id in seconds) / 3600
+        return sum(spent * float(scan.cell_of[id_].get(unit, 0)) for id_, spent in seconds.items()) / 3600
 
     done_s = sum(work[id_] * share for id_, share in begun.items()) + sum(work[id_] for id_ in finished)
     plan = {
@@ -272,27 +279,26 @@ def _work(entry: Record) -> float:
 
 def _cells(scan: SweepScan) -> list[Record]:
     """Return a record for each stage, rung, setting and arm, rungs by size, arms as in the sweep."""
-    groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-    for (stage, n_params, rung, arm, setting), entries in scan.settings.items():
-        groups[stage, n_params, rung, scan.shown(setting), arm] += entries
+    groups: defaultdict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for (stage, n_params, rung, arm, setting), ids in scan.settings.items():
+        groups[stage, n_params, rung, scan.shown(setting), arm] += ids
     arms = list(dict.fromkeys(arm for *_, arm, _ in scan.settings))
     order = sorted(groups, key=lambda key: (key[0] != "tuning", *key[1:4], arms.index(key[4])))
     return [_cell(scan, key, groups[key]) for key in order]
 
 
-def _cell(scan: SweepScan, key: tuple[Any, ...], entries: Sequence[Record]) -> Record:
+def _cell(scan: SweepScan, key: tuple[Any, ...], ids: Sequence[str]) -> Record:
     stage, n_params, rung, setting, arm = key
-    ids = [entry["trial_id"] for entry in entries]
     states = [scan.states.get(trial_id, "pending") for trial_id in ids]
     completed = (id_ for id_, state in zip(ids, states, strict=True) if state == "completed")
-    losses = [loss for id_ in completed if (loss := scan.values[id_]["loss"]) is not None]
+    losses = [loss for id_ in completed if (loss := scan.known[id_].loss) is not None]
     return {
         "stage": stage,
         "rung": rung,
         "n_params": n_params or None,
         "setting": dict(setting),
         "arm": arm,
-        "trials": len(entries),
+        "trials": len(ids),
         "states": dict(Counter(states)),
         "loss": sum(losses) / len(losses) if losses and stage == "comparison" else None,
     }
@@ -301,13 +307,13 @@ def _cell(scan: SweepScan, key: tuple[Any, ...], entries: Sequence[Record]) -> R
 def _waiting(scan: SweepScan, queue: Record, *, is_owned: bool) -> list[Record]:
     """Return which reasons trials wait for, the commonest first, with their jobs and how these go on."""
     groups: defaultdict[str, list[Record]] = defaultdict(list)
-    for entry in scan.in_states("pending", "queued", "cancelling"):
+    for entry in scan.entries_in("pending", "queued", "cancelling"):
         job = queue["jobs"].get(entry["trial_id"], {})
         groups[_reason(scan, entry, job, queue["unknown"], is_owned=is_owned)].append(job)
-    if scan.to_come:
-        failed = sum(entry["stage"] == "tuning" for entry in scan.in_states("failed"))
+    if scan.to_come.ids:
+        failed = sum(scan.cell_of[id_]["stage"] == "tuning" for id_ in scan.ids_in("failed"))
         why = f"; {failed} of its trials failed: repair them, or take their arms out" * bool(failed)
-        groups[_OPEN_RATES + why] += [{}] * len(scan.to_come)
+        groups[_OPEN_RATES + why] += [{}] * len(scan.to_come.ids)
     return [
         {
             "reason": reason,
@@ -321,7 +327,7 @@ def _waiting(scan: SweepScan, queue: Record, *, is_owned: bool) -> list[Record]:
 
 def _reason(scan: SweepScan, entry: Record, job: Record, unknown: str | None, *, is_owned: bool) -> str:
     state = scan.states[entry["trial_id"]]
-    cause = scan.values.get(entry["trial_id"], {}).get("cause")
+    cause = scan.known[entry["trial_id"]].cause
     if entry.get("learning_rate") is None and not entry.get("lr_status"):
         return _OPEN_RATES
     if state == "cancelling":

@@ -69,7 +69,7 @@ def test_a_warning_of_a_library_is_one_line_without_a_place_in_our_code(scalevec
 
 
 def test_ctrl_c_while_commands_are_being_loaded_gets_one_line(command, monkeypatch):
-    def interrupted() -> None:
+    def interrupted(*_: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("scalevec.orchestrator.cli.main.application", interrupted)

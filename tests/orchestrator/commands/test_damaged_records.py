@@ -96,11 +96,18 @@ def test_trials_of_which_nothing_tells_the_cell_are_left_out_and_said(told, runs
     told("table", NAME, "comparison")
 
 
-@pytest.mark.parametrize("entry", ["zz", {}, {"cell": -1}, {"cell": 99}, {"cell": True}])
-def test_a_damaged_entry_of_members_is_said_with_its_place(entry, runs, folder, tmp_path):
-    edit(folder.members_path, lambda members: members["trials"].__setitem__(0, entry))
+@pytest.mark.parametrize("cell", ["zz", None, -1, 99, True])
+def test_a_damaged_entry_of_members_is_said_with_its_place(cell, runs, folder, tmp_path):
+    edit(folder.members_path, lambda members: members["trials"]["cell"].__setitem__(0, cell))
     done = call_main(["results", NAME, "--runs", str(runs)], tmp_path, {})
-    assert_refused(done, 2, f"{folder.members_path}: entry 1 is of no cell")
+    assert_refused(done, 2, f"{folder.members_path}: trial 1 is of no cell")
+
+
+@pytest.mark.parametrize("columns", [[], {}, {"cell": []}, {"cell": [0], "trial_id": []}, {"cell": 0}])
+def test_members_that_are_no_columns_are_refused(columns, runs, folder, tmp_path):
+    edit(folder.members_path, lambda members: members.update(trials=columns))
+    done = call_main(["results", NAME, "--runs", str(runs)], tmp_path, {})
+    assert_refused(done, 2, f"{folder.members_path}: is no list of trials by cells")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,9 @@ def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage
     assert (status["trials"], status["to_come"], missing(status), status["stage"]) == (4, 8, 12, "tuning")
     waiting = {each["reason"]: each["trials"] for each in status["waiting"]}
     assert waiting["for the rates that tuning chooses"] == 8
-    planned = sum(entry["planned_s"] for entry in (*tuning.folder.members(), *tuning.folder.to_come()))
+    planned = sum(
+        entry["planned_s"] for entry in (*tuning.folder.members(), *tuning.folder.to_come().entries())
+    )
     assert status["plan"]["planned_s"] == pytest.approx(planned)
     assert status["cost"] == {"unit": "core hours", "spent": 0.0, "left": pytest.approx(planned / 3600)}
 
