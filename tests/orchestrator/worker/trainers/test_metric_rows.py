@@ -9,36 +9,21 @@ from scalevec.model.fields import PlainValues
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
 from scalevec.sweeps.trainers.any_trial import ForeignTrial, Readings, Trainer
+from support import MemoryRecorder
 
 
-class Kept:
-    """A recorder that keeps rows in a list."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict] = []
-
-    def record(self, row) -> None:
-        self.rows.append(dict(row))
-
-    def cut_back(self, step: int) -> None:
-        self.rows = [row for row in self.rows if row["step"] <= step]
-
-    def recorded(self):
-        return self.rows
-
-
-def metric_rows(kept: Kept, goes_on: bool = False, batch_tokens: int = 0, **readings) -> MetricRows:
+def metric_rows(kept: MemoryRecorder, goes_on: bool = False, batch_tokens: int = 0, **readings) -> MetricRows:
     values = PlainValues({"batch_tokens": batch_tokens} if batch_tokens else {})
     trainer = Trainer(("train",), readings=Readings(**readings))
     return MetricRows(kept, ForeignTrial(trainer, values, 500, 1000, 0, "ab" * 32), goes_on)
 
 
-def losses(kept: Kept) -> dict[int, float]:
+def losses(kept: MemoryRecorder) -> dict[int, float]:
     return {row["step"]: row.get("loss") for row in kept.rows}
 
 
 def test_of_a_repeated_step_the_last_row_counts():
-    kept = Kept()
+    kept = MemoryRecorder()
     rows = metric_rows(kept)
     rows.take([{"step": step, "loss": 4.0} for step in range(1, 9)])
     rows.take([{"step": step, "loss": 3.0} for step in (5, 6, 7, 6)])  # and within one look
@@ -59,7 +44,7 @@ def test_of_a_repeated_step_the_last_row_counts():
 def test_one_loss_of_two_splits_or_ranks_is_an_error(first, second):
     rows = [first | {"loss": 2.3}, {"step": 10, "memory": 7}, second | {"loss": 1.9}]
     with pytest.raises(DefiniteError, match="have the same loss; give each loss a key of its own"):
-        metric_rows(Kept()).take(rows)
+        metric_rows(MemoryRecorder()).take(rows)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +58,12 @@ def test_one_loss_of_two_splits_or_ranks_is_an_error(first, second):
     ids=["the best", "the test split at the end", "a key for each loss", "phases"],
 )
 def test_words_that_tell_no_two_kinds_of_one_loss_apart_are_none(rows):
-    metric_rows(kept := Kept()).take(rows)
+    metric_rows(kept := MemoryRecorder()).take(rows)
     assert kept.rows[-1]["loss"] in (1.9, 2.3)
 
 
 def test_two_rows_of_one_step_are_one():
-    kept = Kept()
+    kept = MemoryRecorder()
     rows = metric_rows(kept, training_loss="train", loss="test", loss_validation="val")
     rows.take([{"step": 1, "train": 4.0}])
     rows.take([{"step": "1", "train": "", "val": "3.5", "test": "3.6"}])
@@ -87,7 +72,7 @@ def test_two_rows_of_one_step_are_one():
 
 
 def test_a_resumed_script_may_log_from_its_beginning_or_from_its_checkpoint():
-    kept = Kept()
+    kept = MemoryRecorder()
     metric_rows(kept).take([{"step": step, "loss": 4.0} for step in (1, 2, 3)])
     rows = metric_rows(kept, goes_on=True)
     rows.take([{"step": step, "loss": 3.0} for step in (2, 3, 4)])
@@ -96,20 +81,20 @@ def test_a_resumed_script_may_log_from_its_beginning_or_from_its_checkpoint():
 
 
 def test_rows_without_a_step_are_passed_over():
-    kept = Kept()
+    kept = MemoryRecorder()
     metric_rows(kept).take([{"train_runtime": 3.0}, {"step": 1, "loss": 4.0}])
     assert losses(kept) == {1: 4.0}
 
 
 def test_tokens_follow_from_the_batch_where_the_script_does_not_log_them():
-    kept = Kept()
+    kept = MemoryRecorder()
     metric_rows(kept, batch_tokens=100).take([{"step": 3, "loss": 4.0}])
     assert kept.rows[0]["tokens"] == 300
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", float("nan")])
 def test_a_loss_that_stays_not_finite_is_recorded_and_said(loss):
-    kept = Kept()
+    kept = MemoryRecorder()
     rows = metric_rows(kept)
     with pytest.raises(LossNotFiniteError, match="since step 2"):
         rows.take({"step": step, "loss": loss if step > 1 else 4.0} for step in range(1, 5))
@@ -120,7 +105,7 @@ def test_a_loss_that_stays_not_finite_is_recorded_and_said(loss):
 @pytest.mark.parametrize("at_a_time", [1, 7])
 def test_three_steps_without_a_finite_loss_have_diverged_however_many_rows_come_at_a_time(at_a_time):
     given = [4.0, math.nan, math.nan, math.nan, 3.0, 2.0, 1.0]
-    rows, kept = [{"step": step, "loss": loss} for step, loss in enumerate(given)], Kept()
+    rows, kept = [{"step": step, "loss": loss} for step, loss in enumerate(given)], MemoryRecorder()
     taker = metric_rows(kept)
 
     def take_all() -> None:
@@ -135,14 +120,14 @@ def test_three_steps_without_a_finite_loss_have_diverged_however_many_rows_come_
 
 @pytest.mark.parametrize("at_a_time", [1, 3])
 def test_a_step_that_several_processes_log_counts_once(at_a_time):
-    taker = metric_rows(Kept())
+    taker = metric_rows(MemoryRecorder())
     for _ in range(3 // at_a_time):
         taker.take([{"step": 5, "loss": math.nan}] * at_a_time)
     assert taker.diverged_at == 5
 
 
 def test_a_loss_that_is_finite_again_has_not_diverged():
-    rows = metric_rows(Kept())
+    rows = metric_rows(MemoryRecorder())
     rows.take({"step": step, "loss": math.nan if step % 2 else 4.0} for step in range(9))
     assert rows.diverged_at is None
     rows.take([{"step": 9, "loss": math.nan}, {"step": 10, "unknown": 1}])
@@ -158,7 +143,7 @@ def test_a_loss_that_is_finite_again_has_not_diverged():
 )
 def test_what_is_no_number_is_refused(row, message):
     with pytest.raises(DefiniteError, match=message):
-        metric_rows(Kept()).take([row])
+        metric_rows(MemoryRecorder()).take([row])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +156,7 @@ def test_what_is_no_number_is_refused(row, message):
     ],
 )
 def test_losses_are_kept_in_nats_whatever_their_unit(unit, given):
-    kept = Kept()
+    kept = MemoryRecorder()
     metric_rows(kept, unit=unit, bytes_per_token=4.0).take([{"step": 1, "loss": given}])
     assert kept.rows[0]["loss"] == pytest.approx(2.0)
 
@@ -186,7 +171,7 @@ def test_losses_are_kept_in_nats_whatever_their_unit(unit, given):
     ],
 )
 def test_a_first_loss_of_a_uniform_guess_in_another_unit_is_an_error(unit, first, named):
-    rows = metric_rows(Kept(), unit=unit, vocabulary=1024, bytes_per_token=4.0)
+    rows = metric_rows(MemoryRecorder(), unit=unit, vocabulary=1024, bytes_per_token=4.0)
     message = f"uniform guess among 1024 tokens costs in {named}, not in {unit}"
     with pytest.raises(DefiniteError, match=message):
         rows.take([{"step": 1, "loss": first}])
@@ -194,7 +179,7 @@ def test_a_first_loss_of_a_uniform_guess_in_another_unit_is_an_error(unit, first
 
 @pytest.mark.parametrize("first", [6.93, 7.2, 4.0, 30.0])
 def test_other_first_losses_are_taken(first):
-    kept = Kept()
+    kept = MemoryRecorder()
     metric_rows(kept, vocabulary=1024).take([{"step": 1, "loss": first}])
     assert losses(kept) == {1: first}
 
