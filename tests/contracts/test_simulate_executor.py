@@ -8,25 +8,14 @@ import pytest
 
 from contracts.executor_contract import *  # noqa: F403
 from faulty_simulation import Faults, FaultySimulation, draw_attempt
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape
+from recorded_sweep import TEMPLATE
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.executors.base import Site
 from scalevec.results.run_directory import RunDirectory
-from scalevec.sweeps.trainers.any_trial import OwnTrial
 
 STRIKING = Faults(error=0.3, killed=0.3)
 FAULTS = {"completes": None, "crashes": "error", "dies": "killed", "listens": None, "deaf": None}
-TRIAL = OwnTrial(
-    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
-    optimizer=OptimizerConfig(),
-    schedule=ScheduleConfig(),
-    corpus="simulated",
-    sequence_length=128,
-    batch_tokens=1024,
-    tokens=102_400,
-    seed=0,
-)
 
 
 class Watched(FaultySimulation):
@@ -63,7 +52,7 @@ class SimulateBench:
         return self._made[-1]
 
     def job(self, kind: str) -> Job:
-        trials = (replace(TRIAL, seed=seed) for seed in self._seeds)
+        trials = (replace(TEMPLATE, seed=seed) for seed in self._seeds)
         drawn = ((trial, trial_id(trial)) for trial in trials)
         trial, name = next(
             item for item in drawn if draw_attempt(STRIKING, item[1], 1, ()).fault == FAULTS[kind]

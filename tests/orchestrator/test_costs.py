@@ -6,32 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from golden_trial import of_model
 from scalevec.model.accounting import flops_per_token
-from scalevec.model.config import (
-    OPTIMIZERS,
-    Experts,
-    ModelConfig,
-    OptimizerConfig,
-    RunOptions,
-    ScheduleConfig,
-    Shape,
-    Trial,
-)
+from scalevec.model.config import OPTIMIZERS, Experts, OptimizerConfig, RunOptions, Shape, Trial
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.orchestrator.costs import FLOAT_BYTES, Cost, checkpoint_bytes
 
-SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
-DENSE = Trial(
-    model=ModelConfig(SHAPE, 1024),
-    optimizer=OptimizerConfig(),
-    schedule=ScheduleConfig(),
-    corpus="c0" * 32,
-    sequence_length=128,
-    batch_tokens=1024,
-    tokens=102_400,
-    seed=0,
-)
+DENSE = of_model(shape=Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176))
 
 
 def cost(trial: Trial, evaluated: int = 0, **options: Any) -> Cost:
@@ -39,7 +21,7 @@ def cost(trial: Trial, evaluated: int = 0, **options: Any) -> Cost:
 
 
 def mixture(experts: Experts) -> Trial:
-    return replace(DENSE, model=replace(DENSE.model, experts=experts))
+    return of_model(shape=DENSE.model.shape, experts=experts)
 
 
 def test_a_mixture_takes_the_time_of_what_a_token_passes() -> None:
