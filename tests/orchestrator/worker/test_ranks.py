@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from parallel_worlds import small_trial
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import RunOptions
 from scalevec.model.data import CorpusConfig
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
@@ -37,21 +37,18 @@ PATIENCE_S = 300
 
 
 @pytest.fixture(scope="module")
-def corpora(tmp_path_factory, text_files) -> Path:
-    return tmp_path_factory.mktemp("ranks") / "corpora"
-
-
-@pytest.fixture(scope="module")
-def corpus(corpora, text_files) -> Corpus:
-    return prepare(CorpusConfig("text", "bytes", 256, (str(text_files / "*.txt"),)), corpora, lambda _: None)
+def corpus(tmp_path_factory, text_files) -> Corpus:
+    config = CorpusConfig("text", "bytes", 256, (str(text_files / "*.txt"),))
+    return prepare(config, tmp_path_factory.mktemp("ranks") / "corpora", lambda _: None)
 
 
 class Attempts:
     """Attempts at one trial in a runs directory of its own."""
 
-    def __init__(self, folder: Path, corpora: Path, trial: Trial, **options) -> None:
+    def __init__(self, folder: Path, corpus: Corpus, **options) -> None:
+        trial = small_trial(corpus, "muon")
         folder.mkdir()
-        (folder / "corpora").symlink_to(corpora)
+        (folder / "corpora").symlink_to(corpus.directory.parent)
         self.runs_dir = folder
         self.options = RunOptions(processes=2, **options)
         self.directory = RunDirectory.of(folder, trial_id(trial))
@@ -107,11 +104,8 @@ def stand_at(step: int, hold: Path) -> None:
 
 
 @pytest.fixture
-def make(tmp_path, corpora, corpus):
-    def make(name: str, trial: Trial | None = None, **options) -> Attempts:
-        return Attempts(tmp_path / name, corpora, trial or small_trial(corpus, "muon"), **options)
-
-    return make
+def make(tmp_path, corpus) -> Callable[..., Attempts]:
+    return lambda name, **options: Attempts(tmp_path / name, corpus, **options)
 
 
 def until(attempts: Attempts, step: int) -> None:
@@ -172,15 +166,17 @@ def test_two_processes_make_one_attempt_and_the_model_of_a_sharded_trial_is_read
         assert torch.dist(models[1][name], tensor) < 1e-3 * torch.linalg.norm(tensor), name
 
 
-def train_after(lacks: Callable[[int], None]) -> None:
-    """A rank does ``lacks`` before it trains."""
+def fail_at(rank: int, problem: Exception, others_wait_s: float = 0.0) -> None:
+    """``rank`` fails before it trains; the others begin so much later."""
     train = worker.train
 
-    def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
-        lacks(world.rank)
+    def failing(trial, corpus, options, recorder, checkpoints, trunk, world):
+        if world.rank == rank:
+            raise problem
+        time.sleep(others_wait_s)
         return train(trial, corpus, options, recorder, checkpoints, trunk, world)
 
-    worker.train = lacking
+    worker.train = failing
 
 
 @pytest.mark.parametrize(
@@ -192,12 +188,8 @@ def train_after(lacks: Callable[[int], None]) -> None:
     ],
 )
 def test_what_fails_at_one_rank_is_on_record_with_its_cause(of_rank, problem, cause, make, capfd):
-    def lacks(rank: int) -> None:
-        if rank == of_rank:
-            raise problem
-
     attempts = make("scarce")
-    assert attempts.end(attempts.begin(partial(train_after, lacks))) == WorkerExit.ERROR
+    assert attempts.end(attempts.begin(partial(fail_at, of_rank, problem))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == cause
     message = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
     assert message in attempts.last()["error"]
@@ -205,23 +197,15 @@ def test_what_fails_at_one_rank_is_on_record_with_its_cause(of_rank, problem, ca
 
 
 def test_a_full_disk_of_rank_0_is_the_end_of_the_attempt_as_that_of_one_process(make):
-    def lacks(rank: int) -> None:
-        if rank == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    attempts = make("full")
-    assert attempts.end(attempts.begin(partial(train_after, lacks))) == WorkerExit.NO_SPACE
+    attempts, full = make("full"), OSError(errno.ENOSPC, "No space left on device")
+    assert attempts.end(attempts.begin(partial(fail_at, 0, full))) == WorkerExit.NO_SPACE
 
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_beside_one_that_failed_is_ended(make):
-    def lacks(rank: int) -> None:
-        if rank == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        time.sleep(PATIENCE_S)  # as for a device that waits for the other one
-
-    attempts = make("hanging")
-    assert attempts.end(attempts.begin(partial(train_after, lacks))) == WorkerExit.ERROR
+    attempts, problem = make("hanging"), torch.OutOfMemoryError("CUDA out of memory")
+    hangs = partial(fail_at, 1, problem, PATIENCE_S)  # as for a device that waits for the other one
+    assert attempts.end(attempts.begin(hangs)) == WorkerExit.ERROR
     assert attempts.last()["cause"] == "out_of_memory"
 
 
