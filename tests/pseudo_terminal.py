@@ -1,4 +1,4 @@
-"""A command at a terminal of a given size, without one: what it shows, and the keys it is sent."""
+"""A command at a terminal of 80 columns, without one: what it shows, and the keys it is sent."""
 
 import fcntl
 import os
@@ -18,18 +18,11 @@ LEAVES_SCREEN = "\x1b[?1049l"
 
 
 class PseudoTerminal:
-    """A process whose standard streams are a terminal of ``columns`` x ``lines``."""
+    """A process whose standard streams are a terminal of 80 columns x 24 lines."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        folder: Path,
-        variables: Mapping[str, str],
-        columns: int = 80,
-        lines: int = 24,
-    ) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
         self._end, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self.environment = kept | {"TERM": "xterm-256color"} | dict(variables)
         self.process: subprocess.Popen[str] = subprocess.Popen(

@@ -19,7 +19,6 @@ from scalevec.results.claims import acquire
 from scalevec.results.sweep_folder import SweepFolder
 
 NAME = "simulated"
-RUNGS = {"ladder": [{"name": f"w{width}", "width": width, "layers": 2} for width in (64, 96, 128, 192)]}
 TUNED = {"tune": {"learning_rate": [0.004, 0.008], "rungs": ["small"], "seeds": [100]}}
 
 

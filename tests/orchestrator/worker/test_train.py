@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -116,12 +115,6 @@ def test_an_attempt_records_its_machine_and_threads(recorder):
     assert columns["local_changes"] == record["local_changes"]
 
 
-def checkpoints(directory: RunDirectory) -> list[Path]:
-    for step in (1, 2):
-        save_checkpoint(directory.checkpoints_path, Checkpoint(step, {"a": torch.zeros(1)}, {}))
-    return sorted(directory.checkpoints_path.iterdir())
-
-
 THEIRS = {"trainer": {"command": ["true"]}}
 """Of a trial that needs no corpus of ours."""
 
@@ -129,7 +122,8 @@ THEIRS = {"trainer": {"command": ["true"]}}
 @pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1), (None, 2)])
 def test_a_worker_that_finds_a_result_prunes_as_its_maker_would(keep, left, recorder, monkeypatch, tmp_path):
     directory = recorder.directory
-    checkpoints(directory)
+    for step in (1, 2):
+        save_checkpoint(directory.checkpoints_path, Checkpoint(step, {"a": torch.zeros(1)}, {}))
     directory.write_result({"status": "completed", "keep": keep})
     recorder.claim.release()
     monkeypatch.setattr(worker.TrialAttempt, "trainer", lambda _: None)
