@@ -86,7 +86,7 @@ def test_a_rung_of_a_profile_beside_a_sweep_is_asked_about_too(folder, capsys):
     assert 'rungs.big.launcher: ["evil"]' in capsys.readouterr().err
 
 
-def test_a_profile_of_the_users_own_is_not_asked_about(folder, monkeypatch):
+def test_a_profile_of_the_users_own_or_that_the_environment_names_is_not_asked_about(folder, monkeypatch):
     write(folder / "config" / "scalevec" / "profiles.yaml", "site: {setup: [module load cuda]}")
     assert load_profile("site", folder).setup
     write(folder / "named.yaml", "site: {launcher: [env]}")
@@ -98,12 +98,6 @@ def test_every_key_of_a_profile_is_inert_or_asked_about():
     assert set(Profile.model_fields) >= INERT
     expected = {"python", "launcher", "setup", "flags", "address", "log", "private_dir", "rungs"}
     assert set(Profile.model_fields) - INERT == expected
-
-
-def test_the_environment_names_another_file(folder, monkeypatch):
-    write(folder / "elsewhere.yaml", "site: {partition: named}")
-    monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "elsewhere.yaml"))
-    assert load_profile("site", folder).partition == "named"
 
 
 def test_a_file_that_the_environment_names_has_to_be_there(folder, monkeypatch):
@@ -332,7 +326,7 @@ def test_short_trials_fill_half_an_hour_of_a_job():
     assert Profile(trials_per_job=3).bundle_size([1.0]) == 3
 
 
-def test_setup_may_be_a_text_of_several_lines(folder):
+def test_setup_may_be_a_text_of_several_lines():
     assert Profile(setup="module load cuda\n\nexport A=1\n").setup == ("module load cuda", "export A=1")
 
 

@@ -3,10 +3,8 @@
 import bz2
 import gzip
 import json
-import lzma
 
 import pandas as pd
-import pyarrow
 import pytest
 
 from scalevec.orchestrator.errors import Exit
@@ -20,10 +18,7 @@ TABLES = {
     "t.txt": ROWS.encode(),
     "results": ROWS.encode(),
     "tabs.txt": ROWS.replace(",", "\t").encode(),
-    "z.csv.gz": gzip.compress(ROWS.encode()),
     "z.bz2": bz2.compress(ROWS.encode()),
-    "z.csv.xz": lzma.compress(ROWS.encode()),
-    "z.csv.zst": pyarrow.Codec("zstd").compress(ROWS.encode(), asbytes=True),
     "records.json": b'{"arm": "a", "loss": 3, "n_params": 1e6, "n_tokens": 2e7}\n' * 2,
 }
 WANDB = "method: grid\nmetric: {name: loss}\nparameters:\n  lr: {values: [1, 2]}\n"

@@ -278,12 +278,6 @@ def test_a_cluster_has_the_name_that_slurm_gives_it(tmp_path, monkeypatch):
     assert EXECUTORS["slurm"].build(Site(tmp_path, "small", 1)).cluster == "north"
 
 
-def test_without_slurm_the_message_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingRequirementError, match=r"no sbatch on the PATH.*login node"):
-        EXECUTORS["slurm"].build(Site(tmp_path, "small", 1))
-
-
 @pytest.mark.parametrize("name", ["it's", 'a"b', "a%jb", "a\\b"])
 def test_a_folder_whose_name_slurm_reads_otherwise_is_refused(tmp_path, name):
     with pytest.raises(InvalidInputError, match="SLURM takes no folder"):
