@@ -3,14 +3,11 @@
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
-
-import pytest
+from pathlib import Path
 
 from kept_text import difference_beyond_rounding
-from scalevec.orchestrator.cli.main import main
-from support import CHECKOUT
+from support import CHECKOUT, call_main, succeeded
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
@@ -19,18 +16,13 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
     yield from re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL)
 
 
-def run(command: str, monkeypatch, capsys) -> list[str]:
+def run(command: str) -> list[str]:
     """The lines that a command of the page prints."""
     words = shlex.split(command)
     if words[0] != "scalevec":
         subprocess.run(["sh", "-c", command], check=True)
         return []
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    assert not ended.value.code, f"{command}\n{printed.err}"
-    return printed.out.splitlines()
+    return succeeded(call_main(words[1:], Path.cwd(), {})).stdout.splitlines()
 
 
 def is_among(line: str, printed: list[str]) -> bool:

@@ -88,8 +88,7 @@ resources: {{default: {{checkpoint_s: 0.5}}}}
 def finished(folder: Path, sweep: str) -> Path:
     """``folder`` with the sweep as small.yaml and its runs, trained to the end."""
     (folder / "small.yaml").write_text(sweep)
-    done = call_main(["run", "small.yaml"], folder, {"SCALEVEC_CACHE_DIR": str(folder / "cache")})
-    assert done.returncode == 0, done.stderr
+    succeeded(call_main(["run", "small.yaml"], folder, {"SCALEVEC_CACHE_DIR": str(folder / "cache")}))
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from import_graph import ImportGraph
-from support import CHECKOUT, run_python
+from support import CHECKOUT, run_python, succeeded
 
 FLOORS = {
     "orchestrator": {"orchestrator", "sweeps", "model", "results", "analysis"},
@@ -88,9 +88,8 @@ def targets_of(importer: str, package: str) -> set[str]:
 
 def loaded_by(code: str, names: tuple[str, ...]) -> str:
     """Return which of ``names`` a fresh interpreter has loaded after ``code``, as a printed list."""
-    done = run_python(f"{code}\nimport sys; print([name for name in {names} if name in sys.modules])")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    shown = f"{code}\nimport sys; print([name for name in {names} if name in sys.modules])"
+    return succeeded(run_python(shown)).stdout.strip()
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -11,7 +11,7 @@ from support import CHECKOUT
 
 
 @pytest.mark.slow
-def test_the_tutorial_leads_to_a_verdict_on_ones_own_text(tmp_path, monkeypatch, capsys):
+def test_the_tutorial_leads_to_a_verdict_on_ones_own_text(tmp_path, monkeypatch):
     (tmp_path / "docs").symlink_to(CHECKOUT / "docs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
@@ -20,7 +20,7 @@ def test_the_tutorial_leads_to_a_verdict_on_ones_own_text(tmp_path, monkeypatch,
         if kind == "yaml":
             (tmp_path / "mine.yaml").write_text(block)
         elif kind == "bash":
-            printed = [line for command in block.splitlines() for line in run(command, monkeypatch, capsys)]
+            printed = [line for command in block.splitlines() for line in run(command)]
         elif kind == "text":
             assert [line for line in block.splitlines() if not is_begun(line, printed)] == []
     report = (tmp_path / "runs" / "sweeps" / "mine" / "report.html").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def test_the_tutorial_leads_to_a_verdict_on_ones_own_text(tmp_path, monkeypatch,
 
 @pytest.mark.slow
 @pytest.mark.kept
-def test_the_page_from_a_table_to_a_decision_runs(tmp_path, monkeypatch, capsys):
+def test_the_page_from_a_table_to_a_decision_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     printed: list[str] = []
@@ -38,7 +38,7 @@ def test_the_page_from_a_table_to_a_decision_runs(tmp_path, monkeypatch, capsys)
         if kind == "python":
             exec(block, {})  # noqa: S102 (the page is ours)
         elif kind == "bash":
-            printed = [line for command in block.splitlines() for line in run(command, monkeypatch, capsys)]
+            printed = [line for command in block.splitlines() for line in run(command)]
         else:
             assert [line for line in block.splitlines() if not is_among(line, printed)] == []
     assert printed[0].startswith("fair, unified: rates of baseline and unified carried")

@@ -17,17 +17,13 @@ def table(tmp_path):
     rows.assign(width=np.sqrt(n)).to_csv(tmp_path / "t.csv", index=False)
 
 
-def points(done) -> list[dict]:
-    assert done.returncode == 0, done.stderr
-    [arm] = json.loads(done.stdout)
-    return arm["points"]
-
-
 @pytest.mark.usefixtures("table")
 def test_points_come_from_the_command_line_a_table_and_the_rungs_of_a_sweep(command, tmp_path):
     pd.DataFrame({"N": [2e9], "D": [4e10], "note": ["later"]}).to_csv(tmp_path / "at.csv", index=False)
     given = ("--at", "N=1e9,D=2e10", "--at", "at.csv", "--sweep", "quickstart")
-    shown = points(command("predict", "t.csv", "--law", "chinchilla", "--bootstrap", "0", *given, "--json"))
+    words = ("predict", "t.csv", "--law", "chinchilla", "--bootstrap", "0", *given, "--json")
+    [arm] = json.loads(succeeded(command(*words)).stdout)
+    shown = arm["points"]
     assert [point["at"] for point in shown[:2]] == [{"N": 1e9, "D": 2e10}, {"N": 2e9, "D": 4e10}]
     assert shown[0]["value"] == pytest.approx(1.69 + 406.4 * 1e9**-0.34 + 410.7 * 2e10**-0.28)
     assert [point["name"] for point in shown[2:]] == ["tiny-25k", "tiny-55k", "tiny-83k", "tiny-150k"]
