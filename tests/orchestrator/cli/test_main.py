@@ -19,10 +19,6 @@ def test_arms_that_are_identical_by_construction_give_a_warning(scalevec, sweep_
     assert "arms baseline and iwd are identical by construction" in done.stderr
 
 
-def test_debug_shows_the_traceback(scalevec):
-    assert "Traceback" in scalevec("--debug", "results", "nothing").stderr
-
-
 def test_a_plan_writes_nothing_and_says_that_the_corpus_is_not_prepared(scalevec, sweep_file, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     done = succeeded(scalevec("plan", "small.yaml"))

@@ -90,7 +90,7 @@ def test_runs_that_may_not_be_written_are_a_lack_of_the_machine(as_nobody, sweep
     assert not list(runs_dir.iterdir())
 
 
-def test_not_even_a_traceback_shows_the_password(scalevec, runs_dir):
+def test_debug_shows_the_traceback_and_not_even_that_shows_the_password(scalevec, runs_dir):
     done = scalevec("--debug", "--store", UNREACHABLE, "status")
     assert "Traceback" in done.stderr
     assert "top-secret" not in done.stderr + done.stdout
