@@ -2,11 +2,10 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from support import CHECKOUT
+
 PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
 
 
@@ -27,11 +26,3 @@ def add_line(path: Path, after: str, line: str) -> None:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     (position,) = (number for number, text in enumerate(lines, 1) if text.startswith(after))
     path.write_text("".join([*lines[:position], f"{line}\n", *lines[position:]]), encoding="utf-8")
-
-
-def run_scalevec(
-    environment: dict[str, str], folder: Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
-    """Return the command ``scalevec`` with ``arguments``, ended, as run by the copy from ``folder``."""
-    command = [sys.executable, "-P", "-m", "scalevec.orchestrator.cli.main", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

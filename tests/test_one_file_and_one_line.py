@@ -4,13 +4,14 @@ import csv
 import io
 import json
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import yaml
 
-from plugin_copy import add_line, copied_packages, run_scalevec
+from plugin_copy import add_line, copied_packages
 from support import assert_refused, succeeded
 
 
@@ -127,7 +128,8 @@ class Added:
     environment: dict[str, str]
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_scalevec(self.environment, self.folder, *arguments)
+        command = [sys.executable, "-P", "-m", "scalevec.orchestrator.cli.main", *arguments]
+        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
 
     def scalevec(self, *arguments: str) -> str:
         """Run the command; returns its output."""

@@ -22,12 +22,13 @@ from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from support import CHECKOUT
 
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 MOST_WORDS = 1_000
 CONTRACT = "from contracts.executor_contract import *"
 
 
 def test_the_readme_is_one_page():
-    assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").split()) <= MOST_WORDS
+    assert len(README.split()) <= MOST_WORDS
 
 
 @pytest.mark.kept
@@ -50,22 +51,20 @@ def test_the_figures_are_those_of_the_kept_results(tmp_path):
         assert difference_beyond_rounding(kept, drawn) == "", name
 
 
-SWEEP_FILE = CHECKOUT / "docs" / "sweep-file.md"
+SWEEP_FILE = (CHECKOUT / "docs" / "sweep-file.md").read_text(encoding="utf-8")
 
 
 def test_the_sweep_file_of_the_page_is_valid_and_has_as_many_trials_as_it_says(tmp_path):
-    text = SWEEP_FILE.read_text(encoding="utf-8")
-    [example] = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    [example] = re.findall(r"```yaml\n(.*?)```", SWEEP_FILE, flags=re.DOTALL)
     sweep = sweeps.loads(example, "sweep-file.md", tmp_path)
     cells = expand(sweep, CorpusFacts("", sweep.corpus.vocabulary, 10**15))
     comparison = sum(len(cell.seeds) for cell in cells)
     tuning = sum(len(cell.tune_seeds) * math.prod(map(len, cell.tune_grid.values())) for cell in cells)
-    assert f"lists its {tuning + comparison} trials" in text
+    assert f"lists its {tuning + comparison} trials" in SWEEP_FILE
 
 
 def test_the_sweep_and_the_profile_of_the_readme_are_valid(tmp_path):
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    sweep, profile = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    sweep, profile = re.findall(r"```yaml\n(.*?)```", README, flags=re.DOTALL)
     (tmp_path / "train.py").write_text("")
     assert sweeps.loads(sweep, "README.md", tmp_path).name == "decay"
     (tmp_path / "profiles.yaml").write_text(profile)
@@ -73,8 +72,7 @@ def test_the_sweep_and_the_profile_of_the_readme_are_valid(tmp_path):
 
 
 def test_the_python_example_of_the_readme_runs_on_the_kept_results(tmp_path):
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    [example] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     shutil.copy(CHECKOUT / "benchmarks" / "reference" / "quickstart" / "results.csv", tmp_path)
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True)
     assert "none is worse than baseline" in done.stdout, done.stderr
@@ -90,8 +88,7 @@ def test_the_python_example_of_the_readme_runs_on_the_kept_results(tmp_path):
     ],
 )
 def test_what_the_page_on_sweep_files_lists_is_what_is_registered(before, after, registered):
-    text = SWEEP_FILE.read_text(encoding="utf-8")
-    listed = text.split(before)[1].split(after)[0]
+    listed = SWEEP_FILE.split(before)[1].split(after)[0]
     assert re.findall(r"[a-z0-9-]+", listed) == list(registered)
 
 
@@ -120,6 +117,5 @@ def test_links_and_folders_that_a_page_names_exist(page):
 
 
 def test_every_command_of_the_readme_exists():
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     known = typer.main.get_command(application()).commands
-    assert set(re.findall(r"`scalevec ([a-z]+)", text)) <= known.keys()
+    assert set(re.findall(r"`scalevec ([a-z]+)", README)) <= known.keys()

@@ -36,9 +36,10 @@ def test_results_are_a_frame_with_one_row_per_trial_whatever_its_state(runs):
     assert results.loss.dropna().tolist() == [3.5]
 
 
-def test_a_sweep_that_was_not_run_is_refused_with_those_that_were(runs):
+@pytest.mark.parametrize("read", ["results", "sweep"])
+def test_a_sweep_that_was_not_run_is_refused_with_those_that_were(runs, read):
     with pytest.raises(InvalidInputError, match="allowed: small"):
-        runs.results("other")
+        getattr(runs, read)("other")
 
 
 def test_a_trial_is_found_by_the_first_digits_of_its_id(runs):
@@ -71,8 +72,3 @@ def test_a_sweep_has_its_results_its_trials_and_their_curves(runs):
     assert sweep.results().equals(runs.results("small"))
     assert [trial.trial_id for trial in sweep.trials()] == [FIRST, SECOND]
     assert sweep.curves()[["trial_id", "arm", "loss"]].to_numpy().tolist() == [[FIRST, "baseline", 4.0]]
-
-
-def test_a_sweep_of_another_name_is_refused(runs):
-    with pytest.raises(InvalidInputError, match="allowed: small"):
-        runs.sweep("other")

@@ -133,12 +133,8 @@ def test_a_rung_stays_open_while_a_smaller_one_is(cells):
 OF_TWO_RUNGS, RUNGS, SEEDS = "learning_rate: [0.01, 0.02, 0.04]", "rungs: [a]", "seeds: [100]"
 
 
-def bowl(trial):
-    return math.log2(trial.optimizer.learning_rate / 0.02) ** 2
-
-
 def warnings(before: str, after: str) -> list[str]:
-    frozen = Tuner(expand(sweeps.loads(before), FACTS), [], extend=1).run(lambda _trials: bowl)
+    frozen = Tuner(expand(sweeps.loads(before), FACTS), [], extend=1).run(Bowls(a=0.02, b=0.02).train)
     return outdated(Tuner(expand(sweeps.loads(after), FACTS), frozen, extend=1))
 
 
@@ -170,12 +166,9 @@ def test_a_grid_that_only_lost_values_gives_no_warning(sweep_text):
     assert warnings(wider, sweep_text) == []
 
 
-def test_values_that_a_prediction_spared_are_not_missed(sweep_text):
+def test_values_that_a_prediction_spared_are_not_missed(cells):
     """Unless the file asks for the whole grid now."""
-    whole = sweep_text.replace(*WITH_C).replace("rungs: [a]", "rungs: [a, b, c]")
-    whole = whole.replace(OF_TWO_RUNGS, "learning_rate: [0.005, 0.01, 0.02, 0.04, 0.08]")
-    frozen = Tuner(expand(sweeps.loads(whole), FACTS), [], 1, predict_larger=True).run(lambda _trials: bowl)
-    spared = Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1, predict_larger=True)
-    assert outdated(spared) == []
-    (warning,) = outdated(Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1))
+    frozen = tuned(cells, Bowls(a=0.02, b=0.02, c=0.02))
+    assert outdated(Tuner(cells, frozen, 1, predict_larger=True)) == []
+    (warning,) = outdated(Tuner(cells, frozen, 1))
     assert "learning_rate at c" in warning
