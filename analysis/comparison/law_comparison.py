@@ -198,7 +198,7 @@ def pairs_or_laws(
     trials: ComparedTrials, by: Basis | None = None, ratio: float | None = None
 ) -> tuple[list[Comparison], list[Comparison]]:
     """The same of ``trials``. Raises :class:`DataError`."""
-    unpaired = [arm for arm in trials.others if not trials.pairs(arm).n_planned]
+    unpaired = [arm for arm in trials.others if trials.pairs(arm).planned.empty]
     chosen = list(trials.others) if by == "laws" else [] if by == "pairs" else unpaired
     if not chosen:
         return with_predictions(trials, compared(trials)), []

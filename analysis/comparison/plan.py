@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import PairedArm, corrected_differences
-from scalevec.analysis.data.pairs import PairKind, Pairs
-from scalevec.analysis.data.tidy import BoolArray
+from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.statistics.looks import Look, sequential_p
 from scalevec.analysis.statistics.paired import holm
 
@@ -51,23 +50,18 @@ def at_looks(family: Sequence[PairedArm], looks: tuple[int, ...]) -> list[Paired
 
 def _reached(paired: PairedArm, looks: tuple[int, ...]) -> list[PairedArm]:
     """The arm at each look that has been reached."""
-    planned = _planned(paired.pairs)
-    rank = paired.pairs.table[planned].groupby("cell")["seed"].rank(method="dense")
+    planned = paired.pairs.planned
+    rank = planned.groupby("cell")["seed"].rank(method="dense")
     reached: list[PairedArm] = []
     p_values: list[float | None] = []
     for number, look in enumerate(looks):
         is_in = (rank <= look).reindex(paired.pairs.table.index, fill_value=False).to_numpy(bool)
         at = replace(paired, pairs=paired.pairs.cut(is_in))
-        if not planned.any() or rank.max() < look or at.pairs.n_without_result:
+        if planned.empty or rank.max() < look or at.pairs.n_without_result:
             break
         p_values.append(at.own_p_value)
         reached.append(replace(at, look=Look(looks, number, sequential_p(looks, p_values))))
     return reached
-
-
-def _planned(pairs: Pairs) -> BoolArray:
-    """Which rows of the table of ``pairs`` have both sides."""
-    return (pairs.table["kind"] != PairKind.UNPAIRED).to_numpy(bool)
 
 
 def as_first_judged(paired: PairedArm, verdicts: Sequence[Record]) -> PairedArm:
@@ -89,7 +83,7 @@ def is_due(paired: PairedArm, verdicts: Sequence[Record]) -> bool:
 
 def pair_ids(pairs: Pairs) -> list[list[str]]:
     """The trials of each planned pair, reference first; none for a table without ids."""
-    planned = pairs.table[_planned(pairs)]
+    planned = pairs.planned
     if "trial_id_arm" not in planned:
         return []
     return cast(list[list[str]], planned[["trial_id_reference", "trial_id_arm"]].to_numpy().tolist())
@@ -135,8 +129,8 @@ def plan_of(paired: PairedArm) -> dict[str, Any]:
         error, n_pairs = later.standard_error, len(beyond.complete)
         exploratory = {"mean": later.mean, "standard_error": error, "pairs": n_pairs}
     return {
-        "pairs": pairs.n_planned,
-        "with_result": pairs.n_planned - pairs.n_without_result,
+        "pairs": len(pairs.planned),
+        "with_result": len(pairs.planned) - pairs.n_without_result,
         "looks": list(look.looks) if look else None,
         "look": look.size if look else None,
         "next_look": pairs.next_look,

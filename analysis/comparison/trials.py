@@ -11,7 +11,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks
-from scalevec.analysis.data.pairs import PairKind, Pairs, paired_by, placed
+from scalevec.analysis.data.pairs import Pairs, paired_by, placed
 from scalevec.analysis.data.runs import at_planned_end, best_rate_of_each_cell, last_of_each_run
 from scalevec.analysis.data.tidy import (
     checked,
@@ -284,8 +284,8 @@ class ComparedTrials:
 
 
 def _most_of_a_cell(pairs: Pairs) -> int:
-    planned = pairs.table.loc[pairs.table["kind"] != PairKind.UNPAIRED, "cell"]
-    return int(planned.value_counts().max()) if len(planned) else 0
+    planned = pairs.planned["cell"].value_counts()
+    return int(planned.max()) if len(planned) else 0
 
 
 def _text(value: Any) -> str:

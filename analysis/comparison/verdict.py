@@ -183,7 +183,7 @@ def _block(paired: PairedArm, verdict: Verdict) -> Line | None:
     better = verdict == "better"
     code, name = ("arm_diverged", paired.arm) if better else ("reference_diverged", paired.reference)
     if names := paired.pairs.absences[PairKind.ARM_DIVERGED if better else PairKind.REFERENCE_DIVERGED]:
-        of_all = f"{len(names)} of {paired.pairs.n_planned} pairs"
+        of_all = f"{len(names)} of {len(paired.pairs.planned)} pairs"
         return Line(code, f"{name} diverged where the other did not ({of_all})")
     sign, word = (1, "higher") if better else (-1, "lower")
     largest = [size for size in paired.sizes if not size.one_run][-1:]
@@ -237,8 +237,7 @@ def scope_of(paired: PairedArm, sizes: Sequence[Part]) -> Line:
         return Line("none", "no size")
     if len(judged) == 1:
         return Line("one_size", f"one size, {judged[0]}")
-    pairs, table = paired.pairs, paired.pairs.table
-    both_sides = (pairs.complete, table[table["kind"] != PairKind.UNPAIRED])
+    both_sides = (paired.pairs.complete, paired.pairs.planned)
     reached, largest = (float((rows["size"] * rows["n_tokens"]).max()) for rows in both_sides)
     if judged[-1] != names[-1] or reached < 0.999 * largest:
         return Line("up_to", f"up to {judged[-1]}")

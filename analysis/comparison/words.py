@@ -139,7 +139,7 @@ def _named(parts: Sequence[Part], every: Sequence[Part] = ()) -> str:
 def _diverged(paired: PairedArm) -> str:
     """At which sizes one side alone diverged, in how many of the planned pairs."""
     table, told = paired.pairs.table, []
-    planned = table[table["kind"] != PairKind.UNPAIRED].groupby("rung").size().to_dict()
+    planned = paired.pairs.planned.groupby("rung").size().to_dict()
     for kind, name in ((PairKind.ARM_DIVERGED, ""), (PairKind.REFERENCE_DIVERGED, f"{paired.reference} ")):
         counts = table[table["kind"] == kind].groupby("rung", sort=False).size()
         where = [f"{rung} ({number} of {planned[rung]})" for rung, number in counts.items()]

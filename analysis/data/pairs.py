@@ -80,9 +80,9 @@ class Pairs:
         return {kind: tuple(self.names(kind)) for kind in PairKind if kind != PairKind.COMPLETE}
 
     @property
-    def n_planned(self) -> int:
+    def planned(self) -> pd.DataFrame:
         """The pairs of which both sides have a row, with a result or not."""
-        return int((self.table["kind"] != PairKind.UNPAIRED).sum())
+        return self.table[self.table["kind"] != PairKind.UNPAIRED]
 
     @cached_property
     def n_without_result(self) -> int:
@@ -97,7 +97,8 @@ class Pairs:
     @property
     def progress(self) -> str:
         """How many of the planned pairs have a result, as text."""
-        return f"{self.n_planned - self.n_without_result} of {plural(self.n_planned, 'pair')}"
+        n_planned = len(self.planned)
+        return f"{n_planned - self.n_without_result} of {plural(n_planned, 'pair')}"
 
     def cut(self, keep: BoolArray) -> "Pairs":
         """Only the pairs ``keep`` [pairs], with the numbers of their cells."""
