@@ -216,7 +216,7 @@ def wrong_law(bend: float, n_rungs: int = 4, n_seeds: int = 3) -> Simulate:
         away = np.log(compute / 1e12)
         loss = np.exp(1.2 - 0.09 * away + bend * away**2 + LOG_NOISE * rng.standard_normal(len(compute)))
         test = lack_of_fit(points_of(law_named("power"), {"x": compute}), loss)
-        return {"called a lack of fit": test is not None and test.p < 0.05}
+        return {"called a lack of fit": test is not None and test < 0.05}
 
     return simulate
 

@@ -209,7 +209,7 @@ def _refuted(laws: ArmLaws, paired: PairedArm, held: Mapping[str, Any]) -> str:
         names[side]
         for test, of_test in zip(tests, sides, strict=False)
         for side in of_test
-        if test is not None and test.p < len(of_test) * REFUTED
+        if test is not None and test < len(of_test) * REFUTED
     ]
     if missed:
         return f"the law {law} misses the runs of {joined(missed)}"

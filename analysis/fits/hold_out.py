@@ -6,7 +6,7 @@ cells (Draper and Smith, Applied Regression Analysis, chapter 2), by least squar
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -174,16 +174,8 @@ def _errors(law: FittedLaw, held: ArmData, arm: int, noise: Replicates) -> dict[
     }
 
 
-class LackOfFit(NamedTuple):
-    """F with ``df`` (cells minus parameters, points minus cells) degrees of freedom, and its p value."""
-
-    f: float
-    df: tuple[int, int]
-    p: float
-
-
-def lack_of_fit(points: Points, loss: FloatArray) -> LackOfFit | None:
-    """The test for ``loss`` [points] at ``points`` of one arm, or of several fitted jointly.
+def lack_of_fit(points: Points, loss: FloatArray) -> float | None:
+    """The p value of the F test for ``loss`` [points] at ``points`` of one arm, or of several fitted jointly.
 
     By least squares on log loss. None where no cell of equal variables repeats, or where there are no more
     cells than parameters.
@@ -199,10 +191,10 @@ def lack_of_fit(points: Points, loss: FloatArray) -> LackOfFit | None:
     within = noise.sd**2 * noise.df
     missed = max(float(np.sum(fit.residuals() ** 2)) - within, 0.0)
     f = (missed / between) / noise.sd**2
-    return LackOfFit(f, (between, noise.df), float(fdtrc(between, noise.df, f)))
+    return float(fdtrc(between, noise.df, f))
 
 
-def lack_of(data: ArmData, fitted: FittedLaw) -> LackOfFit | None:
-    """The lack of fit of a law; None where its points are no independent runs that seeds repeat."""
+def lack_of(data: ArmData, fitted: FittedLaw) -> float | None:
+    """The p value of a law's lack of fit; None where its points are no independent runs that seeds repeat."""
     repeated = data.independent and not (data.repetitions[0] or data.optima)
     return lack_of_fit(fitted.points, fitted.y) if repeated else None

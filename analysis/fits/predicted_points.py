@@ -20,7 +20,6 @@ from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
 from scalevec.analysis.fits.hold_out import (
     DRAWS,
     SIGNIFICANT,
-    LackOfFit,
     decades_beyond,
     farthest,
     hold_outs,
@@ -59,7 +58,7 @@ PointTable = pd.DataFrame | Mapping[str, object]
 class FittedArm:
     """The law of an arm (its ``number`` among the ``arms`` of a joint fit) and where its intervals come from.
 
-    ``held`` is its hold-out, ``lack`` its lack of fit.
+    ``held`` is its hold-out, ``lack`` the p value of its lack of fit.
     """
 
     arms: tuple[ArmData, ...]
@@ -67,7 +66,7 @@ class FittedArm:
     number: int
     uncertainty: Replicates
     held: Mapping[str, Any] = field(default_factory=dict)
-    lack: LackOfFit | None = None
+    lack: float | None = None
 
     @property
     def refuted(self) -> str:
@@ -78,8 +77,8 @@ class FittedArm:
                 f"the law is refuted by its hold-out: predicted {self.held['predicted']:.5g} "
                 f"({low:.5g} to {high:.5g}), seen {self.held['observed']:.5g}"
             )
-        if self.lack is not None and self.lack.p < SIGNIFICANT:
-            return f"the law is refuted by its lack of fit (p {p_value(self.lack.p)})"
+        if self.lack is not None and self.lack < SIGNIFICANT:
+            return f"the law is refuted by its lack of fit (p {p_value(self.lack)})"
         return ""
 
     @property
