@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from scalevec.analysis.data.runs import budgets_of, checkpoints
@@ -19,13 +18,12 @@ from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILE
 from scalevec.analysis.formatting import degrees
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, IntArray
 
 SAME_BUDGET = 1.1
 """Where C is 6ND, points whose C is within this factor of the next lie on one budget."""
 WINDOW = 10.0
 """Sizes within this factor of the lowest enter the parabola: over more decades the loss is no parabola."""
-IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -91,18 +89,13 @@ class BudgetLine:
         )
 
     @property
-    def fitted(self) -> FloatArray:
-        """The parabola at the rows."""
-        return np.asarray(self._design @ (self._inverse @ self.loss))
-
-    @property
     def left(self) -> FloatArray:
         """The share of its own noise that each row's residual keeps."""
         return np.asarray(1 - np.einsum("ij,ji->i", self._design, self._inverse))
 
     def vertices(self, noise: FloatArray) -> FloatArray:
         """ln N of the vertex [draws] under ``noise`` [draws, rows]; nan for a maximum."""
-        _, slope, curvature = self._inverse @ (self.fitted + noise).T
+        _, slope, curvature = self._inverse @ (self.parabola(self.logs) + noise).T
         return np.asarray(self.logs.mean() - slope / (2 * np.where(curvature > 0, curvature, np.nan)))
 
     def optimum(self) -> Optimum:
@@ -165,9 +158,8 @@ def vertex_replicates(law: FittedLaw, rows: pd.DataFrame, options: AnalysisOptio
         few = f"{len(runs)} independent runs for {len(lines)} parabolas"
         return no_interval(law, f"no interval: {few} leave no noise figure")
     rng = np.random.default_rng(options.seed)
-    fitted, loss, left = (
-        np.concatenate(part) for part in zip(*((p.fitted, p.loss, p.left) for p in lines), strict=True)
-    )
+    of_lines = [(line.parabola(line.logs), line.loss, line.left) for line in lines]
+    fitted, loss, left = map(np.concatenate, zip(*of_lines, strict=True))
     residuals = loss - fitted
     # In proportion to the loss: noise is alike in log loss, and larger budgets have the lower losses.
     sd = fitted * np.sqrt(np.sum((residuals / fitted) ** 2) / (len(used) - 3 * len(lines)))

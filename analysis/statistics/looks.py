@@ -30,18 +30,11 @@ def nominal(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
         looks: Sizes of the sample at the looks, increasing; only their ratios to the last count.
         alpha: The two-sided level of the whole design, between 0 and 1.
     """
-    from scipy.special import ndtr
-
-    return tuple(float(2 * ndtr(-bound)) for bound in boundaries(looks, alpha))
-
-
-def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
-    """Return the boundary of |z| at each look; arguments as for :func:`nominal`."""
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
     shares = [look / looks[-1] for look in looks]
-    bounds: list[float] = []
+    p_values: list[float] = []
     at, density = np.zeros(1), np.ones(1)  # where the path may be so far: weights times its density
     for number, share in enumerate(shares):
         before = shares[number - 1] if number else 0.0
@@ -52,9 +45,9 @@ def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
             return float(density @ ndtr((at - bound * scale) / step) - to_spend)  # noqa: B023 (called at once)
 
         bound = float(brentq(too_much, 0.0, _FURTHEST)) if too_much(_FURTHEST) < 0 else _FURTHEST
-        bounds.append(bound)
+        p_values.append(float(2 * ndtr(-bound)))
         at, density = _carried_on(at, density, bound * scale, step)
-    return bounds
+    return tuple(p_values)
 
 
 def _carried_on(

@@ -55,17 +55,14 @@ class Estimate:
         """Whether there is a noise figure: values that never differ are copies, which carry none."""
         return self.df > 0 and self.standard_error > 0
 
-    @property
-    def half_width(self) -> float:
-        """Half of the 95 % interval; zero without one."""
-        return t_quantile(COMPARED_AT, self.df) * self.standard_error if self.has_noise else 0.0
+    def half_width(self, level: float) -> float:
+        """Half of the t interval at ``level``; zero without a degree of freedom or without noise."""
+        return t_quantile(level, self.df) * self.standard_error if self.has_noise else 0.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The t interval at ``level``; None without a degree of freedom or without noise."""
-        if not self.has_noise:
-            return None
-        half = t_quantile(level, self.df) * self.standard_error
-        return self.value - half, self.value + half
+        half = self.half_width(level)
+        return (self.value - half, self.value + half) if self.has_noise else None
 
     def p_value(self) -> float | None:
         """Two-sided, against zero; None without a degree of freedom or without noise."""
@@ -90,7 +87,8 @@ def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
     if not whole.df:
         return Estimate(float(weights @ sample.values), float("nan"), 0, sample.unit)
     seeds = _with_split(sample, weights, [whole], sample.unit)
-    return max(seeds, _contrast(sample.with_rungs_apart(), weights), key=lambda each: each.half_width)
+    apart = _contrast(sample.with_rungs_apart(), weights)
+    return max(seeds, apart, key=lambda each: each.half_width(COMPARED_AT))
 
 
 def _over_seeds(sample: PairedSample, weights: FloatArray) -> Component:
