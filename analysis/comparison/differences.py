@@ -254,8 +254,8 @@ class PairedArm:
     @cached_property
     def judged(self) -> list[Part]:
         """The sizes that the mean which decides is over."""
-        in_mean = [bool(self.keep[of_size].any()) for _, of_size in self._of_sizes]
-        return [size for size, is_in in zip(self.sizes, in_mean, strict=True) if is_in]
+        both = zip(self.sizes, self._of_sizes, strict=True)
+        return [size for size, (_, of_size) in both if self.keep[of_size].any()]
 
     @cached_property
     def settings(self) -> tuple[Part, ...]:

@@ -145,7 +145,9 @@ def parsed(table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
 
     A trial whose loss, if it is ``required``, is not finite has diverged. Raises :class:`DataError`.
     """
-    result = table.set_axis(_row_numbers(table.index))
+    # As a person counts rows in the file from which some were chosen.
+    known = pd.api.types.is_integer_dtype(table.index) and table.index.is_unique
+    result = table.set_axis(table.index + 1 if known else pd.RangeIndex(1, len(table) + 1))
     for name in dict.fromkeys((*NUMBERS, *required)):
         if name in result.columns:
             result[name] = numbers_of_column(result[name])
@@ -160,12 +162,6 @@ def parsed(table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
     if "loss" in required:
         words = words.mask((words == "completed") & ~np.isfinite(result["loss"]), "diverged")
     return result.assign(status=words.astype(object))
-
-
-def _row_numbers(index: pd.Index) -> pd.Index:
-    """The numbers of rows from 1, as a person counts them in the file from which some were chosen."""
-    known = pd.api.types.is_integer_dtype(index) and index.is_unique
-    return index + 1 if known else pd.RangeIndex(1, len(index) + 1)
 
 
 def _without_copies(table: pd.DataFrame) -> pd.DataFrame:

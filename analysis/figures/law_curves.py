@@ -41,7 +41,8 @@ def draw_loss(data: FigureInput) -> Drawing:
     reference's law. Raises :class:`DataError` where all trials have one size.
     """
     parts = _parts(data)
-    if not any(np.ptp(_x(part.completed, data.trials.options)) for part in parts.values()):
+    options = data.trials.options
+    if not any(np.ptp(variable_of(part.completed, _axis(options), options)) for part in parts.values()):
         raise DataError("the trials have one size: the figure differences shows them")
     return _drawing(data, parts, {name: _laws(part)[0] for name, part in parts.items()}, 1.0)
 
@@ -74,12 +75,8 @@ def _laws(part: ComparedTrials) -> tuple[dict[str, FittedArm], list[str]]:
     return {arm: law for arm, law in laws.items() if len(law.line(FACTORS))}, reasons
 
 
-def _x(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray:
-    """Return x of the options for each row, or compute for a law of several variables."""
-    return variable_of(rows, _axis(options), options)
-
-
 def _axis(options: AnalysisOptions) -> str:
+    """Return x of the options, or compute for a law of several variables."""
     variables = law_named(options.law).variables
     return options.x if variables == ("x",) else variables[0] if len(variables) == 1 else "C"
 
@@ -105,22 +102,17 @@ def _drawing(
     if not below:
         panels = {("", name): panel for (_, name), panel in panels.items()}
     rows = pd.concat([part.completed for part in parts.values()])
+    every = (curve for of_part in curves.values() for of_arm in of_part.values() for curve in of_arm)
+    has_bands = any(curve["low"].notna().any() for curve in every)  # a law that misses the runs has none
     return Drawing(
         panels | below,
         (AXES.get(_axis(options), _axis(options)), label),
-        # A law that misses the runs has no band.
-        _caption(data, rows, laws, farthest, has_bands=_any_interval(curves)),
+        _caption(data, rows, laws, farthest, has_bands=has_bands),
         data.legend(rows["arm"]),
         height=1.7 if below else 2.6,
         share=("all", "row"),
         ratios=(1.8, 1.0) if below else (),
     )
-
-
-def _any_interval(curves: Mapping[str, Curves]) -> bool:
-    """Whether any of the curves has an interval."""
-    every = (curve for of_part in curves.values() for of_arm in of_part.values() for curve in of_arm)
-    return any(curve["low"].notna().any() for curve in every)
 
 
 def _caption(
@@ -158,7 +150,7 @@ def _draw(
         rows = part.of_arm(arm, "completed")
         style, law = data.styles[arm], laws.get(arm)
         values = {name: variable_of(rows, of, options) for name, of in columns.items()} if laws else {}
-        x, y = _x(rows, options), _over(over, values, rows["loss"].to_numpy(float))
+        x, y = variable_of(rows, _axis(options), options), _over(over, values, rows["loss"].to_numpy(float))
         names = None if over else trial_names(rows, data.trials.varying_settings)
         draw_points(axis, x, y, style, names)
         for curve in curves.get(arm, ()):

@@ -135,9 +135,7 @@ def _without_rows_on_the_way(table: pd.DataFrame, cluster: str) -> tuple[pd.Data
     if not {"n_params", "n_tokens"} <= set(rows):
         return table, {}
     kept = pd.concat(last_of_each_run(rows, cluster))
-    counts = {
-        str(arm): int((rows["arm"] == arm).sum() - (kept["arm"] == arm).sum()) for arm in set(rows["arm"])
-    }
+    counts = rows["arm"].value_counts().sub(kept["arm"].value_counts(), fill_value=0).astype(int).to_dict()
     if not any(counts.values()):
         return table, {}
     return pd.concat([kept, table[table["stage"] == "tuning"]], ignore_index=True), counts

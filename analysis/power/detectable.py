@@ -179,9 +179,8 @@ class PowerAnalysis:
         lines += [f"  {part.what}: detects {_words(part)}" for part in self.parts]
         lines.append(f"  {self.more.what}: detects {_words(self.more)}, for {times:.2g} times the FLOPs")
         if noise.slope:
-            convention = f"C: {C_CONVENTIONS['6nd']}"
             assumed = f"{noise.slope:.2g} nats/token per e-fold of compute assumed"
-            lines.append(f"  multiplier: {assumed}; {convention}")
+            lines.append(f"  multiplier: {assumed}; C: {C_CONVENTIONS['6nd']}")
         sds = " to ".join(dict.fromkeys(f"{sd:.2g}" for sd in self.sds))
         between = f"; in brackets at 1/{noise.spread:g} and {noise.spread:g} times that"
         lines.append(f"  noise: sd {sds} per pair, {noise.source}{between if noise.spread != 1 else ''}")

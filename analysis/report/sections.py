@@ -66,9 +66,8 @@ def lead(trials: ComparedTrials, comparisons: Sequence[Comparison], text: str = 
 
 def _changes(fields: Mapping[str, Fields], arms: Sequence[str], reference: str) -> list[str]:
     """In which fields of its scale vectors each arm differs from the reference, with its values."""
-    told = []
+    told, theirs = list[str](), fields[reference]
     for arm in arms:
-        theirs = fields[reference]
         values = [
             f"{name.split('_')[1]} {value}" for name, value in fields[arm].items() if value != theirs[name]
         ]

@@ -45,11 +45,6 @@ class Points:
     sizes: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def n_arms(self) -> int:
-        """Arms of a joint fit; one of a fit alone."""
-        return 1 if self.groups is None else int(self.groups.max()) + 1
-
-    @property
     def per_arm(self) -> tuple[str, ...]:
         """The parameters of which each arm has its own."""
         return () if self.groups is None else self.law.per_arm
@@ -57,7 +52,8 @@ class Points:
     @cached_property
     def free(self) -> tuple[tuple[str, int], ...]:
         """(name, arm) of each column of theta; arm 0 stands for all where the parameter is shared."""
-        arms = {name: range(self.n_arms if name in self.per_arm else 1) for name in self.law.parameters}
+        n_arms = 1 if self.groups is None else int(self.groups.max()) + 1
+        arms = {name: range(n_arms if name in self.per_arm else 1) for name in self.law.parameters}
         return tuple((name, arm) for name, of_name in arms.items() for arm in of_name)
 
     @property

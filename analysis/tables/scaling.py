@@ -32,8 +32,7 @@ def build(trials: ComparedTrials) -> Table:
         for fitted in map(fit_of, laws.values()):
             arm, largest, remark = fitted.arm, None, ""
             if arm in part.others:
-                complete = part.pairs(arm).complete
-                at = {} if complete.empty else {"largest": common_range(complete)[1]}
+                at = {"largest": common_range(part.pairs(arm).complete)[1]}
                 multipliers, remark = multipliers_at(part, arm, at)
                 largest = multipliers.get("largest")
             fits.append(fitted)

@@ -67,10 +67,9 @@ def marks(fields: Fields) -> tuple[str, ...]:
     return (*texts.values(), fields["vector_decay"] if CHOICES["vectors"](fields) else "")
 
 
-def by_choices(fields: Mapping[str, Fields], arms: Sequence[str]) -> list[str]:
-    """The ``arms`` by the number of their design choices and by name; one without vectors comes first."""
-    texts = {arm: marks(of) for arm, of in fields.items()}
-    numbers = {arm: sum(map(bool, of[:-1])) + (of[-1] == "input") for arm, of in texts.items()}
+def by_choices(choices: Mapping[str, Sequence[str]], arms: Sequence[str]) -> list[str]:
+    """The ``arms`` by the number of their :func:`marks` and by name; one without vectors comes first."""
+    numbers = {arm: sum(map(bool, of[:-1])) + (of[-1] == "input") for arm, of in choices.items()}
     return sorted(arms, key=lambda arm: (numbers.get(arm, 0), arm))
 
 
@@ -80,7 +79,8 @@ def ablation(trials: ComparedTrials) -> Table:
     Raises :class:`DataError` where there is no pair at all.
     """
     fields = strategies(trials)
-    arms = by_choices(fields, trials.others)
+    choices = {arm: marks(of) for arm, of in fields.items()}
+    arms = by_choices(choices, trials.others)
     family = [trials.paired(arm) for arm in arms]
     if not any(paired.estimate for paired in family):
         raise DataError("no arm has a completed pair with the reference, so there is no difference to show")
@@ -89,7 +89,6 @@ def ablation(trials: ComparedTrials) -> Table:
     cells = [cell for cell in trials.cells if any(cell.key in of_arm for of_arm in of_cells.values())]
     before = ("arm", *((*CHOICES, "decay") if fields else ()))
     after = (*(cell.name for cell in cells), "all", "Holm p", "pairs")
-    choices = {arm: marks(of) for arm, of in fields.items()}
     rows = [(trials.reference, *choices.get(trials.reference, ()), "reference", *[""] * (len(after) - 1))]
     records: list[dict[str, Any]] = []
     for arm, mean in zip(arms, means, strict=True):
