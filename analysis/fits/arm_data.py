@@ -135,7 +135,8 @@ def _without_rows_on_the_way(table: pd.DataFrame, cluster: str) -> tuple[pd.Data
     if not {"n_params", "n_tokens"} <= set(rows):
         return table, {}
     kept = pd.concat(last_of_each_run(rows, cluster))
-    counts = rows["arm"].value_counts().sub(kept["arm"].value_counts(), fill_value=0).astype(int).to_dict()
+    lost = rows["arm"].value_counts().sub(kept["arm"].value_counts(), fill_value=0)
+    counts = {str(arm): int(number) for arm, number in lost.items()}
     if not any(counts.values()):
         return table, {}
     return pd.concat([kept, table[table["stage"] == "tuning"]], ignore_index=True), counts

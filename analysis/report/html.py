@@ -31,7 +31,7 @@ from scalevec.analysis.options import (
     chosen_options,
 )
 from scalevec.analysis.report import sections
-from scalevec.analysis.report.text import details, lines_of
+from scalevec.analysis.report.text import details
 from scalevec.analysis.tables import scaling
 from scalevec.analysis.tables.render import POWER_OF_TEN, render
 
@@ -98,7 +98,6 @@ def _of_arms(figures: FigureInput) -> dict[str, Any]:
         "is_interim": bool(trials.interim()),
         "comparisons": every,
         "glance": [sections.answers(family) for family in (comparisons, by_laws) if family],
-        "lines": {comparison.arm: lines_of(comparison) for comparison in every},
         "details": {comparison.arm: details(comparison) for comparison in every},
         "shared": shared,
         "loss_name": named_with_unit(trials.options.y, trials.options.unit),

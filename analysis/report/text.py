@@ -75,16 +75,11 @@ def heading(first: Comparison) -> str:
     return f"{options.y}: arm minus {first.reference}{unit}{how}; p by Holm over the arms"
 
 
-def lines_of(comparison: Comparison) -> dict[str, str]:
-    """The lines of an answer, by what each is about."""
-    return {label: line.text for label, line in comparison.lines.items()}
-
-
 def _answer(comparison: Comparison, names: Mapping[str, str], width: int) -> Iterator[str]:
     """The lines of one arm, below its name."""
     yield shortened_in(comparison.arm, names)
-    for label, text in shortened_in(lines_of(comparison), names).items():
-        lead = f"  {label + ':':{_LABEL}}"
+    for label, line in comparison.lines.items():
+        lead, text = f"  {label + ':':{_LABEL}}", shortened_in(line.text, names)
         yield from textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
@@ -121,7 +116,7 @@ def comparison_text(comparisons: Iterable[Comparison]) -> str:
     """Each arm against the reference: the sentence, its lines, the numbers behind them, warnings."""
     texts = []
     for comparison in comparisons:
-        lines = [f"{label}: {text}" for label, text in lines_of(comparison).items()]
+        lines = [f"{label}: {line.text}" for label, line in comparison.lines.items()]
         warnings = [f"warning: {warning}" for warning in comparison.warnings]
         texts.append("\n  ".join([comparison.sentence, *lines, *details(comparison), *warnings]))
     return "\n".join(texts)
