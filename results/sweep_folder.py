@@ -265,8 +265,8 @@ class TrialsByCells:
 
     def entry(self, number: int) -> dict[str, Any]:
         """The trial of this number as one object."""
-        own = {name: values[number] for name, values in self.columns.items()}
-        return {**self.cells[own.pop("cell")], **own}
+        values = {name: column[number] for name, column in self.columns.items()}
+        return {**self.cells[values.pop("cell")], **values}
 
 
 def _trials_in(path: Path) -> TrialsByCells | None:

@@ -167,7 +167,7 @@ def test_two_processes_make_one_attempt_and_the_model_of_a_sharded_trial_is_read
 
 
 def fail_at(rank: int, problem: Exception, others_wait_s: float = 0.0) -> None:
-    """``rank`` fails before it trains; the others begin so much later."""
+    """``rank`` fails before it trains; the others begin later by that time."""
     train = worker.train
 
     def failing(trial, corpus, options, recorder, checkpoints, trunk, world):
