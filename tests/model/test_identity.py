@@ -85,14 +85,7 @@ def unified(**fields: object) -> Trial:
 
 
 TRIALS = {
-    "baseline": TRIAL,
-    "none": arm("none"),
-    "hg": arm("hg"),
-    "or": arm("or"),
-    "er": arm("er"),
-    "dp": arm("dp"),
-    "unified": arm("unified"),
-    "unified-dp": arm("unified-dp"),
+    **{name: arm(name) for name in PRESETS if name in GOLDEN},
     "another seed": replace(TRIAL, seed=1),
     "bfloat16": replace(TRIAL, precision="bfloat16"),
     "no decay at all": replace(TRIAL, optimizer=OptimizerConfig(learning_rate=0.016, weight_decay=0.0)),
@@ -107,8 +100,6 @@ TRIALS = {
     "mixture": of_model(experts=EXPERTS),
     "mixture, balanced by bias": of_model(experts=replace(EXPERTS, balancing="bias")),
     "mixture, own vectors": of_model(experts=EXPERTS, scale_vectors=ScaleVectorStrategy(experts="own")),
-    "unified-light": of_model(scale_vectors=PRESETS["unified-light"]),
-    "unified-attention": of_model(scale_vectors=PRESETS["unified-attention"]),
     "unified, own vectors in attention": unified(heterogeneous_maps=ATTENTION_INPUT_MAPS),
     "unified, vectors shared by heads": unified(heads="shared"),
     "unified, roles by map": unified(input_role_maps=("value", "up")),
