@@ -39,8 +39,9 @@ TIMES = ("wall_s", "tokens_per_s", "timing", "peak_memory_bytes")
 def of_steps(trial):
     """The trial with so many steps, a fifth of them in the cooldown."""
 
-    def make(steps, schedule=SCHEDULE):
-        return replace(trial, tokens=steps * BATCH_TOKENS, schedule=schedule)
+    def make(steps, optimizer="adamw"):
+        by = OptimizerConfig(optimizer, learning_rate=0.01)
+        return replace(trial, tokens=steps * BATCH_TOKENS, schedule=SCHEDULE, optimizer=by)
 
     return make
 
@@ -72,28 +73,17 @@ def assert_same_bits(trial, first, second):
 # The bits
 
 
-@pytest.mark.parametrize(("leader", "branch"), [(20, 10), (10, 20)], ids=["shorter", "longer"])
-def test_a_branch_ends_with_the_bits_of_the_run_alone(leader, branch, of_steps, corpus, tmp_path):
-    trunk, trial = tmp_path / "trunk", of_steps(branch)
-    run(of_steps(leader), corpus, tmp_path / "leader", trunk, branch_steps=(8,))
+@pytest.mark.parametrize(
+    ("optimizer", "leader", "branch"), [("adamw", 10, 20), *((name, 20, 10) for name in OPTIMIZERS)]
+)
+def test_a_branch_ends_with_the_bits_of_the_run_alone(optimizer, leader, branch, of_steps, corpus, tmp_path):
+    trunk, trial = tmp_path / "trunk", of_steps(branch, optimizer)
+    run(of_steps(leader, optimizer), corpus, tmp_path / "leader", trunk, branch_steps=(8,))
     alone = (*run(trial, corpus, tmp_path / "alone"), tmp_path / "alone")
     branched = (*run(trial, corpus, tmp_path / "branch", trunk), tmp_path / "branch")
     assert branched[0]["trunk_step"] == 8
     assert alone[0]["trunk_step"] == 0
     assert any("branched from trunk trunk after step 8" in line for line in branched[1].said)
-    assert_same_bits(trial, branched, alone)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_no_optimizer_knows_the_budget_before_the_cooldown(optimizer, of_steps, corpus, tmp_path):
-    def with_optimizer(trial):
-        return replace(trial, optimizer=OptimizerConfig(optimizer, learning_rate=0.01))
-
-    trial = with_optimizer(of_steps(10))
-    run(with_optimizer(of_steps(20)), corpus, tmp_path / "leader", tmp_path / "trunk", (8,))
-    alone = (*run(trial, corpus, tmp_path / "alone"), tmp_path / "alone")
-    branched = (*run(trial, corpus, tmp_path / "branch", tmp_path / "trunk"), tmp_path / "branch")
-    assert branched[0]["trunk_step"] == 8
     assert_same_bits(trial, branched, alone)
 
 
@@ -236,12 +226,11 @@ def test_a_budget_that_would_have_counted_as_diverged_alone_does_not_branch():
 # Writing
 
 
-def test_a_state_is_written_once(of_steps, corpus, tmp_path):
-    run(of_steps(20), corpus, tmp_path / "first", tmp_path / "trunk", branch_steps=(8,))
-    before = checkpoint_path(tmp_path / "trunk", 8).read_bytes()
-    _, recorder = run(of_steps(10), corpus, tmp_path / "second", tmp_path / "trunk", (8,), micro_batch=2)
+def test_a_state_is_written_once(trunk, of_steps, corpus, tmp_path):
+    before = checkpoint_path(trunk, 8).read_bytes()
+    _, recorder = run(of_steps(10), corpus, tmp_path / "second", trunk, (8,), micro_batch=2)
     assert not any("is kept for other trials" in line for line in recorder.said)
-    assert checkpoint_path(tmp_path / "trunk", 8).read_bytes() == before
+    assert checkpoint_path(trunk, 8).read_bytes() == before
 
 
 def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
