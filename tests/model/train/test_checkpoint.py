@@ -30,20 +30,16 @@ def checkpoint(step: int) -> Checkpoint:
     return Checkpoint(step, {"model.a": torch.full((4, 3), float(step)), "model.b": torch.ones(2)}, {"x": 1})
 
 
-def silent(message: str) -> None:
-    pytest.fail(message)
-
-
 @pytest.mark.parametrize(("mask", "mode"), [(0o002, 0o664), (0o027, 0o640)])
 def test_a_checkpoint_is_for_whom_the_umask_says(tmp_path, mask, mode):
     with umask(mask):
         path = save_checkpoint(tmp_path, checkpoint(7))
     assert path.stat().st_mode & 0o777 == mode
-    assert load_newest(tmp_path, silent).step == 7
+    assert load_newest(tmp_path, pytest.fail).step == 7
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
-    assert load_newest(tmp_path / "absent", silent) is None
+    assert load_newest(tmp_path / "absent", pytest.fail) is None
     assert newest_step(tmp_path / "absent") == 0
 
 
@@ -54,7 +50,7 @@ def test_files_of_other_programs_beside_checkpoints_are_left_alone(tmp_path):
     for name in foreign:
         (tmp_path / name).write_text("foreign")
     assert newest_step(tmp_path) == 3
-    assert load_newest(tmp_path, silent).step == 3
+    assert load_newest(tmp_path, pytest.fail).step == 3
     save_checkpoint(tmp_path, checkpoint(4))
     assert {path.name for path in tmp_path.iterdir()} > set(foreign)
 
@@ -125,7 +121,7 @@ def test_a_machine_out_of_file_descriptors_is_not_taken_for_damage(tmp_path, mon
 
     monkeypatch.setattr(checkpoints, "read_checkpoint", refused)
     with pytest.raises(OSError) as caught:
-        load_newest(tmp_path, silent)
+        load_newest(tmp_path, pytest.fail)
     assert caught.value.errno == errno.EMFILE
     assert newest_step(tmp_path) == 7
 
@@ -175,10 +171,6 @@ def test_writers_of_one_process_number_on_two_machines_do_not_share_a_file(monke
     assert len(set(names)) == 2
 
 
-def of_weight(step: int, tensor: torch.Tensor) -> Checkpoint:
-    return Checkpoint(step, {"model.weight": tensor}, {})
-
-
 def test_the_training_goes_on_while_it_writes_the_state_as_it_was(tmp_path, monkeypatch):
     changed, save = threading.Event(), checkpoints.save_checkpoint
 
@@ -189,7 +181,7 @@ def test_the_training_goes_on_while_it_writes_the_state_as_it_was(tmp_path, monk
     monkeypatch.setattr(checkpoints, "save_checkpoint", wait_and_save)
     weight = torch.zeros(3)
     with BackgroundWriter(tmp_path) as writer:
-        writer.write(of_weight(1, weight))
+        writer.write(Checkpoint(1, {"model.weight": weight}, {}))
         weight += 1
         changed.set()
     assert load_newest(tmp_path, pytest.fail).tensors["model.weight"].tolist() == [0, 0, 0]
@@ -198,7 +190,7 @@ def test_the_training_goes_on_while_it_writes_the_state_as_it_was(tmp_path, monk
 def test_a_second_one_waits_for_the_first(tmp_path: Path) -> None:
     with BackgroundWriter(tmp_path) as writer:
         for step in (1, 2, 3):
-            writer.write(of_weight(step, torch.zeros(3)))
+            writer.write(checkpoint(step))
     expected = ["step-000000002.safetensors", "step-000000003.safetensors"]
     assert [path.name for path in sorted(tmp_path.iterdir())] == expected
 
@@ -209,11 +201,11 @@ def test_an_error_is_raised_where_the_run_waits(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(checkpoints, "save_checkpoint", full)
     writer = BackgroundWriter(tmp_path)
-    writer.write(of_weight(1, torch.zeros(3)))
+    writer.write(checkpoint(1))
     with pytest.raises(OSError, match="No space left"):
-        writer.write(of_weight(2, torch.zeros(3)))
+        writer.write(checkpoint(2))
     with pytest.raises(OSError, match="No space left"), BackgroundWriter(tmp_path) as writer:
-        writer.write(of_weight(1, torch.zeros(3)))
+        writer.write(checkpoint(1))
 
 
 @pytest.mark.parametrize(
