@@ -31,6 +31,7 @@ from scalevec.model.train.record import SilentRecorder
 from support import MemoryRecorder
 
 SHAPE = Shape(width=96, layers=3, heads=4, kv_heads=4, feed_forward=256)
+EXPERTS = Experts(4, 2, 128, over="mean", per="batch")
 PROMISED = 0.1
 """How far a plan may be from what is measured."""
 
@@ -60,32 +61,23 @@ def held(trial: Trial, corpus: Corpus, tmp_path: Path) -> Any:
     return of
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_under_every_optimizer(optimizer: str, held: Any) -> None:
-    measured, planned, told = held(optimizer)
+UNIFIED = {"scale_vectors": PRESETS["unified"]}
+GEMMA = {"architecture": "gemma", **OF_ARCHITECTURE["gemma"]}
+HELD = {
+    **{name: {"optimizer": name} for name in OPTIMIZERS},
+    **{precision: {"precision": precision, **UNIFIED} for precision in PRECISIONS},
+    "gemma": GEMMA,
+    "gemma, unified": {"precision": "bfloat16", **UNIFIED, **GEMMA},
+    "micro-batches": {"options": RunOptions(micro_batch=4)},
+    **{f"mixture, {name}": {"optimizer": name, "experts": EXPERTS} for name in ("adamw", "muon")},
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_plan_and_the_result_tell_what_a_trial_takes(name: str, held: Any) -> None:
+    measured, planned, told = held(**HELD[name])
     assert planned == pytest.approx(measured, rel=PROMISED)
     assert told == pytest.approx(measured, rel=PROMISED)
-
-
-@pytest.mark.parametrize(
-    ("preset", "architecture", "precision"),
-    [
-        *(("unified", "llama", precision) for precision in PRECISIONS),
-        ("unified", "gemma", "bfloat16"),
-        ("baseline", "gemma", "float32"),
-    ],
-)
-def test_of_architectures_and_strategies(preset: str, architecture: str, precision: str, held: Any) -> None:
-    fields = OF_ARCHITECTURE[architecture]
-    model = {"scale_vectors": PRESETS[preset], "architecture": architecture, **fields}
-    measured, planned, told = held(precision=precision, **model)
-    assert planned == pytest.approx(measured, rel=PROMISED)
-    assert told == pytest.approx(measured, rel=PROMISED)
-
-
-def test_in_micro_batches(held: Any) -> None:
-    measured, planned, _ = held(options=RunOptions(micro_batch=4))
-    assert planned == pytest.approx(measured, rel=PROMISED)
 
 
 @pytest.mark.parametrize("micro_batch", [0, 4])
@@ -95,13 +87,6 @@ def test_with_recomputed_blocks(micro_batch: int, held: Any) -> None:
     assert planned < 0.9 * held(options=RunOptions(micro_batch=micro_batch))[1]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_of_a_mixture(optimizer: str, held: Any) -> None:
-    experts = Experts(4, 2, 128, over="mean", per="batch")
-    measured, planned, _ = held(optimizer, experts=experts)
-    assert planned == pytest.approx(measured, rel=PROMISED)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("measure", ["preconditioner", "sharpness"])
 def test_with_measurements_the_plan_is_a_rough_figure(measure: str, held: Any) -> None:
@@ -109,7 +94,6 @@ def test_with_measurements_the_plan_is_a_rough_figure(measure: str, held: Any) -
     assert measured == pytest.approx(planned, rel=0.4)
 
 
-"""How far a plan may be from what is measured."""
 PASSES = 4
 """Of which the least counts: what gloo's own threads free is in no record."""
 
