@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from scalevec.model import feed_forward
-from scalevec.model.config import Experts, RunOptions, Shape
+from scalevec.model.config import ARCHITECTURES, Experts, RunOptions, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.devices import missing_compiler
@@ -20,9 +20,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing_compiler("cpu")), reason="needs a C++ compiler"),
 ]
-KINDS = [(architecture, preset) for architecture in ("llama", "gemma") for preset in PRESETS]
-ALWAYS = (("llama", "baseline"),)
-"""To compile all of them takes minutes."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -67,10 +64,8 @@ def with_layers(config, layers):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("architecture", "preset"),
-    [pytest.param(*kind, marks=() if kind in ALWAYS else pytest.mark.nightly) for kind in KINDS],
-)
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_compiled_step_is_the_plain_step_and_equal_blocks_share_it(architecture, preset, trial):
     config = replace(with_strategy(trial, preset).model, architecture=architecture)
     compiled = require_the_same_step(with_layers(config, 3), torch.float64, relative=1e-12, absolute=1e-12)
