@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.config import Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.strategies import PRESETS
 
 TINY = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=22)
+MIXTURE = Experts(n_experts=4, top_k=2, feed_forward=6, shared_experts=1, shared_feed_forward=10)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -113,14 +114,14 @@ def test_every_parameter_has_a_role_and_a_gradient(build, tokens):
 # The loss
 
 
-@pytest.mark.parametrize("name", ["baseline", "unified"])
-def test_autocast_gives_a_single_precision_loss_near_the_exact_one(tokens, name):
-    model = Transformer(ModelConfig(TINY, 23, PRESETS[name]))
+@pytest.mark.parametrize(("name", "experts"), [("baseline", None), ("unified", None), ("baseline", MIXTURE)])
+def test_autocast_gives_a_single_precision_loss_near_the_exact_one(tokens, name, experts):
+    model = Transformer(ModelConfig(TINY, 23, PRESETS[name], experts=experts))
     initialise(model, seed=0)
     exact = model.loss(tokens[:, :-1], tokens[:, 1:])
     with torch.autocast("cpu", torch.bfloat16):
-        loss = model.loss(tokens[:, :-1], tokens[:, 1:])
-    loss.backward()
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact.item(), abs=0.05)
+        parts = [part for part in model.training_loss(tokens[:, :-1], tokens[:, 1:]) if part is not None]
+    sum(parts).backward()
+    assert [part.dtype for part in parts] == [torch.float32] * (2 if experts else 1)
+    assert parts[0].item() == pytest.approx(exact.item(), abs=0.05)
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())

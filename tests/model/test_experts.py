@@ -252,18 +252,6 @@ def test_parameters_of_any_strategy_are_those_of_the_model(strategy, shared, den
     assert counts.total - counts.active == sizes["experts"] - routed_and_passed
 
 
-def test_autocast_routes_in_single_precision(tokens):
-    model = Transformer(ModelConfig(SHAPE, 23, PRESETS["baseline"], experts=FOUR))
-    initialise(model, seed=0)
-    exact = model.loss(*pairs(tokens)).item()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss, penalty = model.training_loss(*pairs(tokens))
-    assert (loss.dtype, penalty.dtype) == (torch.float32, torch.float32)
-    assert loss.item() == pytest.approx(exact, abs=0.05)
-    (loss + penalty).backward()
-    assert all(p.grad.dtype == torch.float32 for p in model.parameters() if p.grad is not None)
-
-
 # Bad input
 
 
