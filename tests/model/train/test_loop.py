@@ -33,11 +33,7 @@ OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_toke
 
 def run(trial, corpus, folder, stop_after=None, **options):
     recorder = MemoryRecorder(stop_after)
-    try:
-        result = train(trial, corpus, RunOptions(**options), recorder, folder)
-    except TrainingInterruptedError:
-        result = None
-    return result, recorder
+    return train(trial, corpus, RunOptions(**options), recorder, folder), recorder
 
 
 def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
@@ -117,24 +113,21 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(name, trial, 
 
 
 def test_rows_beyond_the_checkpoint_are_cut_and_run_again(trial, corpus, tmp_path):
-    recorder = MemoryRecorder(stop_after=6)
-    with pytest.raises(TrainingInterruptedError):
-        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    recorder = stopped(trial, corpus, tmp_path, 6)
     lost_with_the_process = [{"step": 7, "loss": -1.0}, {"step": 8, "loss": -1.0}]
     recorder.rows += lost_with_the_process
-    recorder.stop_after = None
     train(trial, corpus, RunOptions(), recorder, tmp_path)
     assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
     assert all(row["loss"] > 0 for row in recorder.rows)
 
 
-def stopped_twice(trial, corpus, folder):
-    """A recorder of a run that was stopped after 5 and after 9 steps."""
+def stopped(trial, corpus, folder, *stops, **options):
+    """A recorder of a run that was stopped after so many steps, each time."""
     recorder = MemoryRecorder()
-    for stop in (5, 9):
+    for stop in stops:
         recorder.stop_after = stop
         with pytest.raises(TrainingInterruptedError):
-            train(trial, corpus, RunOptions(), recorder, folder)
+            train(trial, corpus, RunOptions(**options), recorder, folder)
     recorder.stop_after = None
     return recorder
 
@@ -142,7 +135,7 @@ def stopped_twice(trial, corpus, folder):
 @pytest.mark.parametrize("lost", ["the end of the newest checkpoint", "rows, as by a loss of power"])
 def test_an_unusable_newest_checkpoint_falls_back_to_an_older_one_and_says_so(lost, trial, corpus, tmp_path):
     undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
-    recorder = stopped_twice(trial, corpus, tmp_path / "kept")
+    recorder = stopped(trial, corpus, tmp_path / "kept", 5, 9)
     newest = sorted((tmp_path / "kept").iterdir())[-1]
     if lost.startswith("rows"):
         del recorder.rows[6:]
@@ -166,7 +159,7 @@ def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial,
 
 
 def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_path):
-    recorder = stopped_twice(trial, corpus, tmp_path)
+    recorder = stopped(trial, corpus, tmp_path, 5, 9)
     for path in tmp_path.iterdir():
         path.write_bytes(b"damaged")
     recorder.stop_after = 3
@@ -277,11 +270,10 @@ def test_recomputed_blocks_change_no_bit(changes, micro_batch, trial, corpus, tm
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(trial, corpus, tmp_path, monkeypatch):
     full = OSError(28, "No space left on device")
     monkeypatch.setattr(checkpoints, "save_checkpoint", Mock(side_effect=full))
-    for options in ({"checkpoint_s": 1e-9}, {"keep": "all"}):
+    # The last one is not: interrupted, with a checkpoint.
+    for options in ({"checkpoint_s": 1e-9}, {"keep": "all"}, {"stop_after": 3}):
         with pytest.raises(OSError, match="No space left"):
             run(trial, corpus, tmp_path, **options)
-    with pytest.raises(OSError, match="No space left"):  # not: interrupted, with a checkpoint
-        run(trial, corpus, tmp_path, stop_after=3)
 
 
 def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
@@ -301,8 +293,7 @@ def with_experts(trial: Trial, experts: Experts) -> Trial:
 
 def test_the_bias_is_in_the_checkpoint_and_the_load_is_not(trial, corpus, tmp_path):
     trial = with_experts(trial, replace(FOUR, balancing="bias"))
-    with pytest.raises(TrainingInterruptedError):
-        train(trial, corpus, RunOptions(), MemoryRecorder(stop_after=5), tmp_path)
+    stopped(trial, corpus, tmp_path, 5)
     checkpoint = load_newest(tmp_path, print)
     bias = checkpoint.tensors["model.blocks.0.feed_forward.bias"]
     assert bias.abs().sum() > 0
@@ -330,7 +321,4 @@ def test_the_recorded_loss_has_no_penalty_in_it(trial, corpus, tmp_path):
 
 def first_row(trial, corpus, folder, **options):
     """What is recorded of the first step."""
-    recorder = MemoryRecorder(stop_after=1)
-    with pytest.raises(TrainingInterruptedError):
-        train(trial, corpus, RunOptions(**options), recorder, folder / trial.model.experts.balancing)
-    return recorder.rows[0]
+    return stopped(trial, corpus, folder / trial.model.experts.balancing, 1, **options).rows[0]
