@@ -14,27 +14,20 @@ SPAWN = multiprocessing.get_context("spawn")
 PATIENCE_S = 300
 
 
-class HandClock:
-    """A monotonic clock that only the test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
 def make_foreign(run_directory, attempt=1, **identity) -> None:
     """Rewrite a claim as one of another machine whose clock is years ahead."""
     path = run_directory.claims_path / f"{attempt:04d}.json"
     record = json.loads(path.read_text())
     foreign = {"host": "elsewhere", "boot_id": "other", "time": "2099-01-01T00:00:00+00:00"}
     path.write_text(json.dumps({**record, **(identity or foreign)}))
+
+
+@pytest.fixture
+def foreign(run_directory):
+    """A claim of another machine."""
+    claim = acquire(run_directory, {})
+    make_foreign(run_directory)
+    return claim
 
 
 def test_the_first_claim_is_attempt_one_and_says_whose(run_directory):
@@ -79,8 +72,7 @@ def owner(run_directory):
     process.join()
 
 
-def test_the_claim_of_a_living_process_is_refused_without_beats(run_directory, owner, clock):
-    observer = ClaimObserver(clock=clock)
+def test_the_claim_of_a_living_process_is_refused_without_beats(run_directory, owner, clock, observer):
     assert observer.is_alive(run_directory)
     clock.seconds = 10_000
     with pytest.raises(AlreadyClaimedError, match=f"process {owner.pid} "):
@@ -106,20 +98,19 @@ def test_a_reused_process_number_is_not_the_owner(run_directory):
 
 
 @pytest.mark.parametrize("name", ["host", "boot_id", "pid_namespace"])
-def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_pid(run_directory, name, clock):
+def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_pid(run_directory, name, observer):
     acquire(run_directory, {})
     make_foreign(run_directory, **{name: "other", "pid": 2**22 + 1})
-    assert ClaimObserver(clock=clock).is_alive(run_directory)
+    assert observer.is_alive(run_directory)
 
 
 @pytest.mark.parametrize("year", ["1970", "2099"])
-def test_clocks_that_disagree_neither_prolong_nor_shorten_a_claim(run_directory, clock, year):
+def test_clocks_that_disagree_neither_prolong_nor_shorten_a_claim(run_directory, clock, observer, year):
     acquire(run_directory, {})
     make_foreign(run_directory, host="elsewhere", time=f"{year}-01-01T00:00:00+00:00")
     stamp = 0 if year == "1970" else 2**32
     for path in run_directory.claims_path.iterdir():
         os.utime(path, (stamp, stamp))
-    observer = ClaimObserver(lease_s=180, clock=clock)
     assert observer.is_alive(run_directory)
     clock.seconds = 179.9
     assert observer.is_alive(run_directory)
@@ -128,12 +119,9 @@ def test_clocks_that_disagree_neither_prolong_nor_shorten_a_claim(run_directory,
     assert acquire(run_directory, {}, observer).is_current()
 
 
-def test_a_beat_renews_a_foreign_claim_from_when_it_was_seen(run_directory, clock):
-    claim = acquire(run_directory, {})
-    make_foreign(run_directory)
-    observer = ClaimObserver(clock=clock)
+def test_a_beat_renews_a_foreign_claim_from_when_it_was_seen(run_directory, foreign, clock, observer):
     observer.is_alive(run_directory)
-    claim.beat()
+    foreign.beat()
     clock.seconds = 500  # the observer was away: the beat is new to it now
     assert observer.is_alive(run_directory)
     clock.seconds = 679
@@ -142,10 +130,8 @@ def test_a_beat_renews_a_foreign_claim_from_when_it_was_seen(run_directory, cloc
     assert not observer.is_alive(run_directory)
 
 
-def test_each_attempt_is_watched_for_a_lease_of_its_own(run_directory, clock):
-    acquire(run_directory, {})
-    make_foreign(run_directory)
-    observer = ClaimObserver(clock=clock)
+@pytest.mark.usefixtures("foreign")
+def test_each_attempt_is_watched_for_a_lease_of_its_own(run_directory, clock, observer):
     observer.is_alive(run_directory)
     clock.seconds = 200
     acquire(run_directory, {}, observer)
@@ -153,23 +139,18 @@ def test_each_attempt_is_watched_for_a_lease_of_its_own(run_directory, clock):
     assert observer.is_alive(run_directory)
 
 
-def test_an_owner_that_outlived_its_lease_finds_its_successor(run_directory, clock):
-    sleeper = acquire(run_directory, {})
-    make_foreign(run_directory)
-    observer = ClaimObserver(clock=clock)
+def test_an_owner_that_outlived_its_lease_finds_its_successor(run_directory, foreign, clock, observer):
     observer.is_alive(run_directory)
     clock.seconds = 180
     successor = acquire(run_directory, {}, observer)
-    sleeper.beat()
-    assert not sleeper.is_current()
+    foreign.beat()
+    assert not foreign.is_current()
     assert successor.is_current()
 
 
-def test_an_observer_that_knows_better_ends_a_claim_for_all(run_directory):
-    claim = acquire(run_directory, {})
-    make_foreign(run_directory)
+def test_an_observer_that_knows_better_ends_a_claim_for_all(run_directory, foreign):
     end_claim(run_directory, 1, "the job is gone")
-    assert not claim.is_current()
+    assert not foreign.is_current()
     assert acquire(run_directory, {}).attempt == 2
 
 
@@ -218,11 +199,9 @@ def test_a_counter_that_was_damaged_beats_again(content, run_directory):
     assert path.read_bytes() != content
 
 
-def test_a_claim_whose_counter_is_lost_is_stale_after_a_lease(run_directory, clock):
-    acquire(run_directory, {})
-    make_foreign(run_directory)
+@pytest.mark.usefixtures("foreign")
+def test_a_claim_whose_counter_is_lost_is_stale_after_a_lease(run_directory, clock, observer):
     (run_directory.claims_path / "0001.beat").unlink()
-    observer = ClaimObserver(clock=clock)
     assert observer.is_alive(run_directory)
     clock.seconds += 181
     assert not observer.is_alive(run_directory)

@@ -94,14 +94,12 @@ def test_a_copy_reaches_none_of_the_jobs_of_the_original_and_the_original_none_o
     assert jobs_of(runs) == ["7"]
 
 
-def test_a_live_claim_of_the_original_counts_as_dead_in_the_copy_after_the_usual_time(runs):
-    now = [0.0]
-    observer = ClaimObserver(clock=lambda: now[0])
+def test_a_live_claim_of_the_original_counts_as_dead_in_the_copy_after_the_usual_time(runs, clock, observer):
     original, copy = RunDirectory.of(runs, TRIAL), RunDirectory.of(copied(runs), TRIAL)
     assert observer.is_alive(copy)
-    now[0] = LEASE_S - 1
+    clock.seconds = LEASE_S - 1
     assert observer.is_alive(copy)
-    now[0] = LEASE_S
+    clock.seconds = LEASE_S
     assert not observer.is_alive(copy)
     assert observer.is_alive(original)
     assert acquire(copy, {}, observer).attempt == 2
