@@ -1,11 +1,9 @@
 """The command that installs what is missing works from where the person stands."""
 
 import tomllib
-from pathlib import Path
 
 from scalevec.results.extras import REQUIREMENTS, install_command
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from support import CHECKOUT
 
 
 def test_in_a_checkout_the_extra_is_installed_by_its_path():

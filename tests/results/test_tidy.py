@@ -146,35 +146,33 @@ def frame() -> pd.DataFrame:
     return tidy_table([row(loss=1.2345678901234567, n_params=2**53 + 1)], members, "s")
 
 
-def test_csv_keeps_every_digit(frame):
+def written(frame: pd.DataFrame, form: str) -> bytes:
     stream = io.BytesIO()
-    write_table(frame, "csv", stream)
-    stream.seek(0)
-    read = pd.read_csv(stream, dtype={"n_params": "Int64", "seed": "Int64"})
+    write_table(frame, form, stream)
+    return stream.getvalue()
+
+
+def test_csv_keeps_every_digit(frame):
+    read = pd.read_csv(io.BytesIO(written(frame, "csv")), dtype={"n_params": "Int64", "seed": "Int64"})
     assert list(read.columns) == list(frame.columns)
     for name in ("loss", "n_params", "seed", "trial_id", "status"):
         assert read[name].dropna().tolist() == frame[name].dropna().tolist()
 
 
 def test_parquet_reads_back_equal(frame):
-    stream = io.BytesIO()
-    write_table(frame, "parquet", stream)
-    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(stream.getvalue())), frame)
+    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(written(frame, "parquet"))), frame)
 
 
 def test_json_is_a_list_of_objects_with_null_for_what_is_missing(frame):
-    stream = io.BytesIO()
-    write_table(frame, "json", stream)
-    first, second = json.loads(stream.getvalue())
+    first, second = json.loads(written(frame, "json"))
     assert list(first) == list(frame.columns)
     assert (first["loss"], first["n_params"], first["flag"]) == (1.2345678901234567, 2**53 + 1, True)
     assert (second["loss"], second["n_params"], second["flag"]) == (None, None, None)
 
 
 def test_json_has_the_blocks_as_lists():
-    stream = io.BytesIO()
-    write_table(tidy_table([row(loss_blocks="[5.25, 5.5]")], [member()], "s"), "json", stream)
-    (record,) = json.loads(stream.getvalue())
+    table = tidy_table([row(loss_blocks="[5.25, 5.5]")], [member()], "s")
+    (record,) = json.loads(written(table, "json"))
     assert (record["loss_blocks"], record["block_tokens"]) == ([5.25, 5.5], None)
 
 
@@ -182,9 +180,7 @@ def test_json_holds_dates_lists_and_large_numbers_of_a_table_from_elsewhere():
     table = pd.DataFrame({"when": pd.to_datetime(["2024-01-02"]), "took": pd.to_timedelta([1], "h")})
     table["counts"] = [np.array([1, 2])]
     table["large"] = np.array([2**63 + 1], dtype=np.uint64)
-    stream = io.BytesIO()
-    write_table(table, "json", stream)
-    [row] = json.loads(stream.getvalue())
+    [row] = json.loads(written(table, "json"))
     assert row["when"].startswith("2024-01-02")
     assert (row["counts"], row["large"]) == ([1, 2], 2**63 + 1)
 
