@@ -1,9 +1,8 @@
 """What loads what: workers and the command line must not wait for a database or a table library."""
 
-import subprocess
-import sys
-
 import pytest
+
+from support import run_python, succeeded
 
 HEAVY = {"sqlalchemy", "pandas", "numpy", "torch", "pyarrow", "platformdirs"}
 OURS = {"model", "sweeps", "orchestrator", "analysis"}
@@ -12,7 +11,7 @@ OURS = {"model", "sweeps", "orchestrator", "analysis"}
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [
-        ("results", set()),
+        ("scalevec.results", set()),
         ("scalevec.results.run_directory", set()),
         ("scalevec.results.claims", set()),
         ("scalevec.results.sweep_folder", set()),
@@ -21,7 +20,6 @@ OURS = {"model", "sweeps", "orchestrator", "analysis"}
     ],
 )
 def test_a_module_loads_only_what_it_needs(module, allowed):
-    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    loaded = set(done.stdout.split())
+    packages = "{name.removeprefix('scalevec.').partition('.')[0] for name in sys.modules}"
+    loaded = set(succeeded(run_python(f"import sys, {module}; print(*{packages})")).stdout.split())
     assert not loaded & (HEAVY | OURS) - allowed

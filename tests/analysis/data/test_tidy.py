@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from scalevec.analysis.data.values import seeds_of, typed
 from scalevec.analysis.data.where import select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
+from support import run_python, succeeded
 
 
 def small() -> pd.DataFrame:
@@ -210,13 +209,13 @@ def test_a_small_file_of_too_many_rows_is_not_read(tmp_path: Path, monkeypatch):
 
 def test_importing_analysis_loads_nothing_heavy():
     code = (
-        "import sys, analysis; heavy = {'scipy', 'matplotlib', 'jinja2', 'pandas'} & set(sys.modules);"
-        "from analysis import fit, compare, comparison_text, table;"
+        "import sys, scalevec.analysis;"
+        "heavy = {'scipy', 'matplotlib', 'jinja2', 'pandas'} & set(sys.modules);"
+        "from scalevec.analysis import fit, compare, comparison_text, table;"
         "late = {'scipy', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules);"
         "print(sorted(heavy), sorted(late))"
     )
-    actual = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert actual.stdout.strip() == "[] []"
+    assert succeeded(run_python(code)).stdout == "[] []\n"
 
 
 def test_sizes_that_a_sweep_of_ours_gives_are_plain_counts():
