@@ -173,12 +173,9 @@ def shards_config(*paths: Path, dtype: str = "uint16", size: int = 1000, separat
     return CorpusConfig("shards", "ids", size, files, dtype=dtype, separator_id=separator)
 
 
-def shard_documents(
-    path: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0
-) -> list[list[int]]:
-    given_config = shards_config(path, dtype=dtype, size=size, separator=separator)
+def shard_documents(path: Path, size: int = 1000, **options: Any) -> list[list[int]]:
     stored = "<u2" if size <= 2**16 else "<u4"
-    actual = read_documents(given_config)
+    actual = read_documents(shards_config(path, size=size, **options))
     return [np.frombuffer(content, stored).tolist() for content in actual]
 
 
@@ -190,12 +187,12 @@ def write_shard(path: Path, ids: list[int], dtype: str = "<u2") -> Path:
 @pytest.mark.parametrize(("dtype", "stored"), [("uint16", "<u2"), ("uint32", "<u4")])
 def test_a_document_ends_at_a_separator_or_with_the_file(tmp_path: Path, dtype: str, stored: str) -> None:
     path = write_shard(tmp_path / "a.bin", [0, 5, 6, 0, 0, 7, 999, 0, 8], stored)
-    assert shard_documents(path, dtype) == [[], [5, 6], [], [7, 999], [8]]
+    assert shard_documents(path, dtype=dtype) == [[], [5, 6], [], [7, 999], [8]]
 
 
 def test_ids_above_65535_are_kept_whole(tmp_path: Path) -> None:
     path = write_shard(tmp_path / "a.bin", [70_000, 1, 99_999, 70_001], "<u4")
-    assert shard_documents(path, "uint32", 100_000, separator=1) == [[70_000], [99_999, 70_001]]
+    assert shard_documents(path, 100_000, dtype="uint32", separator=1) == [[70_000], [99_999, 70_001]]
 
 
 @settings(max_examples=50)

@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +46,13 @@ def write_megatron(path: Path, listed: list[list[int]], code: int = 8, *, pieces
     return path
 
 
-def shards(*paths: Path, **options) -> CorpusConfig:
-    options = {"dtype": "uint16"} | options
+def used_in_place(source: str, *paths: Path, **options) -> CorpusConfig:
     files = tuple(map(str, paths))
-    return CorpusConfig("shards", "ids", 200, files, separator_id=SEPARATOR, in_place=True, **options)
+    return CorpusConfig(source, "ids", 200, files, separator_id=SEPARATOR, in_place=True, **options)
 
 
-def megatron(*paths: Path, **options) -> CorpusConfig:
-    files = tuple(map(str, paths))
-    return CorpusConfig("megatron", "ids", 200, files, separator_id=SEPARATOR, in_place=True, **options)
+shards = partial(used_in_place, "shards", dtype="uint16")
+megatron = partial(used_in_place, "megatron")
 
 
 def documents_in(corpus: Corpus, name: str) -> list[tuple[int, ...]]:

@@ -284,29 +284,40 @@ def test_held_out_files_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(CorpusConfig("text", "bytes", 256, (train, test))) == fingerprint(configs[0])
 
 
-def test_files_that_change_while_they_are_read_are_noticed(tmp_path, monkeypatch):
-    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
+@pytest.fixture
+def config(tmp_path: Path) -> CorpusConfig:
+    """The documents as files of text that were written a while ago."""
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=100)
+    return config
 
+
+def aged(folder: Path, seconds: int) -> None:
+    """The text files of ``folder`` as if they had been written so long ago."""
+    then = time.time_ns() - seconds * 10**9
+    for path in folder.glob("*.txt"):
+        os.utime(path, ns=(then, then))
+
+
+def test_files_that_change_while_they_are_read_are_noticed(config, tmp_path, monkeypatch):
     def change_and_read(*arguments: Any) -> Any:
         (tmp_path / "all-0000.txt").write_text("another text")
         return sources.documents(*arguments)
 
     monkeypatch.setattr(texts_module, "documents", change_and_read)
     with pytest.raises(CorpusError, match=r"all-0000\.txt changed while it was read; prepare"):
-        prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", quiet)
+        prepare(config, tmp_path / "corpora", quiet)
     assert not (tmp_path / "corpora").exists()
 
 
-def test_text_that_is_damaged_while_it_waits_is_noticed(tmp_path: Path) -> None:
-    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
-
+def test_text_that_is_damaged_while_it_waits_is_noticed(config: CorpusConfig, tmp_path: Path) -> None:
     def damage(message: str) -> None:
         if message.startswith("corpus "):
             (content,) = tmp_path.glob("corpora/.*.preparing/*.content")
             content.write_bytes(content.read_bytes()[::-1])
 
     with pytest.raises(CorpusError, match=r"000000\.content is not what was read of the corpus: check"):
-        prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", damage)
+        prepare(config, tmp_path / "corpora", damage)
     assert not (tmp_path / "corpora").exists()
 
 
@@ -323,13 +334,6 @@ def test_a_sample_trains_the_tokenizer_and_is_part_of_the_fingerprint(tmp_path: 
     assert sampled[0] != everything[0]
 
 
-def aged(folder: Path, seconds: int) -> None:
-    """The text files of ``folder`` as if they had been written so long ago."""
-    then = time.time_ns() - seconds * 10**9
-    for path in folder.glob("*.txt"):
-        os.utime(path, ns=(then, then))
-
-
 @pytest.fixture
 def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The fingerprints that were found by reading all text."""
@@ -344,9 +348,7 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return rows
 
 
-def test_files_that_did_not_change_are_not_read_again(tmp_path: Path, read_files: list[str]) -> None:
-    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
-    aged(tmp_path, seconds=100)
+def test_files_that_did_not_change_are_not_read_again(config, tmp_path, read_files):
     first = prepare(config, tmp_path / "corpora", quiet)
     assert prepare(config, tmp_path / "corpora", quiet) == first
     assert fingerprint(config, quiet, tmp_path / "corpora") == first.fingerprint
@@ -355,9 +357,7 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path: Path, read_files
     assert len(read_files) == 2
 
 
-def test_files_that_changed_are_read_again_though_their_size_is_the_same(tmp_path, read_files):
-    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
-    aged(tmp_path, seconds=100)
+def test_files_that_changed_are_read_again_though_their_size_is_the_same(config, tmp_path, read_files):
     first = prepare(config, tmp_path / "corpora", quiet)
     path = tmp_path / "all-0000.txt"
     path.write_text(path.read_text()[::-1])
@@ -366,16 +366,13 @@ def test_files_that_changed_are_read_again_though_their_size_is_the_same(tmp_pat
     assert read_files == [first.fingerprint, second.fingerprint]
 
 
-def test_another_tokenizer_of_the_same_files_is_another_corpus(tmp_path: Path, read_files: list[str]) -> None:
-    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
-    aged(tmp_path, seconds=100)
+def test_another_tokenizer_of_the_same_files_is_another_corpus(config, tmp_path, read_files):
     for tokenizer, size in (("bytes", 256), ("bpe", 270), ("bpe", 271)):
-        prepare(CorpusConfig("text", tokenizer, size, (pattern,)), tmp_path / "corpora", quiet)
+        prepare(CorpusConfig("text", tokenizer, size, config.files), tmp_path / "corpora", quiet)
     assert len(set(read_files)) == 3
 
 
-def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_files: list[str]) -> None:
-    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+def test_files_that_were_just_written_are_read_each_time(config, tmp_path, read_files):
     aged(tmp_path, seconds=-100)
     for _ in range(2):
         prepare(config, tmp_path / "corpora", quiet)
