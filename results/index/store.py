@@ -18,7 +18,7 @@ ALL_AT_ONCE = 20_000
 
 
 class Known(NamedTuple):
-    """What status reads of a trial, in the order of ``OF_INDEX``; of one without a row, what is."""
+    """What status reads of a trial, by the names of columns; the defaults are of one that has no row."""
 
     state: str = "pending"
     fingerprint: str = ""
@@ -125,7 +125,7 @@ class ResultsIndex:
         """As :meth:`current_states`, each state with what else status reads of a trial."""
 
         def stored(ids: set[str]) -> dict[str, Known]:
-            rows = self._select(_key(runs_dir), ids, *OF_INDEX)
+            rows = self._select(_key(runs_dir), ids, *Known._fields)
             return {row[0]: Known._make(row[1:]) for row in rows}
 
         wanted = set(ids)

@@ -32,7 +32,7 @@ _OPEN_RATES = "for the rates that tuning chooses"
 
 @dataclass(frozen=True)
 class SweepScan:
-    """What was read of a sweep: its trials, those ``to_come`` without names yet, states and values by id."""
+    """What was read of a sweep: its trials, those ``to_come`` without names yet, and by id what is known."""
 
     runs_dir: Path
     folder: SweepFolder
