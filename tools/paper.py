@@ -8,6 +8,9 @@ trained already is not trained again: stop it and go on. Sweeps go rung by rung,
 comparison, and what is finished of these stages is kept too: another machine goes on from there. The arms of
 a seed are compared on one machine, so they are kept together. Only theory and overhead, which
 take minutes and record more than is kept of a trial, are trained in one go.
+
+Each whole sweep has a runs directory of its own, RUNS/small/NAME: a trial that two of them share was perhaps
+trained on two kinds of processor, and the arms of a seed are compared on one.
 """
 
 import argparse
@@ -107,20 +110,25 @@ def rung_by_rung(path: Path, kept: Path, jobs: str, until: str | None = None) ->
     if until and until not in rungs:
         print(f"{path.name} has no rung {until!r}; there are: {', '.join(rungs)}", file=sys.stderr)
         return 2
-    folder = SweepFolder.of(RUNS, sweep.name)
+    folder = SweepFolder.of(runs_of(path), sweep.name)
     restore(kept, folder)
     asked = rungs[: rungs.index(until) + 1 if until else None]
     for rung, stage in product(asked, (TUNING, COMPARISON)):
         where = f"rung == {rung!r} and stage == {stage!r}"
-        code = _scalevec("run", str(path), "--jobs", jobs, "--where", where)
+        code = _scalevec(path, "run", "--jobs", jobs, "--where", where)
         keep(rung, folder, kept)
         if code:
             return code
     return 0
 
 
+def runs_of(path: Path) -> Path:
+    """The runs directory of the sweep at ``path``."""
+    return RUNS / "small" / path.stem if path.parent == SMALL else RUNS
+
+
 def restore(kept: Path, folder: SweepFolder) -> None:
-    """Make what ``kept`` holds of finished rungs, and what was predicted when, part of the sweep in RUNS."""
+    """Make what ``kept`` holds of finished rungs, and of predictions, part of the sweep in ``folder``."""
     for path in sorted(kept.glob("trials/*.jsonl.xz")):
         if n_trials := restore_finished(path, folder.path.parents[1]):
             print(f"{n_trials} trials of {kept.name} are there already: {path.name}", file=sys.stderr)
@@ -170,7 +178,7 @@ def _smoke(name: str, jobs: str) -> int:
 
 def _run(path: Path, name: str, jobs: str) -> int:
     """Train what is missing of the sweep at ``path``; where time is measured, trials run one by one."""
-    return _scalevec("run", str(path), "--jobs", "1" if name == "overhead" else jobs)
+    return _scalevec(path, "run", "--jobs", "1" if name == "overhead" else jobs)
 
 
 def _write_outputs(
@@ -178,13 +186,13 @@ def _write_outputs(
 ) -> int:
     """Write the results of the sweep at ``path``, as far as it is trained, and its tables and figures."""
     folder.mkdir(parents=True, exist_ok=True)
-    choices = SweepFolder.of(RUNS, sweeps.load(path).name).tuning_path
+    choices = SweepFolder.of(runs_of(path), sweeps.load(path).name).tuning_path
     if choices.is_file():
         shutil.copyfile(choices, folder / choices.name)
-    keep_measured(str(path), RUNS, folder)
+    keep_measured(str(path), runs_of(path), folder)
     shutil.rmtree(folder / "figures", ignore_errors=True)  # an earlier design may have had others
-    outputs = _outputs(str(path), name, folder, pictures, forms)
-    if code := next((code for arguments, to in outputs if (code := _scalevec(*arguments, to=to))), 0):
+    outputs = _outputs(name, folder, pictures, forms)
+    if code := next((code for arguments, to in outputs if (code := _scalevec(path, *arguments, to=to))), 0):
         return code
     for table in folder.glob("*.csv"):
         if table.stem in TABLES[name]:
@@ -228,26 +236,27 @@ def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
     return means.reset_index("part", drop=True).reset_index()
 
 
-def _outputs(source: str, name: str, folder: Path, pictures: str, forms: Sequence[str]) -> Iterator[Output]:
-    """The commands that read the sweep ``source``, and the file of ``folder`` for what each prints."""
-    yield ("results", source), folder / "results.csv"
+def _outputs(name: str, folder: Path, pictures: str, forms: Sequence[str]) -> Iterator[Output]:
+    """The commands that read the sweep ``name``, and the file of ``folder`` for what each prints."""
+    yield ("results",), folder / "results.csv"
     # The two arms of a cut are no factorial.
     tables = [table for table in TABLES[name] if table != "factorial" or SMOKE not in folder.parents]
     for table in tables:
         for form in forms:
-            yield ("table", source, table, "--format", form), folder / f"{table}.{FORMATS[form]}"
+            yield ("table", table, "--format", form), folder / f"{table}.{FORMATS[form]}"
     if name == "theory":
-        yield ("theory", source), folder / "theory.txt"
-        yield ("theory", source, "--json"), folder / "theory.json"
-    yield ("figures", source, "-o", str(folder / "figures"), "--format", pictures), None
+        yield ("theory",), folder / "theory.txt"
+        yield ("theory", "--json"), folder / "theory.json"
+    yield ("figures", "-o", str(folder / "figures"), "--format", pictures), None
 
 
-def _scalevec(*arguments: str, to: Path | None = None) -> int:
-    """Run ``scalevec``; what it prints goes into the file ``to`` once it has succeeded."""
-    command = [str(Path(sysconfig.get_path("scripts")) / "scalevec"), *arguments]
+def _scalevec(path: Path, command: str, *arguments: str, to: Path | None = None) -> int:
+    """Run a command on the sweep at ``path``; what it prints goes into ``to`` once it has succeeded."""
+    scalevec = str(Path(sysconfig.get_path("scripts")) / "scalevec")
+    line = [scalevec, command, str(path), *arguments, "--runs", str(runs_of(path))]
     if to is None:
-        return subprocess.run(command, cwd=CHECKOUT).returncode
-    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE)
+        return subprocess.run(line, cwd=CHECKOUT).returncode
+    done = subprocess.run(line, cwd=CHECKOUT, stdout=subprocess.PIPE)
     if done.returncode == 0:
         to.write_bytes(done.stdout)
     return done.returncode
