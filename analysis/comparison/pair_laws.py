@@ -118,6 +118,7 @@ def of_laws(paired: PairedArm) -> dict[str, Any]:
     if shown.laws and not shown.reason:
         low, high = common_range(pairs.complete)
         multipliers, change = (shown.multiplier(high),), shown.laws.change(low, high)
+        change = change and {**change, "checked": not shown.unchecked}
     return {
         "withheld": shown.reason,
         "hold_out": shown.held,

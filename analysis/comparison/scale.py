@@ -104,6 +104,7 @@ def _change(evidence: Evidence, trend: Mapping[str, Any]) -> Change | None:
         low, high = np.exp(log.interval(options.level) or (0.0, 0.0))
         form = ".3f" if max(abs(np.log((low, high)))) > 1e-3 else ".7f"
         shown = f"x{factor['estimate']:{form}} {per_decade} {limits((float(low), float(high)), form)}"
+        shown += "" if factor.get("checked", True) else ", by laws that no hold-out checks"
         # A gain that grows has a rising multiplier; a loss that grows has a falling one.
         sign = 1.0 if mean < 0 else -1.0
         share = sorted(np.exp(sign * end) - 1 for end in log.interval(EQUIVALENCE_LEVEL) or (0.0, 0.0))

@@ -121,8 +121,10 @@ def test_the_prediction_interval_covers_as_often_as_it_says(n_rungs, ratio, spli
     assert inside / 400 > 0.92
 
 
-def test_without_a_hold_out_what_is_extrapolated_says_so():
+def test_without_a_hold_out_what_rests_on_the_laws_alone_says_so():
     comparison = only(laws(1.0, gain=1.5), hold_out="none")
+    assert comparison.with_scale.text.endswith(", by laws that no hold-out checks)")
+    assert "no hold-out checks" not in only(laws(1.0, gain=1.5)).with_scale.text
     assert comparison.hold_out["reason"] == "none was asked for"
     extrapolated = [m for m in comparison.compute_multipliers if m.extrapolated]
     assert extrapolated
