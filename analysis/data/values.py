@@ -78,7 +78,7 @@ def number(cell: Any) -> float | None:
         try:
             return float(cell)
         except OverflowError:  # an integer of 400 digits is Python's own and has no float
-            return math.copysign(sys.float_info.max, cell)
+            return sys.float_info.max if cell > 0 else -sys.float_info.max
         except (TypeError, ValueError):
             return None
     text = cell.strip()

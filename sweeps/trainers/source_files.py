@@ -26,15 +26,16 @@ SCRIPTS = (".py", ".sh")
 
 def files_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
     """Yield the arguments that are files below ``folder``, alone or in a word: ``@args``, ``-ca.yaml``."""
-    return (name for name in _names_in(words) if _is_file(folder / name))
+    return (name for name in _names_in(folder, words) if _is_file(folder / name))
 
 
-def _names_in(words: Iterable[str]) -> Iterator[str]:
+def _names_in(folder: Path, words: Iterable[str]) -> Iterator[str]:
+    above = f"{folder.absolute()}/"
     for word in words:
         glued = word[2:] if re.match(r"-\w[^=]", word) else ""
-        for name in dict.fromkeys((word, word.partition("=")[2], glued, *re.split("[=,@]", word))):
-            if name and not Path(name).is_absolute():
-                yield name
+        for name in dict.fromkeys((word, word.partition("=")[2], glued, *re.split("[=,@:\"']", word))):
+            if (below := name.removeprefix(above)) and not Path(below).is_absolute():
+                yield below
 
 
 def scripts_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
@@ -81,7 +82,7 @@ UNASKED = frozenset(("sitecustomize", "usercustomize")) | sys.stdlib_module_name
 """Modules that Python and its libraries import unasked, from beside a script first."""
 _SUFFIXES = tuple(all_suffixes())
 _MODULE, _CODE = re.compile("(?:-[A-Za-z]*?m|--module=?)(.*)"), re.compile("-[A-Za-z]*?c(.*)", re.DOTALL)
-_PATH = re.compile(r"(?!/|.*\.\.)[\w./-]{2,100}")
+_PATH = re.compile(r"(?!/|.*\.\.)([\w./-]{2,100}|[\w./*?-]{1,90}\.\w{1,9})")
 _IMPORTS = ("import_module", "__import__")
 _EDITS = ("insert", "append", "extend")
 _JOINS = ("join", "joinpath", "Path")
@@ -203,9 +204,10 @@ def not_covered(folder: Path, names: Iterable[str], words: Iterable[str] = ()) -
     Also the folders that ``words`` of the command name.
     """
     names = list(names)
-    above = (str(parent) for name in names for parent in PurePosixPath(name).parents)
-    named = {*map(os.path.normpath, names), *above}
-    of_words = dict.fromkeys(os.path.normpath(word) for word in _names_in(words) if ".." not in word)
+    folders = (str(parent) for name in names for parent in PurePosixPath(name).parents)
+    named = {*map(os.path.normpath, names), *folders}
+    packages = {str(PurePosixPath(name).parent) for name in names if name.endswith("/__init__.py")}
+    of_words = dict.fromkeys(os.path.normpath(word) for word in _names_in(folder, words) if ".." not in word)
     lines = [f"what is in {word}" for word in of_words if word not in named and (folder / word).is_dir()]
     for name in names:
         state = (path := folder / name).stat()
@@ -215,13 +217,14 @@ def not_covered(folder: Path, names: Iterable[str], words: Iterable[str] = ()) -
         lines += [f"{name}:{line} {text}" for line, text, held in code.unseen if held.isdisjoint(named)]
         told = {text for _, _, held in code.unseen for text in held} | named
         for line, word in code.words:
-            # As seen from where the command runs, and from beside the file.
-            paths = [os.path.normpath(word), os.path.normpath(PurePosixPath(name).parent / word)]
-            held = (inner.suffix for beside in paths for inner in (folder / beside).glob("*"))
+            # As seen from where the command runs, from beside the file, and in packages, as their data.
+            above = ("", str(PurePosixPath(name).parent), *(packages if PurePosixPath(word).suffix else ()))
+            paths = [os.path.normpath(PurePosixPath(inner) / word) for inner in above]
+            held = (inner.suffix for beside in paths[:2] for inner in (folder / beside).glob("*"))
             is_folder = any("/" in word or suffix in _OF_CODE for suffix in held)
-            if told.isdisjoint(paths) and (is_folder or any(_is_file(folder / beside) for beside in paths)):
+            if told.isdisjoint(paths) and (is_folder or any(files_of(folder, beside) for beside in paths)):
                 lines.append(f"{name}:{line} {word.rstrip('/')}")
-                told.update(paths)
+                told.update(paths, (os.path.dirname(each) for each in paths if "*" in each))  # noqa: PTH120
     return lines
 
 
@@ -272,10 +275,14 @@ def _parsed(text: bytes) -> _Code:
 
 
 def _words(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Texts that may name files: up to where a pattern begins, and parts of a path with a slash."""
+    """Texts that may name files: patterns, up to where one begins, and parts of a path with a slash."""
     match node:
+        case ast.JoinedStr(values):
+            texts = (str(value.value) if isinstance(value, ast.Constant) else "*" for value in values)
+            yield node.lineno, "".join(texts)
         case ast.Constant(str(text)):
-            yield from ((node.lineno, re.split(r"[*?\[]", word)[0]) for word in text.split())
+            for word in text.split():
+                yield from ((node.lineno, each) for each in {word: 0, re.split(r"[*?\[]", word)[0]: 0})
         case ast.BinOp(_, ast.Div(), ast.Constant(str(part))):
             yield node.lineno, f"{part}/"
         case ast.Call(func, args) if _last(func) in _JOINS:

@@ -33,8 +33,11 @@ def folder(tmp_path):
         ("print('what real.txt says')", []),
         ("open(os.path.join('data', ds, 'train.bin'))", ["train.py:1 data"]),
         ("open(Path(__file__).parent / 'data' / 'train.txt')", ["train.py:1 data"]),
-        ("glob.glob('data/*.txt')", ["train.py:1 data"]),
-        ("open(f'data/{n}.txt')", ["train.py:1 data"]),
+        ("glob.glob('data/*.txt')", ["train.py:1 data/*.txt"]),
+        ("open(f'data/{n}.txt')", ["train.py:1 data/*.txt"]),
+        ("open(f'co{n}.json')", ["train.py:1 co*.json"]),
+        ("Path('.').glob('c*.json')", ["train.py:1 c*.json"]),
+        ("print(f'{n}.bin')", []),
         ("key = 'data'", []),
     ],
 )
@@ -164,8 +167,18 @@ def test_nothing_that_can_be_seen_is_said_to_be_unseen(folder):
 
 
 @pytest.mark.parametrize(
-    "word", ["a.yaml", "--config=a.yaml", "@a.yaml", "-ca.yaml", "--c=x,a.yaml", "--o=d=a.yaml"]
+    "word",
+    [
+        *("a.yaml", "--config=a.yaml", "@a.yaml", "-ca.yaml", "--c=x,a.yaml", "--o=d=a.yaml"),
+        *("--data=train:a.yaml", '{"train":"a.yaml"}', "FOLDER/a.yaml", "--config=FOLDER/a.yaml"),
+    ],
 )
 def test_a_file_is_found_wherever_a_word_of_the_command_has_it(tmp_path, word):
     (tmp_path / "a.yaml").touch()
-    assert list(files_of_words(tmp_path, ["python", word, "-c", "b.yaml"])) == ["a.yaml"]
+    words = ["python", word.replace("FOLDER", str(tmp_path)), "-c", "b.yaml"]
+    assert set(files_of_words(tmp_path, words)) == {"a.yaml"}
+
+
+def test_data_of_a_package_that_is_covered_are_not(folder):
+    folder("import pack\nget_data('pack', 'defaults.yaml')", "pack/__init__.py", "pack/defaults.yaml")
+    assert not_covered(folder.path, ["train.py", "pack/__init__.py"]) == ["train.py:2 defaults.yaml"]

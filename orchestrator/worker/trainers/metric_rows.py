@@ -31,6 +31,9 @@ NOT_FINITE = 3
 MOST_BYTES_COMPARED = 4096
 """Of what was read of a file of metrics, to see whether it was rewritten."""
 
+SOON = 20
+"""Rows within which a second one with more cells than the header is no row that a kill has torn."""
+
 MOST_KEYS = 8
 """As many keys of rows are named where none is the one that is read."""
 
@@ -132,11 +135,12 @@ class MetricRows:
         if len(self.keys) < MOST_KEYS:
             self.keys = dict.fromkeys(islice(self.keys | dict.fromkeys(raw), MOST_KEYS))
         step = number(raw, readings.step, where)
-        if step is None:
-            return None
-        if not step.is_integer():
-            raise DefiniteError(f"{where}: {readings.step} is {step:g}; a whole number is expected")
         keys = {"loss": readings.training_loss or readings.loss} | row_names(readings)
+        if step is None:
+            of_row = (raw.get(key) for key in keys.values() if key)
+            if any(isinstance(loss, float) and not math.isfinite(loss) for loss in of_row):
+                raise DefiniteError(f"{where}: a row whose loss is not finite has no {readings.step}")
+            return None
         losses = {name: number(raw, key, where) for name, key in keys.items() if key}
         known = {name: loss for name, loss in losses.items() if loss is not None}
         if not known and not any("loss" in key and isinstance(raw[key], int | float) for key in raw):
@@ -146,10 +150,10 @@ class MetricRows:
             first = next(iter(known.values()))
             require_unit(first, readings)
             self.loss_initial = in_nats(first, readings)
-        row: dict[str, Any] = {"step": int(step), "wall_s": self.wall_s}
+        row: dict[str, Any] = {"step": _whole(step, readings.step), "wall_s": self.wall_s}
         tokens = number(raw, readings.tokens, where) if readings.tokens else step * (self._step_tokens or 0)
         if tokens:
-            row["tokens"] = self.tokens = int(tokens)
+            row["tokens"] = self.tokens = _whole(tokens, readings.tokens or "tokens")
         row |= {name: in_nats(loss, readings) for name, loss in known.items()}
         self._require_one_kind(row, raw)
         return row
@@ -191,6 +195,12 @@ class MetricRows:
         return kept
 
 
+def _whole(value: float, key: str) -> int:
+    if value.is_integer() and -1 <= value < 2**63:  # some log -1 before the first step
+        return int(value)
+    raise DefiniteError(f"the trainer's metrics: {key} is {value:g}; a whole number is expected")
+
+
 def _tells_a_kind(key: str, value: Any) -> bool:
     """Whether a row's ``value`` may say which split or rank the row is of."""
     if re.fullmatch(r"\d+|true|false", str(value), re.IGNORECASE):
@@ -209,8 +219,8 @@ class MetricsFile:
         self.out, self.name = out, name
         self._head, self._offset, self._lines = b"", 0, 0
         self._header, self._is_csv = "", False
-        self._longer = 0
-        """Rows one after the other that have more cells than the header."""
+        self._longer, self._problem = -SOON, ""
+        """The last line that has more cells than the header; its problem while no row came after it."""
         self._read_last = b""
         """The bytes before the offset."""
 
@@ -231,7 +241,10 @@ class MetricsFile:
         self._read_last = (self._read_last + content[:end])[-MOST_BYTES_COMPARED:]
         # Of bytes: text within a row may hold further signs that end lines of text.
         lines = content[:end].splitlines()
-        return [row for line in lines if (row := self._row(line.decode(errors="replace")))]
+        rows = [row for line in lines if (row := self._row(line.decode(errors="replace")))]
+        if is_whole and self._problem:
+            raise DefiniteError(self._problem)
+        return rows
 
     def cut_torn_end(self) -> None:
         """Cut a last line that a killed command has left without its end: the next row would continue it."""
@@ -250,7 +263,7 @@ class MetricsFile:
             size = stream.seek(0, 2)
             stream.seek(max(0, self._offset - len(self._read_last)))
             if not (head.startswith(self._head) and stream.read(len(self._read_last)) == self._read_last):
-                self._offset, self._lines, self._read_last = 0, 0, b""
+                self._offset, self._lines, self._read_last, self._longer = 0, 0, b"", -SOON
             if size - self._offset > MOST_BYTES_OF_LINES:
                 raise CorruptRecordError(path, f"has grown by {size - self._offset:,} bytes at once")
             if head != self._head:
@@ -280,13 +293,15 @@ class MetricsFile:
                     f"{self.name} has several columns {min(twins)!r}; one of each name is read"
                 )
             # A header may come again when a command goes on; more cells are a row that continues a torn one.
-            is_longer = any(cells[len(names) :])
-            self._longer = self._longer + 1 if is_longer else 0
-            if self._longer > 1:
+            self._problem = ""
+            if any(cells[len(names) :]):
                 many = f"has {len(cells)} cells, and its header {len(names)}"
-                raise DefiniteError(f"{self.name}, line {self._lines}: {many}")
-            is_row = self._lines > 1 and cells != names and not is_longer
-            return dict(zip(names, cells, strict=False)) if is_row else None
+                self._problem = f"{self.name}, line {self._lines}: {many}"
+                if self._lines - self._longer < SOON:
+                    raise DefiniteError(self._problem)
+                self._longer = self._lines
+                return None
+            return dict(zip(names, cells, strict=False)) if self._lines > 1 and cells != names else None
         line = line.removeprefix("\ufeff")
         # A row that a kill has torn may be continued by the next one, which begins alike.
         key = re.match(r'\{\s*"[^"]*"', line)
@@ -310,8 +325,10 @@ _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
 _ANYTHING = r"\s*(?:\d+(?:,\d+)+(?:\.\d+)?|[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.])"
 _REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*|#[A-Z]+")
 """What a group of digits leaves of a number, or of 1.#QNAN."""
-_PROSE = re.compile(r"\s*(?!(?:nan|inf|infinity|none|null|na)\b)[a-z]{2,}\s+[a-z]", re.IGNORECASE)
-"""A word that another follows: it stands for no number."""
+_PROSE = re.compile(
+    r"\s*(?!(?:none|null|na|(?:[a-z]+\s+){0,2}(?:nan|inf|infinity))\b)[a-z]{2,}\s+[a-z]", re.IGNORECASE
+)
+"""A word that another follows: it stands for no number, but in `is nan`."""
 _COMMAS = re.compile(r"(?:[,'’]\d+)+(?:\.\d+)?")
 _COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
 """In a pattern: commas stand between values, and in none."""
@@ -366,13 +383,16 @@ def _groups_taken(match: re.Match[str]) -> tuple[int, list[int]]:
 
 
 def _loosened(pattern: str, step: str) -> str:
-    """``pattern`` with anything in place of what its groups take, but for the ``step``'s."""
+    """``pattern`` with anything in place of what its groups take, of the ``step``'s with 1,000 too."""
     parts, at = [], 0
     for group in _GROUP.finditer(pattern):
-        if group.start() < at or group[1] == step:
+        if group.start() < at:
             continue
-        parts += [pattern[at : group.end()], _ANYTHING, ")"]
-        at = _end_of_group(pattern, group.end())
+        end = _end_of_group(pattern, group.end())
+        taken = rf"{pattern[group.end() : end - 1]}|\d+(?:,\d+)+" if group[1] == step else _ANYTHING
+        quote = "" if group[1] == step else "[\"']?"
+        parts += [pattern[at : group.start()], quote, group[0], taken, ")"]
+        at = end
     return "".join([*parts, pattern[at:]])
 
 

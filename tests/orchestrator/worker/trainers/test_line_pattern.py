@@ -49,6 +49,12 @@ def test_a_word_that_ends_the_line_stands_for_the_number():
     assert values == {"step": "10", "loss": "diverged"}  # which is refused where it is read
 
 
+@pytest.mark.parametrize("text", ["loss is nan, stopping", "loss 'nan'"])
+def test_a_line_that_says_nan_in_words_or_quotes_counts(text):
+    values = row(f"step 1,010: {text}", r"step (?P<step>\d+): loss (?P<loss>[\d.]+)")
+    assert values == {"step": "1,010", "loss": "is" if "is" in text else "nan"}  # no word is a number
+
+
 def test_what_some_systems_write_for_nan_is_no_1():
     values = row("step 10: train loss 1.#QNAN, val loss -1.#IND")
     assert all(math.isnan(number(values, name, "") or 0.0) for name in ("training_loss", "loss"))

@@ -139,6 +139,8 @@ def test_a_loss_that_is_finite_again_has_not_diverged():
     [
         ({"step": 0.5, "loss": 4.0}, "step is 0.5; a whole number"),
         ({"step": 1, "loss": "low"}, "loss is 'low'"),
+        ({"step": 1e300, "loss": 4.0}, "step is 1e\\+300; a whole number"),
+        ({"step": None, "loss": math.nan}, "a row whose loss is not finite has no step"),
     ],
 )
 def test_what_is_no_number_is_refused(row, message):
@@ -222,7 +224,14 @@ def test_a_torn_last_line_is_cut_so_that_no_row_continues_it(tmp_path):
 
 def test_a_csv_row_with_more_cells_than_columns_and_a_second_header_are_no_rows(tmp_path):
     (tmp_path / "log.csv").write_text("step,loss\n100,100,2.4\nstep,loss\n100,2.4,\n")
-    assert MetricsFile(tmp_path, "log.csv").new_rows() == [{"step": "100", "loss": "2.4"}]
+    assert MetricsFile(tmp_path, "log.csv").new_rows(is_whole=True) == [{"step": "100", "loss": "2.4"}]
+
+
+@pytest.mark.parametrize("rows", ["99,2.4\n100,nan,a note", "80,2.4,0\n90,2.3\n100,nan,0\n110,2.2"])
+def test_a_last_csv_row_with_more_cells_than_columns_and_a_second_one_soon_are_refused(tmp_path, rows):
+    (tmp_path / "log.csv").write_text(f"step,loss\n{rows}\n")
+    with pytest.raises(DefiniteError, match=r"log\.csv, line [34]: has 3 cells, and its header 2"):
+        MetricsFile(tmp_path, "log.csv").new_rows(is_whole=True)
 
 
 def test_text_in_a_row_may_hold_signs_that_end_lines_elsewhere(tmp_path):
