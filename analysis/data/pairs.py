@@ -109,7 +109,12 @@ class Pairs:
         """Whether both sides of every complete pair *are* one trial, identical by construction."""
         if "trial_id_arm" not in self.complete or self.complete.empty:
             return False
-        return bool((self.complete["trial_id_arm"] == self.complete["trial_id_reference"]).all())
+        # Other tools count the trials of each study from 0.
+        sides = (
+            self.complete[f"{name}_arm"] == self.complete[f"{name}_reference"]
+            for name in ("trial_id", "loss")
+        )
+        return bool(all(side.all() for side in sides))
 
     @cached_property
     def complete(self) -> pd.DataFrame:

@@ -170,7 +170,7 @@ def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
 
 
 def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
-    text = _without_remarks(text, usual)
+    text = _without_remarks(re.sub("\r\n?", "\n", text), usual)
     if told := _TOLD.match(text):
         text, usual = text[told.end() :], told[1]
     try:

@@ -46,7 +46,8 @@ _RATE = re.compile(
 """How columns of learning rates are called; ``given`` is beside what a person named, a field of a grid."""
 STEPS = (
     *("steps", "step", "global_step", "_step", "iteration", "iter", "iter_num", "epoch"),
-    *("trainer/global_step", "train/global_step"),
+    *("trainer/global_step", "train/global_step", "num_updates", "update", "current_iteration", "it"),
+    *("last_step", "steps_completed", "consumed_samples", "consumed_train_samples", "samples_seen"),
 )
 """What a column of steps is called."""
 _OF_A_STEP = re.compile(r"(^|_)(batch|bs|accum|accumulation|devices|gpus|world)($|_)")
@@ -246,15 +247,15 @@ def joined_labels(columns: "Sequence[pd.Series[Any]]") -> npt.NDArray[np.intp]:
 def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The last of ``rows`` of every run, and the checkpoints at fewer tokens before it.
 
-    Rows are checkpoints where a column names runs (``cluster`` if it is called so or was guessed, or ``run``)
-    and one of them has several numbers of tokens at one seed and size, and where rows that are equal else
-    differ in a column of steps. Budgets that share a trunk are runs of their own: their column is called
-    ``cluster``, or each has its trial.
+    Rows are checkpoints where a column names runs (``cluster`` if it is called so or was guessed, ``run`` or
+    ``trial_id``) and one of them has several numbers of tokens at one seed and size, and where rows that are
+    equal else differ in a column of steps. Budgets that share a trunk are runs of their own: their column is
+    called ``cluster``, or each has its trial.
 
     Raises:
         DataError: Curves of one size and number of tokens, or runs of one arm there, end at different steps.
     """
-    if "trial_id" in rows:
+    if {"trial_id", "stream"} <= set(rows):
         return rows, rows[:0]
     at_end, of_tokens = np.ones((2, len(rows)), bool)
     one_size = ["arm", "n_params", "seed"]
@@ -263,10 +264,10 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
         along = np.ones(len(rows), bool)
     elif (
         cluster != EACH_ROW
-        and "run" in rows
-        and _names_groups(rows["run"], rows.groupby(one_size, dropna=False).ngroup())
+        and (named := next((name for name in ("run", "trial_id") if name in rows), ""))
+        and _names_groups(rows[named], rows.groupby(one_size, dropna=False).ngroup())
     ):
-        run, along = "run", ~rows["run"].map(is_blank).to_numpy(bool)
+        run, along = named, ~rows[named].map(is_blank).to_numpy(bool)
     if along.any():
         last = rows.groupby([run, *one_size], dropna=False)["n_tokens"].transform("max")
         at_end &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
@@ -289,7 +290,7 @@ def _refuse_unfinished(ends: pd.DataFrame, steps: "pd.Series[float]", step: str,
 
     Logging may count a few more where no row is of a curve; arms of another batch size end elsewhere.
     """
-    ends = ends[ends["status"] == "completed"].assign(_last=steps)
+    ends = ends.assign(_last=steps)[ends["status"] == "completed"]
     batch = [name for name in plain_columns(ends) if _OF_A_STEP.search(_plain(str(name)))]
     cell = [name for name in ("n_params", *CELL_COLUMNS, *batch) if name in ends]
     longest = ends.groupby(cell, dropna=False)["_last"].transform("max")

@@ -36,10 +36,10 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|1\.#\w+|inf(?:inity)?)", re.I
 
 _OF_SEVERAL = re.compile(
     r"(mean|avg|average|median|std|sd|stderr|min|max|sum|total|all|count|overall|ensemble|mittelwert)"
-    r"(\b(?!\s*[=_-]).*)?",
+    r"(\b(?!\s*[=_-]).*)?|[Øø⌀µμ].*|\d+\s*(-|–|to|\.\.+|…)\s*\d+",
     re.IGNORECASE,
 )
-"""What stands in place of a seed in a row over several: mean, avg(3), mean±std."""
+"""What stands in place of a seed in a row over several: mean, avg(3), mean±std, 0-2."""
 LARGEST_SEED = 2.0**63
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-100, 1e100
 """Between what counts, losses and FLOPs lie: sums of squares of others overflow."""

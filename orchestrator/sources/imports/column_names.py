@@ -39,7 +39,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
         "run": r"(run_)?(id|uuid)|run",
         "flops": r"((n|num|total|train|training)_?)?(flops?|compute)(_total)?|c",
         "learning_rate": r"(max_|peak_)?(lr|learning_rate)",
-        "wall_s": r"_?runtime|wall_(s|time|clock)|duration(_s)?",
+        "wall_s": r"_?runtime|wall_(s|clock)|duration(_s)?",
         "optimizer": r"optim(izer)?(_name)?",
         "schedule": r"(lr_)?schedule(r)?(_type)?",
         "bytes_per_token": r"bytes_per_token",

@@ -69,10 +69,13 @@ def read_given(source: str) -> GivenTable:
 def _rows_of_pipe(name: str, pipe: TextIO) -> pd.DataFrame:
     try:
         text = pipe.read(LARGEST_FILE_BYTES + 1).removeprefix("\ufeff")
-    except UnicodeDecodeError:
+        text.encode()  # standard input may give what is no letter as half of one
+    except UnicodeError:
         text = "\0"
     if "\0" in text:
         raise DataError(f"{name} is no text in UTF-8: a table in a pipe is CSV or JSON lines, not packed")
+    if text.lstrip().startswith("["):
+        raise DataError(f"{name} is a JSON list: jq -c '.[]' makes the lines of it that are read")
     return rows_of_text(name, text, ".jsonl" if text.lstrip().startswith("{") else ".csv")
 
 

@@ -144,7 +144,7 @@ def _with_our_columns(
     if findings.problems and not keep_all:
         return pd.DataFrame(), columns
     taken = {name: rows.column(expression) for name, expression in columns.items()}
-    others = rows.given[[column for column in rows.given if column != taken.get("arm")]]
+    others = rows.given[[column for column in rows.given if column == "run" or column != taken.get("arm")]]
     clashes = {name: f"given.{name}" for name, column in taken.items() if name in others and column != name}
     if "learning_rate" in named:
         clashes |= {name: f"given.{name}" for name in rates_of(others) if name != "learning_rate"}
@@ -193,10 +193,12 @@ def _evaluated(rows: pd.DataFrame, losses: "pd.Series[Any]", findings: Findings)
     blank = losses.map(lambda cell: cell is None or (isinstance(cell, str) and is_blank(cell))).astype(bool)
     key = [name for name in ("run", "arm", "n_params", "seed") if name in rows]
     along = next((name for name in ("steps", "n_tokens") if name in rows), None)
-    if not blank.any() or along is None or not {"run", "seed"} & set(key):
+    if not blank.any() or along is None:
         return rows
     counts = {name: pd.to_numeric(rows[name], errors="coerce") for name in _COUNTS if name in rows}
     if "run" not in key and not runs_of(rows.assign(**counts)).str.endswith(ONE_RUN).any():
+        if "seed" not in key:
+            return rows  # any of them may be a run of its own
         key += ["n_tokens"] if "n_tokens" in rows else []
     at = counts[along]
     last = at.where(~blank).groupby([rows[name] for name in key], dropna=False).transform("max")

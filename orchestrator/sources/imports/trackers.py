@@ -5,6 +5,7 @@ import re
 import sqlite3
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from ruamel.yaml.error import YAMLError
 
 from scalevec.analysis.data.read import LARGEST_FILE_BYTES
 from scalevec.analysis.errors import DataError
+from scalevec.orchestrator.sources.imports.column_names import PATTERNS, plain_name
 
 Run = dict[str, Any]
 STATES: Mapping[Any, str] = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
@@ -40,7 +42,7 @@ def runs_in_folder(folder: Path) -> Iterator[Run]:
             last = {metric: max(_points(kept)) for metric, kept in _entries(path.parent / "metrics")}
             given = _entries(path.parent / "params")
             params = {field: text_of(kept, LARGEST_SMALL_BYTES).strip() for field, kept in given}
-            step = max((step for step, _, _ in last.values()), default=None)
+            step = _last_step({metric: step for metric, (step, _, _) in last.items()})
             status = STATES.get(about.get("status"), about.get("status"))
             times = about.get("start_time"), about.get("end_time")
             values = {metric: value for metric, (_, _, value) in last.items()}
@@ -62,6 +64,12 @@ def _record(
         **{f"params.{key}": value for key, value in params.items()},
         **{f"metrics.{key}": value for key, value in metrics.items()},
     }
+
+
+def _last_step(steps: Mapping[str, int]) -> int | None:
+    """The last of the ``steps`` of metrics; of the held-out losses where there are any."""
+    held_out = [steps[metric] for metric in steps if PATTERNS["loss"].fullmatch(plain_name(metric))]
+    return max(held_out or steps.values(), default=None)
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -125,18 +133,16 @@ def _opened(path: Path, *tables: str) -> Iterator[sqlite3.Connection]:
 
 def runs_in_database(path: Path) -> Iterator[Run]:
     """Every run in MLflow's own SQLite file that was not deleted. Raises :class:`DataError`."""
-    metrics: dict[str, Run] = {}
-    params: dict[str, Run] = {}
+    metrics, params, steps = (defaultdict[str, Run](dict) for _ in range(3))
     with _opened(path, "runs", "params", "latest_metrics") as database:
-        for run, key, value in _rows(path, database, f"SELECT run_uuid, key, {VALUE} FROM latest_metrics"):
-            metrics.setdefault(run, {})[key] = value
+        latest = f"SELECT run_uuid, key, {VALUE}, step FROM latest_metrics"
+        for run, key, value, step in _rows(path, database, latest):
+            metrics[run][key], steps[run][key] = value, step or 0
         for run, key, value in _rows(path, database, "SELECT run_uuid, key, value FROM params"):
-            params.setdefault(run, {})[key] = value
-        last = "SELECT run_uuid, max(step) FROM latest_metrics GROUP BY run_uuid"
-        steps = dict(_rows(path, database, last))
+            params[run][key] = value
         runs = list(_rows(path, database, RUNS))
     for about in runs:
-        yield _record(about, steps.get(about[0]), params.get(about[0], {}), metrics.get(about[0], {}))
+        yield _record(about, _last_step(steps[about[0]]), params[about[0]], metrics[about[0]])
 
 
 def _rows(path: Path, database: sqlite3.Connection, question: str) -> Iterator[tuple[Any, ...]]:
@@ -195,8 +201,8 @@ def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
     for run, events in _loaded(folder):
         points = list(_scalars(events))
         last: dict[str, Any] = {tag: value for tag, _, value in points}
-        steps = (step for _, step, _ in points)
-        yield {"run": run, "_step": max(steps, default=None), **last, **_hyperparameters(events)}
+        step = _last_step({tag: step for tag, step, _ in points})
+        yield {"run": run, "_step": step, **last, **_hyperparameters(events)}
 
 
 def _loaded(folder: Path) -> Iterator[tuple[str, Any]]:

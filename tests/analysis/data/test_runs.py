@@ -146,6 +146,21 @@ def test_a_comparison_of_checkpoints_counts_their_runs():
     assert compare(table, reference="a", bootstrap=0, cluster="row").only.loss_difference.df == 47
 
 
+def test_trials_of_another_tool_name_checkpoints_and_are_counted_anew_in_each_study():
+    table = pd.concat(
+        [curves(4, 4).assign(arm="a"), curves(4, 4).assign(arm="b", loss=lambda t: t.loss - 0.05)]
+    )
+    table["trial_id"] = table.groupby(["arm", "n_params"]).ngroup() % 4
+    counted = compare(table, reference="a", bootstrap=0).only
+    assert counted.loss_difference.mean == pytest.approx(-0.05)
+    assert len(counted.by_rung) == 4
+
+
+def test_runs_that_all_diverged_are_said_to_have():
+    table = ladder().assign(arm=["a", "b"] * 6, loss=np.nan, seed=0, status="diverged", steps=range(12))
+    assert compare(table, reference="a", bootstrap=0).only.verdict == "invalid"
+
+
 def test_a_range_under_a_factor_of_three_leaves_its_exponent_free():
     table = curves(6, 6).assign(n_params=lambda t: 1e8 * (t.n_params / 1e8) ** 0.1)
     warnings = only(table, law="chinchilla", cluster="row").warnings

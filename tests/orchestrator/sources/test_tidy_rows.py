@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scalevec.analysis import compare
 from scalevec.analysis.errors import DataError
 from scalevec.orchestrator.sources.imports.column_names import parsed_maps
 from scalevec.orchestrator.sources.imports.given_tables import GivenTable, read_given, table_of
@@ -235,6 +236,18 @@ def test_rows_that_are_left_out_are_not_asked_about(tmp_path):
     assert imported(tables, maps, where="n_tokens > 0").rows["loss"].tolist() == [3.5]
 
 
+def test_a_log_without_seeds_or_names_is_a_curve_whose_last_evaluation_counts(tmp_path):
+    steps = "".join(f"1e6,{step}00,{3.9 - step / 10 if step % 2 else ''}\n" for step in range(1, 7))
+    maps = ["n_tokens=step*100000"]
+    assert from_csv(tmp_path, f"params,step,val_loss\n{steps}", *maps).rows["n_tokens"].max() == 5e7
+
+
+def test_a_run_that_names_its_arm_still_names_its_checkpoints(tmp_path):
+    tables = given(tmp_path, adamw="step,val_loss\n1,3.5\n2,3.4\n", muon="step,val_loss\n1,3.4\n2,3.3\n")
+    rows = imported(tables, ["n_params=1e6", "n_tokens=step*1e7", "arm=run"]).rows
+    assert compare(rows, reference="adamw", bootstrap=0).only.loss_difference.mean == pytest.approx(-0.1)
+
+
 @pytest.mark.parametrize("where", ["width == 256", "params > 0", "loss < 100"])
 def test_a_run_that_ended_by_a_trackers_word_is_left_out_where_what_is_asked_for_is_blank(tmp_path, where):
     runs = "loss,tokens,params,width,State\n3.2,1e9,1e6,256,finished\n,1e9,,,finished\n"
@@ -321,12 +334,13 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path):
         ("x.jsonl", "[1]\n", "one JSON object on every line"),
         ("x.jsonl", "[\n{}\n]\n", "of a list: jq -c"),
         ("x.parquet", "no parquet", "cannot be read as parquet"),
+        ("x.csv", "seed,loss,tokens,params\r0,3.2,1e9,1e6\r0-2,3,1e9,1e6\r", "'0-2' is no run's"),
     ],
 )
 def test_a_file_that_is_none_is_refused_by_name(tmp_path, name, text, why):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=why):
-        read_given(str(tmp_path / name))
+        imported([read_given(str(tmp_path / name))])
 
 
 def test_standard_input_is_csv_or_json_lines(monkeypatch):
@@ -334,6 +348,10 @@ def test_standard_input_is_csv_or_json_lines(monkeypatch):
     for text in (csv, lines, "\ufeff" + csv, "\ufeff" + lines):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert imported([read_given("-")]).rows["loss"].tolist() == [3.2]
+    for text, why in (("loss,\udce4\n", "no text in UTF-8"), ('[{"loss": 3}]', "jq -c")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        with pytest.raises(DataError, match=why):
+            read_given("-")
 
 
 def test_a_pipe_is_read_as_standard_input_is(tmp_path):

@@ -21,6 +21,17 @@ def test_a_folder_of_mlflow_gives_the_last_value_of_each_metric(tmp_path):
     assert rows["run"].tolist() == ["aa", "bb"]
 
 
+def test_the_steps_of_a_run_are_those_of_its_held_out_loss(tmp_path):
+    other = "INSERT INTO latest_metrics VALUES ('aa', 'train_loss', 3, 1, 500, 0);"
+    database, folder = (
+        mlflow_database(tmp_path / "mlflow.db", other),
+        mlflow_folder(tmp_path, {"aa": ("2 3 100",)}),
+    )
+    (folder / "1/aa/metrics/train_loss").write_text("3 2.9 500\n")
+    for path in (database, folder):
+        assert imported([read_given(str(path))]).rows["steps"].tolist() == [100]
+
+
 def test_a_deleted_run_of_mlflow_is_left_alone_and_a_damaged_metric_is_named(tmp_path):
     folder = mlflow_folder(tmp_path, {"aa": ("2 3.1 100",), "bb": ("2 3.0 100",)})
     meta = folder / "1/bb/meta.yaml"
