@@ -262,12 +262,10 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
     run, along = cluster, rows[cluster].astype(str).str.endswith(ONE_RUN).to_numpy(bool)
     if _NAMES_A_RUN.search(cluster.lower()):
         along = np.ones(len(rows), bool)
-    elif (
-        cluster != EACH_ROW
-        and (named := next((name for name in ("run", "trial_id") if name in rows), ""))
-        and _names_groups(rows[named], rows.groupby(one_size, dropna=False).ngroup())
-    ):
-        run, along = named, ~rows[named].map(is_blank).to_numpy(bool)
+    elif cluster != EACH_ROW and (named := next((name for name in ("run", "trial_id") if name in rows), "")):
+        of_arm = (rows["arm"].astype(str) + "\n" + rows[named].astype(str)).where(rows[named].notna())
+        if _names_groups(of_arm, rows.groupby(one_size, dropna=False).ngroup()):
+            run, along = named, ~rows[named].map(is_blank).to_numpy(bool)
     if along.any():
         last = rows.groupby([run, *one_size], dropna=False)["n_tokens"].transform("max")
         at_end &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
