@@ -10,18 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data import tidy
 from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels
-from scalevec.analysis.data.tidy import (
-    VERSION,
-    BoolArray,
-    FloatArray,
-    columns_of_cells,
-    comparison_rows,
-    mostly_repeated,
-    require_column,
-    variable_of,
-    varying,
-)
 from scalevec.analysis.data.values import CELL_COLUMNS
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, joined, plural, shortened
@@ -100,7 +90,7 @@ class Pairs:
         n_planned = len(self.planned)
         return f"{n_planned - self.n_without_result} of {plural(n_planned, 'pair')}"
 
-    def cut(self, keep: BoolArray) -> "Pairs":
+    def cut(self, keep: tidy.BoolArray) -> "Pairs":
         """Only the pairs ``keep`` [pairs], with the numbers of their cells."""
         return replace(self, table=self.table[keep].reset_index(drop=True))
 
@@ -122,12 +112,12 @@ class Pairs:
         return self.of_kind(PairKind.COMPLETE)
 
     @property
-    def differences(self) -> FloatArray:
+    def differences(self) -> tidy.FloatArray:
         """Arm minus reference, nats/token [complete pairs]."""
         return (self.complete["loss_arm"] - self.complete["loss_reference"]).to_numpy(float)
 
     @property
-    def cells(self) -> FloatArray:
+    def cells(self) -> tidy.FloatArray:
         """The cell of each complete pair [complete pairs]."""
         return self.complete["cell"].to_numpy(float)
 
@@ -146,7 +136,7 @@ class Pairs:
     @property
     def seeds_repeat(self) -> bool:
         """Whether most complete pairs share their cell with another: then their laws are by least squares."""
-        return mostly_repeated(self.cells)
+        return tidy.mostly_repeated(self.cells)
 
     @cached_property
     def clusters(self) -> npt.NDArray[np.intp]:
@@ -188,7 +178,7 @@ class Pairs:
         """
         if pairs.empty:
             return []
-        settings = varying(self.table, self.settings)
+        settings = tidy.varying(self.table, self.settings)
         has_budgets = bool((self.table.groupby("rung", dropna=False)["n_tokens"].nunique() > 1).any())
         names = []
         for row in pairs[["rung", "n_tokens", "seed", *settings]].to_dict("records"):
@@ -203,14 +193,14 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
 
     Raises :class:`DataError` where two rows of an arm have the same key.
     """
-    require_column(table, options.cluster)
-    rows = comparison_rows(table)
-    cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
+    tidy.require_column(table, options.cluster)
+    rows = tidy.comparison_rows(table)
+    cell_columns = tidy.columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
     # Random numbers of two identity versions differ: equal seeds are not equal starts.
-    key = [*cell_columns, *(name for name in (VERSION,) if name in rows), "seed", "alone"]
+    key = [*cell_columns, *(name for name in (tidy.VERSION,) if name in rows), "seed", "alone"]
     # A run without a seed pairs with none, unless no run has one.
     alone = rows.index.to_series().where(rows["seed"].isna() & bool(rows["seed"].notna().any()))
-    sizes = {"compute": variable_of(rows, "C", options), "size": variable_of(rows, "N", options)}
+    sizes = {"compute": tidy.variable_of(rows, "C", options), "size": tidy.variable_of(rows, "N", options)}
     rows = rows.assign(**sizes, alone=alone)
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
@@ -238,7 +228,7 @@ def _in_common_settings(
     There nothing was lost: a fractional design runs an arm in a part of the settings. Where the arms have no
     setting in common, every pair stays.
     """
-    settings = varying(merged, [name for name in cell_columns if name not in ("rung", "n_tokens")])
+    settings = tidy.varying(merged, [name for name in cell_columns if name not in ("rung", "n_tokens")])
     if not settings:
         return merged, ()
     groups = merged.groupby(settings, dropna=False, sort=True)
@@ -260,7 +250,7 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
         return rows
     rows = rows.copy()
     alike = [name for name in ("rung", "tokens_per_parameter") if name in rows]
-    for name in ("n_params", *(column for column in (*CELL_COLUMNS, VERSION) if column in rows)):
+    for name in ("n_params", *(column for column in (*CELL_COLUMNS, tidy.VERSION) if column in rows)):
         known = rows[name].mask(rows[name] == "")
         values = known.groupby([rows[column] for column in alike], dropna=False)
         only = values.transform("first").where(values.transform("nunique") == 1)
@@ -300,7 +290,7 @@ def _kind(reference: object, arm: object) -> PairKind:
     return PairKind.ARM_DIVERGED if arm == "diverged" else PairKind.REFERENCE_DIVERGED
 
 
-def differs(pairs: Pairs, column: str, absent: object = None) -> BoolArray:
+def differs(pairs: Pairs, column: str, absent: object = None) -> tidy.BoolArray:
     """In which complete pairs the two sides differ in ``column`` (in none where the column is not there).
 
     ``absent`` is what a side has that says nothing.

@@ -20,15 +20,7 @@ from scalevec.orchestrator.cli.output import command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.results.claims import (
-    LEASE_S,
-    AlreadyClaimedError,
-    Claim,
-    ClaimObserver,
-    acquire,
-    claim_record,
-    newest_attempt,
-)
+from scalevec.results import claims
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import RunDirectory
@@ -41,7 +33,7 @@ REQUEST = ResourceRequest(cpus=1, gpus=0.0, memory_gb=4.0, time_s=4 * 3600.0)
 """At its time limit it is started again."""
 QUEUE_LOOK_S = 30.0
 """A watch looks every other second; the queue is asked no more often than this."""
-_BEAT_S = LEASE_S / 6
+_BEAT_S = claims.LEASE_S / 6
 
 
 def directory_of(runs_dir: Path, sweep: str) -> RunDirectory:
@@ -153,13 +145,13 @@ def owned(runs_dir: Path, sweep: str) -> Iterator[None]:
 
 
 def _keep(directory: RunDirectory, ended: threading.Event) -> None:
-    claim: Claim | None = None
-    observer = ClaimObserver()
+    claim: claims.Claim | None = None
+    observer = claims.ClaimObserver()
     while True:
         # A full disk or a file server's bad moment does not end the sweep: the next beat tries again.
-        with suppress(OSError, AlreadyClaimedError, CorruptRecordError):
+        with suppress(OSError, claims.AlreadyClaimedError, CorruptRecordError):
             if claim is None:
-                claim = acquire(directory, {}, observer)
+                claim = claims.acquire(directory, {}, observer)
             else:
                 claim.beat()
         if ended.wait(_BEAT_S):
@@ -176,7 +168,7 @@ def owner_directory(runs_dir: Path, sweep: str) -> RunDirectory:
 
 def wanted_elsewhere(runs_dir: Path, sweep: str, trials: Collection[str]) -> dict[str, str]:
     """Return those of ``trials`` that another sweep has which somebody advances, with that sweep's name."""
-    observer = ClaimObserver()
+    observer = claims.ClaimObserver()
     wanted: dict[str, str] = {}
     for other in set(sweep_names(runs_dir)) - {sweep}:
         folder = SweepFolder.of(runs_dir, other)
@@ -187,7 +179,7 @@ def wanted_elsewhere(runs_dir: Path, sweep: str, trials: Collection[str]) -> dic
     return wanted
 
 
-def is_owned(runs_dir: Path, sweep: str, observer: ClaimObserver) -> bool:
+def is_owned(runs_dir: Path, sweep: str, observer: claims.ClaimObserver) -> bool:
     """Return whether somebody advances ``sweep``: a living scheduler or a controller queued since."""
     directory = owner_directory(runs_dir, sweep)
     try:
@@ -195,8 +187,10 @@ def is_owned(runs_dir: Path, sweep: str, observer: ClaimObserver) -> bool:
             return True
         jobs = RunDirectory(directory.path.with_name(RUNG)).open_jobs()
         controller = jobs[-1] if jobs else None
-        attempt = newest_attempt(directory)
-        if controller is None or (attempt and controller["time"] <= claim_record(directory, attempt)["time"]):
+        attempt = claims.newest_attempt(directory)
+        if controller is None or (
+            attempt and controller["time"] <= claims.claim_record(directory, attempt)["time"]
+        ):
             return False
         executor, number = controller["executor"], controller["job"]
     except (CorruptRecordError, OSError, KeyError):  # damaged: nobody can tell, and a status shows the rest

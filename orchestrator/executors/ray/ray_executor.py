@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Any
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, on_machine
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
+from scalevec.orchestrator.executors.ray import ray_nodes
 from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
-from scalevec.orchestrator.executors.ray.ray_nodes import (
-    GIGABYTE,
-    MachinesGroup,
-    Node,
-    alive,
-    could_run,
-    describe,
-    is_gone,
-    name_of,
-    send_group,
-)
 from scalevec.orchestrator.snapshots.snapshot import taken
 
 if TYPE_CHECKING:
@@ -43,7 +33,7 @@ class _Sent:
 
     reference: "ObjectRef[int]"
     where: Path
-    group: MachinesGroup | None = None
+    group: ray_nodes.MachinesGroup | None = None
     """The tasks on further machines."""
 
 
@@ -83,7 +73,9 @@ class RayExecutor(Executor):
         if profile.autoscale:
             return (profile.max_parallel or MOST_DEMANDED) - len(self._tasks)
         if now - self._counted >= LOOK_AT_NODES_S:
-            processors = int(sum(node.resources.get("CPU", 0.0) for node in self._connection.ask(alive)))
+            processors = int(
+                sum(node.resources.get("CPU", 0.0) for node in self._connection.ask(ray_nodes.alive))
+            )
             self._capacity, self._counted = max(1, processors), now
         return min(self._capacity, profile.max_parallel or self._capacity) - len(self._tasks)
 
@@ -93,7 +85,7 @@ class RayExecutor(Executor):
         Raises ``InvalidInputError`` for a request that none of the cluster's nodes can meet.
         """
         self._connection.open()
-        nodes = self._connection.ask(alive)
+        nodes = self._connection.ask(ray_nodes.alive)
         requests = [self._options(job, nodes) for job in jobs]
         self._folder.mkdir(parents=True, exist_ok=True)
         return [
@@ -101,15 +93,15 @@ class RayExecutor(Executor):
             for job, options in zip(jobs, requests, strict=True)
         ]
 
-    def _options(self, job: Job, nodes: Sequence[Node]) -> dict[str, Any]:
+    def _options(self, job: Job, nodes: Sequence[ray_nodes.Node]) -> dict[str, Any]:
         """What Ray is asked for, away from the nodes to avoid as long as others could do it."""
         further, grows = self.site.profile.for_rung(job.rung).resources, self.site.profile.autoscale
         wanted = _wanted(job) | further
-        able = [node for node in nodes if could_run(node, wanted)]
+        able = [node for node in nodes if ray_nodes.could_run(node, wanted)]
         machines = job.request.nodes
         if (len(able) < machines and not grows) or not _is_countable(wanted["GPU"]):
             each = "one machine" if machines == 1 else f"each of {machines} machines"
-            asked = f"{job.rung or job.label}: asks for {describe(wanted, further)} on {each}"
+            asked = f"{job.rung or job.label}: asks for {ray_nodes.describe(wanted, further)} on {each}"
             raise InvalidInputError(
                 f"{asked}; the Ray cluster has {'; '.join(node.describe(further) for node in nodes)}"
             )
@@ -141,7 +133,7 @@ class RayExecutor(Executor):
         if nodes == 1:
             self._tasks[number] = _Sent(send(0, options), where)
         else:
-            reference, group = send_group(send, options, nodes, meeting)
+            reference, group = ray_nodes.send_group(send, options, nodes, meeting)
             self._tasks[number] = _Sent(reference, where, group)
         return number
 
@@ -179,7 +171,7 @@ class RayExecutor(Executor):
                 told.unlink(missing_ok=True)
         node_id = _content(sent.where)
         is_there = self._connection.answers()
-        node = self._connection.ask(partial(name_of, node_id)) if node_id and is_there else None
+        node = self._connection.ask(partial(ray_nodes.name_of, node_id)) if node_id and is_there else None
         called_off = number in self._called_off
         self._called_off.discard(number)
         try:
@@ -191,7 +183,7 @@ class RayExecutor(Executor):
         except exceptions.RayTaskError as error:  # the task's own, before there was a worker
             return Ended(number, WorkerExit.MACHINE_LACKS, None, node, _first_line(error.cause))
         except exceptions.RayError as error:
-            gone = node_id and is_there and self._connection.ask(partial(is_gone, node_id))
+            gone = node_id and is_there and self._connection.ask(partial(ray_nodes.is_gone, node_id))
             cause = "node_failure" if gone else "killed"
             return Ended(number, None, cause, node, _first_line(error))
 
@@ -235,7 +227,7 @@ def _wanted(job: Job) -> dict[str, float]:
     """Return the resources of one trial, by Ray's names."""
     request = job.request
     memory_gb = request.memory_gb_of_node or 0.0
-    return {"CPU": request.cpus_of_node, "GPU": request.gpus, "memory": memory_gb * GIGABYTE}
+    return {"CPU": request.cpus_of_node, "GPU": request.gpus, "memory": memory_gb * ray_nodes.GIGABYTE}
 
 
 def _is_countable(gpus: float) -> bool:
