@@ -13,7 +13,7 @@ import pandas as pd
 from scalevec.analysis.data.values import REQUIRED, number, typed
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import shortened
+from scalevec.analysis.formatting import plural, shortened
 
 MOST_PROBLEMS = 10
 _OF_A_RUN = re.compile(r"^((config|summary|params?|hparams?|metrics?|args|data|model)[./])+")
@@ -177,8 +177,8 @@ def is_training_loss(expression: str) -> bool:
     return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
 
 
-def loss_notes(expression: str, unit: str | None) -> list[str]:
-    """What the name of a column of losses says against it."""
+def loss_notes(expression: str, unit: str | None, rows: pd.DataFrame) -> list[str]:
+    """What the name of a column of losses says against it, and which ``rows`` are not compared."""
     notes = []
     if is_training_loss(expression):
         notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
@@ -187,6 +187,8 @@ def loss_notes(expression: str, unit: str | None) -> list[str]:
         (each for each, pattern in _UNITS.items() if pattern.search(name) and each != unit), ""
     ):
         notes.append(f"{expression} looks like {called}: scalevec import --unit {called} takes it")
+    if "stage" in rows and "stream" not in rows and (n_rows := int((rows["stage"] == "tuning").sum())):
+        notes.append(f"{plural(n_rows, 'row')} of the stage tuning: they are not compared")
     return notes
 
 

@@ -117,7 +117,7 @@ def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
     words = set(rows["status"].dropna().map(str)) if columns.get("status") == "status" else {""}
     if not words <= set(STATUSES):
         rows = _with_result(rows, findings, is_told="status" in columns)
-    findings.notes += loss_notes(columns["loss"], None)
+    findings.notes += loss_notes(columns["loss"], None, rows)
     guesses = {name: text for name, text in columns.items() if name not in ours or name in wanted}
     return ImportedTable(rows, {table.name: guesses} if guesses else {}, findings.notes)
 
@@ -237,7 +237,7 @@ def _tidy(
                 f"{name} of rows {_listed(small)} is below {SMALLEST_COUNT:,.0f} beside {most:.4g}: "
                 f"of another unit? Give plain counts, or 10.6M; --map {name}=COLUMN takes them as they are"
             )
-    findings.notes += loss_notes(loss, unit)
+    findings.notes += loss_notes(loss, unit, table)
     return table.assign(loss=_losses(table, unit, findings))
 
 

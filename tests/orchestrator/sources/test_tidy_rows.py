@@ -16,7 +16,7 @@ from scalevec.analysis import compare
 from scalevec.analysis.errors import DataError
 from scalevec.orchestrator.sources.imports.column_names import parsed_maps
 from scalevec.orchestrator.sources.imports.given_tables import GivenTable, read_given, table_of
-from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable, imported, repeated
+from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable, as_read, imported, repeated
 
 
 def given(tmp_path, **texts: str) -> list[GivenTable]:
@@ -240,6 +240,12 @@ def test_a_log_without_seeds_or_names_is_a_curve_whose_last_evaluation_counts(tm
     steps = "".join(f"1e6,{step}00,{3.9 - step / 10 if step % 2 else ''}\n" for step in range(1, 7))
     maps = ["n_tokens=step*100000"]
     assert from_csv(tmp_path, f"params,step,val_loss\n{steps}", *maps).rows["n_tokens"].max() == 5e7
+
+
+def test_rows_of_tuning_are_said_to_stay_out_of_a_comparison(tmp_path):
+    text = "loss,tokens,params,stage\n3.2,1e9,1e6,main\n3.1,1e9,2e6,tuning\n"
+    assert "1 row of the stage tuning: they are not compared" in from_csv(tmp_path, text).notes[-1]
+    assert "1 row of the stage tuning: they are not compared" in as_read(*given(tmp_path, log=text)).notes[-1]
 
 
 def test_a_run_that_names_its_arm_still_names_its_checkpoints(tmp_path):
