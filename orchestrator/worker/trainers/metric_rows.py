@@ -20,6 +20,7 @@ from scalevec.orchestrator.worker.trainers.readings import (
     path_below,
     require_unit,
     row_names,
+    whole,
 )
 from scalevec.results.files import MOST_BYTES_OF_A_LINE, MOST_BYTES_OF_LINES, CorruptRecordError
 from scalevec.results.opening import open_file, open_to_read
@@ -150,10 +151,10 @@ class MetricRows:
             first = next(iter(known.values()))
             require_unit(first, readings)
             self.loss_initial = in_nats(first, readings)
-        row: dict[str, Any] = {"step": _whole(step, readings.step), "wall_s": self.wall_s}
+        row: dict[str, Any] = {"step": whole(step, readings.step), "wall_s": self.wall_s}
         tokens = number(raw, readings.tokens, where) if readings.tokens else step * (self._step_tokens or 0)
         if tokens:
-            row["tokens"] = self.tokens = _whole(tokens, readings.tokens or "tokens")
+            row["tokens"] = self.tokens = whole(tokens, readings.tokens or "tokens")
         row |= {name: in_nats(loss, readings) for name, loss in known.items()}
         self._require_one_kind(row, raw)
         return row
@@ -193,12 +194,6 @@ class MetricRows:
             else:
                 kept.append(row)
         return kept
-
-
-def _whole(value: float, key: str) -> int:
-    if value.is_integer() and -1 <= value < 2**63:  # some log -1 before the first step
-        return int(value)
-    raise DefiniteError(f"the trainer's metrics: {key} is {value:g}; a whole number is expected")
 
 
 def _tells_a_kind(key: str, value: Any) -> bool:

@@ -46,6 +46,13 @@ def number(row: Row, key: str, where: str) -> float | None:
     raise DefiniteError(f"{where}: {key} is {value!r:.80}; a number is expected")
 
 
+def whole(value: float, key: str) -> int:
+    """The count that ``key`` of a trainer's metrics holds. Raises ``DefiniteError`` for what is no count."""
+    if value.is_integer() and -1 <= value < 2**63:  # some log -1 before the first step
+        return int(value)
+    raise DefiniteError(f"the trainer's metrics: {key} is {value:g}; a whole number is expected")
+
+
 def in_nats(loss: float, readings: Readings) -> float:
     """``loss`` in nats per token; NaN for a perplexity that has no logarithm."""
     if readings.unit == "perplexity":

@@ -164,9 +164,9 @@ def test_where_no_row_has_the_loss_the_keys_of_the_rows_are_named(lab):
 
 
 def test_a_script_whose_first_line_names_no_program_is_not_said_to_be_absent(lab, tmp_path):
-    trials = lab("", command=(str(tmp_path / "lab" / "wrapper"),))
-    (trials.folder / "wrapper").write_text("#!/absent/python\n")
-    (trials.folder / "wrapper").chmod(0o755)
+    (wrapper := tmp_path / "wrapper").write_text("#!/absent/python\n")
+    wrapper.chmod(0o755)
+    trials = lab("", command=(str(wrapper),))
     fails_for_good(trials, "wrapper: the program in its first line is not there")
 
 
