@@ -8,30 +8,20 @@ from pydantic import BeforeValidator, Field, model_validator
 from scalevec.model.config import ConfigurationError, ModelConfig
 from scalevec.sweeps import ladders
 from scalevec.sweeps.errors import not_among, refused
-from scalevec.sweeps.sections.entries import (
-    Count,
-    Given,
-    Items,
-    Label,
-    Number,
-    Positive,
-    as_problem,
-    problem,
-    validated_as,
-)
+from scalevec.sweeps.sections import entries
 
 Layers = Annotated[int, Field(ge=1, le=10_000)]
 WholeOrNone = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class ExpertsFields(Given):
+class ExpertsFields(entries.Given):
     """A mixture of experts; what is left out has a default (``model.config.Experts``, ``sweeps.ladders``)."""
 
-    n_experts: Count
+    n_experts: entries.Count
     """Routed experts per layer."""
-    top_k: Count
+    top_k: entries.Count
     """Routed experts that a token passes."""
-    feed_forward: Count | None = None
+    feed_forward: entries.Count | None = None
     """Hidden channels of one expert; left out: the rung's, shared among the experts that a token passes."""
     shared_experts: WholeOrNone = 0
     """Experts that every token passes."""
@@ -39,9 +29,9 @@ class ExpertsFields(Given):
     """Hidden channels of one shared expert; 0: those of the others."""
     balancing: Literal["loss", "bias", "none"] = "loss"
     """How the load of the experts is balanced."""
-    loss_coefficient: Positive | None = None
+    loss_coefficient: entries.Positive | None = None
     """Weight of the auxiliary loss, with balancing: loss."""
-    bias_rate: Positive | None = None
+    bias_rate: entries.Positive | None = None
     """Step of the router's biases per optimizer step, with balancing: bias."""
     dense_layers: WholeOrNone = 0
     """First layers that keep the dense feed-forward."""
@@ -51,36 +41,36 @@ class ExpertsFields(Given):
     """With balancing: loss, whether the choices are balanced within each sequence or over the batch."""
 
 
-class RungOptions(Given):
+class RungOptions(entries.Given):
     """A rung by the name of a preset, with what else it says.
 
     ``sequence_length``, ``batch_tokens`` and ``learning_rate`` stand where no other section gives them.
     """
 
-    name: Label
+    name: entries.Label
     """Name of the rung; without a shape, of the preset that has it."""
     tokens: Annotated[int, Field(ge=1)] | None = None
     """Token budget of this rung, where the sweep gives none: of all rungs or of none."""
-    sequence_length: Count | None = None
+    sequence_length: entries.Count | None = None
     """Tokens per sequence at this rung, where it is not the corpus's."""
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens per optimizer step at this rung."""
-    learning_rate: Positive | None = None
+    learning_rate: entries.Positive | None = None
     """Peak learning rate at this rung."""
 
 
 class Rung(RungOptions):
     """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``)."""
 
-    width: Count
+    width: entries.Count
     """Channels of the residual stream."""
     layers: Layers
     """Blocks."""
-    heads: Count | None = None
+    heads: entries.Count | None = None
     """Attention heads; of 16 channels up to width 128, of 64 channels above."""
-    kv_heads: Count | None = None
+    kv_heads: entries.Count | None = None
     """Heads of keys and values; as many as heads."""
-    feed_forward: Count | None = None
+    feed_forward: entries.Count | None = None
     """Hidden channels of the feed-forward; 8/3 of the width, rounded up to a multiple of 8."""
     experts: ExpertsFields | None = None
     """A mixture of experts in place of the feed-forward."""
@@ -90,7 +80,7 @@ class Rung(RungOptions):
         try:
             ModelConfig(self.size.shape, vocabulary_size=2, experts=self.size.experts)
         except ConfigurationError as error:
-            raise as_problem(error, self) from None
+            raise entries.as_problem(error, self) from None
         return self
 
     @cached_property
@@ -119,9 +109,9 @@ def _preset(value: Any) -> Any:
         size = ladders.PRESETS.get(str(value.get("name")))
         return value if size is None or _SHAPE & set(value) else {**_written(size), **value}
     if not isinstance(value, str):
-        raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
+        raise entries.problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
     if value not in ladders.PRESETS:
-        raise problem(not_among(value, ladders.PRESETS, "unknown preset"))
+        raise entries.problem(not_among(value, ladders.PRESETS, "unknown preset"))
     return _rung(value, ladders.PRESETS[value])
 
 
@@ -144,15 +134,15 @@ _HEADED = ("width", "layers", "heads", "kv_heads")
 _SHAPE = {*_HEADED, "feed_forward", "experts"}
 
 
-class Generator(Given):
+class Generator(entries.Given):
     """``{from: 1e7, to: 2e9, rungs: 8}``: sizes at equal steps of log N; the rules are ``sweeps.ladders``'.
 
     With ``experts`` each rung is the mixture whose token passes about as much.
     """
 
-    smallest: Annotated[Number, Field(ge=1e4, le=1e12, alias="from")]
+    smallest: Annotated[entries.Number, Field(ge=1e4, le=1e12, alias="from")]
     """N of the smallest rung."""
-    largest: Annotated[Number, Field(ge=1e4, le=1e12, alias="to")]
+    largest: Annotated[entries.Number, Field(ge=1e4, le=1e12, alias="to")]
     """N of the largest rung."""
     rungs: Annotated[int, Field(ge=2, le=100)]
     """Number of rungs."""
@@ -162,11 +152,11 @@ class Generator(Given):
     @model_validator(mode="after")
     def _check(self) -> "Generator":
         if self.smallest >= self.largest:
-            raise problem(refused(self.largest, f"more than from, {self.smallest}"), "to")
+            raise entries.problem(refused(self.largest, f"more than from, {self.smallest}"), "to")
         try:
             self.rungs_of_rule()
         except ConfigurationError as error:
-            raise as_problem(error, self) from None
+            raise entries.as_problem(error, self) from None
         return self
 
     def rungs_of_rule(self) -> tuple[Rung, ...]:
@@ -185,10 +175,12 @@ def _of_rule(value: Any) -> Any:
     return Generator.model_validate(value).rungs_of_rule() if isinstance(value, dict) else value
 
 
-_Listed = Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | RungOptions | Rung)]]
+_Listed = entries.Items[
+    Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | RungOptions | Rung)]
+]
 Ladder = Annotated[
     tuple[Rung, ...],
-    validated_as(_Listed),
+    entries.validated_as(_Listed),
     BeforeValidator(_of_rule, json_schema_input_type=_Listed | Generator),
 ]
 """A list of rungs, or the rule that makes it; a loaded sweep holds the rungs."""

@@ -22,25 +22,9 @@ from scalevec.model.config import MEASURES
 from scalevec.sweeps.errors import DEVICES, refused
 from scalevec.sweeps.ladders import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.plugins.locate import Plugin
+from scalevec.sweeps.sections import entries
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
-from scalevec.sweeps.sections.entries import (
-    Count,
-    Given,
-    Items,
-    Label,
-    ListsOfFields,
-    Named,
-    Number,
-    Positive,
-    Section,
-    Seed,
-    Several,
-    TuneLists,
-    by_name,
-    one_of,
-    problem,
-)
 from scalevec.sweeps.sections.rungs import Ladder
 from scalevec.sweeps.sections.simulate import Simulate
 from scalevec.sweeps.sections.trainer import FieldKind, FieldName, Formula, TrainerSection
@@ -53,29 +37,29 @@ Scalar = str | int | float | bool
 def _minutes(value: Any) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value != "auto" and not (is_number and 0 < value < 1e9):
-        raise problem(refused(value, "auto, or a positive number of minutes"))
+        raise entries.problem(refused(value, "auto, or a positive number of minutes"))
     return value if value == "auto" else float(value)
 
 
 def _whole_devices(value: float) -> float:
     if value > 1 and value != int(value):
-        raise problem(refused(value, DEVICES))
+        raise entries.problem(refused(value, DEVICES))
     return value
 
 
 Keep = Literal["none", "weights", "all"]
 
 
-class Resources(Given):
+class Resources(entries.Given):
     """What one trial of a rung needs from the machine."""
 
     time: Annotated[
         float | Literal["auto"], PlainValidator(_minutes, json_schema_input_type=float | Literal["auto"])
     ] = "auto"
     """Minutes, or ``auto``: estimated."""
-    memory_gb: Positive | None = None
+    memory_gb: entries.Positive | None = None
     """Memory of each process; estimated where it is not given."""
-    gpus: Annotated[Number, Field(ge=0, le=4096), AfterValidator(_whole_devices)] = 0.0
+    gpus: Annotated[entries.Number, Field(ge=0, le=4096), AfterValidator(_whole_devices)] = 0.0
     """GPUs of each machine, with one process each; or a share of one: several small trials then run on it,
     where the executor can do that."""
     processes: Annotated[int, Field(ge=1, le=4096)] = 1
@@ -94,7 +78,7 @@ class Resources(Given):
     compile: Literal["auto", "always", "never"] = "auto"
     """Whether blocks are compiled for training; ``auto`` does so on a GPU and not on a CPU.
     Chosen once: trials that began keep what they have (docs/times.md)."""
-    checkpoint_s: Positive = 180.0
+    checkpoint_s: entries.Positive = 180.0
     """Seconds between two checkpoints."""
     keep: Keep | None = None
     """What is kept of a completed trial's checkpoints; as the sweep's own ``keep`` where it is not given."""
@@ -105,21 +89,25 @@ class Resources(Given):
         return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
 
 
-class MeasureSection(Section):
+class MeasureSection(entries.Section):
     """What is measured along every run besides its loss (docs/theory.md); no bit of the run depends on it."""
 
-    what: Items[
-        Annotated[str, one_of(MEASURES, "no such measure"), Field(json_schema_extra={"enum": list(MEASURES)})]
+    what: entries.Items[
+        Annotated[
+            str,
+            entries.one_of(MEASURES, "no such measure"),
+            Field(json_schema_extra={"enum": list(MEASURES)}),
+        ]
     ]
     """The measurements."""
-    every: Count = 100
+    every: entries.Count = 100
     """Optimizer steps between two measurements; the first and the last step are measured too."""
 
 
 def _scalars(value: Any) -> tuple[Scalar, ...]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(item, Scalar) for item in values):
-        raise problem(refused(value, "a value, or a list of values any of which matches"))
+        raise entries.problem(refused(value, "a value, or a list of values any of which matches"))
     return tuple(values)
 
 
@@ -130,7 +118,7 @@ Rule = dict[
 
 def _name_of_a_folder(value: str) -> str:
     if ".." in value or value.startswith((".", "-")):
-        raise problem(refused(value, "a name without '..' that begins with a letter or digit"))
+        raise entries.problem(refused(value, "a name without '..' that begins with a letter or digit"))
     return value
 
 
@@ -139,7 +127,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_name_of_a_fol
 MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 
-class PluginEntry(Section):
+class PluginEntry(entries.Section):
     """A package whose optimizers, schedules and laws the sweep may name (docs/plugins.md)."""
 
     module: Annotated[str, Field(pattern=MODULE_PATTERN)]
@@ -148,7 +136,7 @@ class PluginEntry(Section):
     """What stands in the identity of trials for the content of the package."""
 
 
-class Sweep(Section):
+class Sweep(entries.Section):
     """One sweep file: a grid of trials and the questions asked of them.
 
     Which fields its sections of trial fields take is told by ``sections.sweep_model``.
@@ -158,7 +146,7 @@ class Sweep(Section):
 
     name: Name
     """Name of the sweep and of its folder below the runs directory."""
-    plugins: Items[Annotated[PluginEntry, by_name("module", PluginEntry)]] | None = None
+    plugins: entries.Items[Annotated[PluginEntry, entries.by_name("module", PluginEntry)]] | None = None
     """Packages of your own code: a module's name, or {module: NAME, code_version: NUMBER}."""
     corpus: CorpusSection = CorpusSection()
     """Where the training text comes from and how it becomes tokens."""
@@ -168,31 +156,31 @@ class Sweep(Section):
     """Own fields of a trainer, with their types: {dropout: float}."""
     n_params: Formula | None = None
     """N of a trainer's models as a formula over fields: 12 * layers * width ** 2."""
-    trial: Given = Given()
+    trial: entries.Given = entries.Given()
     """Fields that all trials share; whatever is left out has a default."""
     ladder: Ladder
     """The rungs: names of presets, shapes, or a rule such as {from: 1e7, to: 2e9, rungs: 8}."""
-    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] | None = None
+    tokens_per_parameter: entries.Items[Annotated[entries.Positive, Field(le=1_000_000)]] | None = None
     """Token budgets in multiples of N; [20] where no budget is given."""
-    tokens: Items[Annotated[Positive, Field(le=1e15)]] | None = None
+    tokens: entries.Items[Annotated[entries.Positive, Field(le=1e15)]] | None = None
     """Token budgets in tokens, instead of tokens_per_parameter."""
-    flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None
+    flops: entries.Items[Annotated[entries.Positive, Field(le=1e30)]] | None = None
     """Token budgets in training FLOPs, C = 6 N D (isoFLOP), instead of tokens_per_parameter."""
-    optimizers: Items[Named] | None = None
+    optimizers: entries.Items[entries.Named] | None = None
     """Optimizers that are all run: a name, or {name: NAME} with the optimizer's options."""
-    schedules: Items[Named] | None = None
+    schedules: entries.Items[entries.Named] | None = None
     """Learning-rate schedules that are all run: a name, or {name: NAME} with the schedule's options."""
-    arms: Annotated[dict[Label, Given], Field(min_length=1)]
+    arms: Annotated[dict[entries.Label, entries.Given], Field(min_length=1)]
     """The arms that are compared: a label, and the trial fields in which the arm differs."""
-    tune: TuneLists | None = None
+    tune: entries.TuneLists | None = None
     """Fields that are tuned for every arm before the comparison, with their grids."""
-    seeds: Items[Seed] = (0, 1)
+    seeds: entries.Items[entries.Seed] = (0, 1)
     """Seeds of the comparison: a list, or one seed by its value (3 is the one seed 3, not three seeds)."""
-    grid: ListsOfFields = ListsOfFields()
+    grid: entries.ListsOfFields = entries.ListsOfFields()
     """Further trial fields with lists of values; the product of all lists is run."""
-    zip: ListsOfFields = ListsOfFields()
+    zip: entries.ListsOfFields = entries.ListsOfFields()
     """Further trial fields with lists of one length that advance together."""
-    exclude: Several[Rule] = ()
+    exclude: entries.Several[Rule] = ()
     """Rules that drop the trials whose fields match, such as {rung: NAME, seed: 1}."""
     compare: Compare = NO_OPTIONS
     """How the finished trials are compared: the reference arm, the law, the options of the fit."""
@@ -200,7 +188,7 @@ class Sweep(Section):
     """What is measured along every run besides its loss."""
     resources: dict[str, Resources] = Field(default_factory=dict)
     """What a trial needs from the machine, by rung, with ``default`` for all rungs."""
-    max_gpu_hours: Annotated[Number, Field(ge=0)] | None = None
+    max_gpu_hours: Annotated[entries.Number, Field(ge=0)] | None = None
     """Limit on the plan's GPU hours; a plan beyond it is refused before anything is submitted."""
     keep: Keep = "none"
     """What is kept of a completed trial's checkpoints."""

@@ -20,25 +20,13 @@ from scalevec.sweeps.fields import (
     WARMUP_FRACTION,
     tunable_fields,
 )
-from scalevec.sweeps.sections.entries import (
-    Given,
-    Items,
-    Label,
-    ListsOfFields,
-    Named,
-    TuneLists,
-    by_name,
-    fields_model,
-    lists_of,
-    optional_fields,
-    validated_as,
-)
+from scalevec.sweeps.sections import entries
 from scalevec.sweeps.sections.rungs import Rung
 from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.sections.trainer import KINDS, RESERVED, ForeignRung, types_of
 
 _HELP = FIELD_HELP | {OF_STRATEGY + name: text for name, text in STRATEGY_HELP.items()}
-_ITEMS: Any = Items  # what is made here is no type to a checker
+_ITEMS: Any = entries.Items  # what is made here is no type to a checker
 
 
 def sweep_model(data: Mapping[str, Any], options: frozenset[str] = frozenset()) -> type[Sweep]:
@@ -64,8 +52,8 @@ def _our_model(_options: frozenset[str]) -> type[Sweep]:
 def _foreign_model(types: dict[str, type]) -> type[Sweep]:
     """A sweep of a trainer whose trials have fields of these ``types`` and no others."""
     numeric = {name: kind for name, kind in types.items() if kind in (int, float)}
-    rung = fields_model("ForeignRungFields", ForeignRung, optional_fields(types, _HELP, {}))
-    ladder = {"ladder": (Annotated[tuple[Rung, ...], validated_as(_ITEMS[rung])], ...)}
+    rung = entries.fields_model("ForeignRungFields", ForeignRung, entries.optional_fields(types, _HELP, {}))
+    ladder = {"ladder": (Annotated[tuple[Rung, ...], entries.validated_as(_ITEMS[rung])], ...)}
     return _sweep(_sections(types, numeric, {}) | ladder)
 
 
@@ -73,15 +61,17 @@ def _sections(
     types: Mapping[str, Any], tunable: Mapping[str, Any], choices: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The sections that take fields of trials, each with its type and its default."""
-    fields = fields_model("TrialFields", Given, optional_fields(types, _HELP, choices))
-    lists = fields_model("FieldLists", ListsOfFields, lists_of(types, _HELP))
-    tune = fields_model("Tune", TuneLists, lists_of(tunable, _HELP))
-    given: Any = Annotated[Given, validated_as(fields)]
-    several = Annotated[ListsOfFields, validated_as(lists)]
+    fields = entries.fields_model(
+        "TrialFields", entries.Given, entries.optional_fields(types, _HELP, choices)
+    )
+    lists = entries.fields_model("FieldLists", entries.ListsOfFields, entries.lists_of(types, _HELP))
+    tune = entries.fields_model("Tune", entries.TuneLists, entries.lists_of(tunable, _HELP))
+    given: Any = Annotated[entries.Given, entries.validated_as(fields)]
+    several = Annotated[entries.ListsOfFields, entries.validated_as(lists)]
     return {
         "trial": (given, fields()),
-        "arms": (Annotated[dict[Label, given], Field(min_length=1)], ...),
-        "tune": (Annotated[TuneLists, validated_as(tune)] | None, None),
+        "arms": (Annotated[dict[entries.Label, given], Field(min_length=1)], ...),
+        "tune": (Annotated[entries.TuneLists, entries.validated_as(tune)] | None, None),
         "grid": (several, lists()),
         "zip": (several, lists()),
         "optimizers": (_ITEMS[_named("optimizer")] | None, None),
@@ -95,9 +85,9 @@ def _named(part: str, *others: str) -> Any:
     types = {name: FIELD_TYPES[name] for name in (*names, *others)}
     known: Any = {"enum": list(FIELD_CHOICES[part])}
     name = {"name": (str, Field(description=FIELD_HELP[part], json_schema_extra=known))}
-    options = optional_fields(types, FIELD_HELP, FIELD_CHOICES)
-    entry = fields_model(f"{part.title()}Fields", Named, name | options)
-    return Annotated[Named, validated_as(entry), by_name("name", entry)]
+    options = entries.optional_fields(types, FIELD_HELP, FIELD_CHOICES)
+    entry = entries.fields_model(f"{part.title()}Fields", entries.Named, name | options)
+    return Annotated[entries.Named, entries.validated_as(entry), entries.by_name("name", entry)]
 
 
 def _sweep(sections: Mapping[str, Any]) -> type[Sweep]:
@@ -105,7 +95,7 @@ def _sweep(sections: Mapping[str, Any]) -> type[Sweep]:
         name: (kind, Field(default=default, description=Sweep.model_fields[name].description))
         for name, (kind, default) in sections.items()
     }
-    return fields_model("Sweep", Sweep, described)
+    return entries.fields_model("Sweep", Sweep, described)
 
 
 sweep_model({})  # before plugins add to the tables
