@@ -18,18 +18,17 @@ from scalevec.analysis.comparison.laws_of_runs import LawsOnLine, laws_of
 from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
-from scalevec.analysis.comparison.words import opening
+from scalevec.analysis.comparison.words import ALIKE, opening
 from scalevec.analysis.data.tidy import variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms
 from scalevec.analysis.fits.fit import fit_warnings
+from scalevec.analysis.fits.predicted_points import ONE_LINE
 from scalevec.analysis.formatting import count, degrees, is_loss, joined, p_value, percent, signed, span
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, level_of_holm
 
-ONE_LINE = 1.5
-"""Tokens per parameter that differ by more lie on no line in compute."""
 Basis = Literal["pairs", "laws"]
 
 
@@ -41,6 +40,13 @@ def _require_line(arms: Sequence[ArmData]) -> None:
         raise DataError(f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; {allowed}")
     if not is_loss(options.y):
         raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
+    ratios = {d.arm: float((d.rows["n_tokens"] / d.rows["n_params"]).median()) for d in arms}
+    if len(law.variables) == 1 and max(ratios.values()) > ALIKE * min(ratios.values()):
+        each = joined([f"{name} {ratio:.3g}" for name, ratio in ratios.items()])
+        raise DataError(
+            f"the arms differ in tokens per parameter ({each} at the median), which a law in "
+            f"{arms[0].options.x} takes for the change: take a law in N and D (--law chinchilla), or --where"
+        )
     texts = [set(data.rows["corpus"].dropna()) for data in arms if "corpus" in data.rows]
     if any(of_arm != texts[0] for of_arm in texts):
         raise DataError(

@@ -253,7 +253,7 @@ class ArmLaws(TwoLaws):
             return none, 0, "no interval: planned pairs have no result yet"
         logs = np.log(_by_side([fit.y for fit in self.fits]))
         if any(are_copies(side, sample.cells) for side in logs):
-            return none, 0, "no interval: seeds are exact copies, which carry no noise"
+            return none, 0, "no interval: seeds are copies, which carry no noise"
         noise = RungNoise(logs, sample.cells, sample.clusters, sample.rungs)
         bases = _by_side([fit.predicted() for fit in self.fits])
         if noise.df:

@@ -35,7 +35,7 @@ from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
 ALIKE = 1.05
-"""By such a factor parameters of one rung may differ: vectors, or heads, that a change adds."""
+"""By such a factor parameters of one rung, or FLOPs, may differ: vectors, or heads, that a change adds."""
 VISIBLE = 0.1
 """The share of the variance between seeds from which on rounding is said."""
 _ABSENT = {
@@ -321,12 +321,17 @@ def of_pairs(paired: PairedArm) -> list[str]:
     copied = [name for name, of_arm in losses.items() if len(of_arm) and are_copies(of_arm, pairs.cells)]
     given = {name: len({*zip(of_arm, pairs.cells, strict=True)}) for name, of_arm in losses.items()}
     twice = [f"{len(losses[name]) - n} of {name}" for name, n in given.items() if n < len(losses[name])]
+    n_rungs = paired.pairs.complete["rung"].nunique()
+    if n_rungs > 1 and not (pairs.names_seeds or pairs.records_streams or pairs.seeds_differ):
+        warnings.append(
+            "seeds have one number: where all runs share a seed, what it does at every size is in no interval"
+        )
     told = [
         f"losses that equal another of their cell to the last digit, {joined(twice)}: copies of one run? "
         "Each counts as a seed"
     ] * bool(twice and not copied and not paired.sample.rounding)
     told += [
-        f"{', '.join(copied)}: the seed has no effect: repeated seeds are exact copies, which carry no noise "
+        f"{', '.join(copied)}: the seed has no effect: repeated seeds are copies, which carry no noise "
         "and count as one seed"
     ] * bool(copied)
     return [
@@ -338,17 +343,19 @@ def of_pairs(paired: PairedArm) -> list[str]:
 
 
 def _of_sizes_apart(paired: PairedArm) -> list[str]:
-    """That models of one rung are of sizes that no change of a model explains."""
-    sizes = {side: paired.pairs.complete[f"size_{side}"] for side in SIDES}
-    ratio = sizes["arm"] / sizes["reference"]
-    apart = np.abs(np.log(ratio)) > np.log(ALIKE)
-    if not apart.any():
-        return []
-    rungs = list(dict.fromkeys(paired.pairs.complete.loc[apart, "rung"].astype(str)))
-    return [
-        f"it has {ratio[apart].min():.3g} to {ratio[apart].max():.3g} times the parameters of "
-        f"{paired.reference} at {joined(rungs)}: the difference holds that of the sizes"
-    ]
+    """That models of one rung are of sizes, or of compute, that no change of a model explains."""
+    complete = paired.pairs.complete
+    for name, what in (("size", "the parameters"), ("flops", "the FLOPs")):
+        if f"{name}_arm" not in complete:
+            continue
+        ratio = complete[f"{name}_arm"].astype(float) / complete[f"{name}_reference"].astype(float)
+        apart = np.abs(np.log(ratio)) > np.log(ALIKE)
+        if apart.any():
+            rungs = list(dict.fromkeys(complete.loc[apart, "rung"].astype(str)))
+            factors = f"{ratio[apart].min():.3g} to {ratio[apart].max():.3g} times {what}"
+            where = f"{paired.reference} at {joined(rungs)}"
+            return [f"it has {factors} of {where}: the difference holds that of the sizes"]
+    return []
 
 
 def _of_rounding(paired: PairedArm) -> str:

@@ -171,7 +171,7 @@ def _refusal(method: str, fit: FittedLaw, n_clusters: int, blocks: Blocks | None
     # Where clusters repeat each other, seed noise is measured on whole ones.
     measured = np.ones(n_points, bool) if blocks is None else blocks.whole[blocks.cluster]
     if method == "seed-t" and are_copies(_scale(fit, fit.y)[measured], fit.points.cells[measured]):
-        return "repeated points are exact copies, which carry no noise"
+        return "repeated points are copies, which carry no noise"
     if method == "residual-t" and n_points - n_free < FEWEST_RESIDUAL_FREEDOM:
         return f"{n_points} points without a repeated seed for {n_free} parameters leave no noise figure"
     if method != "cluster-t" and blocks is None and n_clusters < n_points:

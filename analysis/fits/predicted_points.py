@@ -35,6 +35,8 @@ from scalevec.analysis.statistics.noise import t_quantile
 FACTORS = {"at the largest C": 1.0, "at twice the largest C": 2.0, "at ten times the largest C": 10.0}
 """Where a law is asked if nobody says where."""
 CURVE_POINTS = 60
+ONE_LINE = 1.5
+"""Tokens per parameter that differ by more lie on no line in compute."""
 COLUMNS = {"N": "n_params", "D": "n_tokens", "C": "flops"}
 """The columns of a table of points beside N, D and C themselves."""
 _CROSSED = "E + A/N^alpha + B/D^beta + K/(N^alpha*D^beta); positive A, B"
@@ -176,6 +178,7 @@ class FittedArm:
         result["low"], result["high"] = self._ends(columns, values, distance, interval)
         result["decades"], result["beyond"] = farthest(beyond)
         result["note"] = [self._note(far > 0, low) for far, low in zip(distance, result["low"], strict=True)]
+        result["note"] = result["note"].where(result["note"] != "", self._off_the_line(table))
         result.loc[result["note"] != "", ["low", "high"]] = np.nan
         if self.silent:
             result.loc[distance > 0, "value"] = np.nan
@@ -209,6 +212,23 @@ class FittedArm:
         if is_far and self.law_error is None:
             return "no interval: too few rungs to hold one out, so that the law's own error is not known"
         return "" if np.isfinite(low) else "no interval: the noise leaves it open"
+
+    def _off_the_line(self, table: pd.DataFrame) -> list[str] | str:
+        """Why points of other tokens per parameter than the runs have no interval by a law of one column."""
+        known = [name for name in VARIABLES if name in table or COLUMNS[name] in table]
+        rows, options = self.data.rows, self.data.options
+        if len(self.seen) > 1 or len(known) < 2 or self.data.optima or "n_tokens" not in rows:
+            return ""
+        ratios = _column(table, "D", options) / _column(table, "N", options)
+        seen = rows["n_tokens"].to_numpy(float) / variable_of(rows, "N", options)
+        why = (
+            f"no interval: a law in {next(iter(self.seen))} of runs with {seen.min():.3g} to {seen.max():.3g}"
+        )
+        off = (ratios > ONE_LINE * seen.max()) | (ratios < seen.min() / ONE_LINE)
+        return [
+            f"{why} tokens per parameter, asked at {ratio:.3g}" if far else ""
+            for ratio, far in zip(ratios, off, strict=True)
+        ]
 
     def _ends(
         self, columns: Mapping[str, FloatArray], values: FloatArray, distance: FloatArray, interval: Kind

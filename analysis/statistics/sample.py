@@ -146,7 +146,12 @@ def sample_of(pairs: Pairs) -> PairedSample:
     """
     rungs = pairs.complete["rung"].astype(str).to_numpy(str)
     sample = PairedSample.of(pairs.differences, pairs.cells, pairs.clusters, rungs)
-    sample = replace(sample, rounding=_rounding(pairs))
+    sides = pairs.complete[["loss_reference", "loss_arm"]].to_numpy(float).T
+    copied = [bool(sides.size) and are_copies(side, pairs.cells) for side in sides]
+    if all(copied):  # what they differ by is no noise
+        sample = replace(sample, values=sample.means()[sample.index])
+    elif sides.size and not any(copied):
+        sample = replace(sample, rounding=_rounding(sides))
     if rungs_share_seeds(pairs) and not pairs.seeds_differ:
         sample = over_whole_seeds(sample, pairs.complete["seed"].astype(str).to_numpy(str))
     blocks = losses_by_block(pairs.complete)
@@ -155,15 +160,12 @@ def sample_of(pairs: Pairs) -> PairedSample:
     return replace(sample, split=SplitLosses(*blocks))
 
 
-def _rounding(pairs: Pairs) -> float:
+def _rounding(sides: FloatArray) -> float:
     """The variance that rounding leaves in a difference: a twelfth of the step squared, from either side.
 
-    Zero for losses with more than :data:`MOST_DECIMALS` decimals, and where a side repeats one loss in each
-    cell: copies of one result are no noise that rounding could hide.
+    Zero for losses (``sides`` [2, pairs]) with more than :data:`MOST_DECIMALS` decimals. Where a side repeats
+    one loss in each cell there is nothing to ask: copies of one result are no noise that rounding could hide.
     """
-    sides = pairs.complete[["loss_reference", "loss_arm"]].to_numpy(float).T
-    if not sides.size or any(are_copies(side, pairs.cells) for side in sides):
-        return 0.0
     for decimals in range(MOST_DECIMALS + 1):
         if np.all(np.abs(sides - np.round(sides, decimals)) < 1e-9):
             return float(10.0 ** (-2 * decimals) / 6)

@@ -42,7 +42,8 @@ _RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gb"}
 _RESERVED_FLAGS = (
     *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
     *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "hold", "wait"),
-    *("parsable", "test-only", "input", "cluster-constraint", "clusters"),
+    *("parsable", "test-only", "input", "cluster-constraint", "clusters", "cpus-per-gpu"),
+    *("help", "version", "usage"),
 )
 
 
@@ -127,7 +128,7 @@ Line = Annotated[str, _text(r"[^\n\r\x00]*", "one line of shell for each entry")
 Lines = Annotated[tuple[Line, ...], Strict(False), BeforeValidator(_lines)]
 Flag = Annotated[
     str,
-    _text(r"[a-z][a-z0-9-]{0,40}", "the long name of an option of sbatch, without the dashes"),
+    _text(r"[a-z][a-z0-9-]{1,40}", "the long name of an option of sbatch, without the dashes"),
     AfterValidator(_not_ours),
 ]
 Minutes = Annotated[float | Literal["auto"], PlainValidator(_minutes)]

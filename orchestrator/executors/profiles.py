@@ -149,7 +149,7 @@ class Profile(RungProfile):
         ``time_s`` is what each of them asks for; None leaves it to the ``estimates`` in seconds.
         """
         if self.time != "auto":
-            return math.ceil(self.time)
+            return math.ceil(min(self.time, self.max_time or math.inf))
         each = sorted((time_s or seconds * self.time_factor for seconds in estimates), reverse=True)
         needed = sum(each[: math.ceil(len(each) / self.trials_per_gpu)])
         minutes = max(LEAST_MINUTES, math.ceil(needed / 60))

@@ -1,9 +1,11 @@
 """From jobs to what SLURM is given: arrays of jobs that ask for the same, in a fresh folder each."""
 
 import math
+import os
 import re
 import secrets
 import shlex
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,6 +29,7 @@ from scalevec.orchestrator.executors.slurm.payload import Entry, JobRecord, Payl
 from scalevec.orchestrator.private import drop_unused, make_private, shell_check
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 from scalevec.results.opening import make_folder
+from scalevec.sweeps.errors import shown
 
 T = TypeVar("T")
 JOB = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.job_script")
@@ -289,12 +292,28 @@ def _srun_arguments(cpus: int, nodes: int) -> list[str]:
 
 
 def _checked(setup: Sequence[str]) -> list[str]:
-    """The lines, each followed by what ends the job where it failed."""
-    lines = []
+    """The commands, of one line or several, each followed by what ends the job where it failed."""
+    lines, command = [], ""
     for line in setup:
-        message = shlex.quote(f"scalevec: this line of setup failed: {line}")
-        lines += [line, f"code=$?; [ $code = 0 ] || {{ echo {message} >&2; exit $code; }}"]
+        command = f"{command}\n{line}" if command else line
+        if problem := _unfinished(command):
+            continue
+        message = shlex.quote(f"scalevec: this line of setup failed: {command}")
+        lines += [command, f"code=$?; [ $code = 0 ] || {{ echo {message} >&2; exit $code; }}"]
+        command = ""
+    if command:
+        raise InvalidInputError(f"setup: bash cannot read {shown(command)}: {problem}")
     return lines
+
+
+def _unfinished(command: str) -> str:
+    """What bash misses in ``command``; a text between quotes and a document may go on in the next line."""
+    if re.search(r"(?<!\\)(\\\\)*\\$", command):
+        return "it ends with a backslash"
+    parsed = subprocess.run(
+        ["bash", "-n", "-c", command], env=os.environ | {"LC_ALL": "C"}, capture_output=True, text=True
+    )
+    return " ".join(parsed.stderr.split())
 
 
 def _as_ours(message: str) -> Exception:

@@ -228,10 +228,11 @@ class CommandTrainer:
         path, written = stuck_at
         checkpoint = f"{path.relative_to(self.out)} of {written}"
         errors = [event for event in since_retry(self.directory.events()) if event.get("cause") == "error"]
-        known = any(event.get("set_aside", "").endswith(f"-{path.name}") for event in errors)
+        name = "-".join(path.relative_to(self.out).parts)
+        known = any(event.get("set_aside", "").endswith(f"-{name}") for event in errors)
         if known or not errors or errors[-1].get("failed_at") != checkpoint:
             return {"failed_at": checkpoint}
-        aside = self.directory.path / SET_ASIDE / f"{written}-{path.name}"
+        aside = self.directory.path / SET_ASIDE / f"{written}-{name}"
         make_folder(aside.parent)
         path.rename(aside)
         return {"failed_at": checkpoint, "set_aside": str(aside)}

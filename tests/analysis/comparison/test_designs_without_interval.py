@@ -31,7 +31,7 @@ def test_seeds_that_are_copies_carry_no_interval_of_a_law(sweep):
     (fitted,) = fit(copied(sweep({"baseline": 0.0})), law="power", bootstrap=20).values()
     assert fitted.intervals == {}
     assert fitted.predict()["low"].isna().all()
-    assert fitted.interval_note == "no interval: repeated points are exact copies, which carry no noise"
+    assert fitted.interval_note == "no interval: repeated points are copies, which carry no noise"
 
 
 def test_seeds_that_are_copies_carry_no_verdict(sweep):
@@ -42,9 +42,22 @@ def test_seeds_that_are_copies_carry_no_verdict(sweep):
     assert comparison.reason.code == "one_seed"
     middle = comparison.compute_multipliers[0]
     assert middle.interval is None
-    assert "seeds are exact copies" in middle.note
-    [caution] = [warning for warning in comparison.warnings if "exact copies" in warning]
+    assert "seeds are copies" in middle.note
+    [caution] = [warning for warning in comparison.warnings if "copies" in warning]
     assert caution.startswith("unified: baseline, unified: the seed has no effect")
+
+
+def test_seeds_that_differ_by_less_than_any_training_are_copies(sweep):
+    table = copied(sweep(), 3)
+    nudged = table.assign(loss=table["loss"] + 1e-7 * np.random.default_rng(0).standard_normal(len(table)))
+    assert only(nudged, bootstrap=20).loss_difference.interval is None
+
+
+def test_one_seed_number_and_other_flops_at_all_sizes_are_said(sweep):
+    table = sweep().query("seed == 0").assign(seed=7)
+    said = " ".join(only(table.assign(flops=1e12 * (1 + (table["arm"] == "unified"))), bootstrap=0).warnings)
+    assert "seeds have one number" in said
+    assert "it has 2 to 2 times the FLOPs of baseline" in said
 
 
 @pytest.mark.parametrize("cells", [np.repeat(range(4), 3), np.arange(12)])

@@ -129,7 +129,7 @@ def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():
     assert only(table, law="chinchilla").interval_method == "residual-t"
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "hash", "index"])
+@pytest.mark.parametrize("name", ["checkpoint", "ckpt_id", "hash", "index"])
 def test_what_names_each_row_beside_steps_names_checkpoints(name: str):
     table = pd.concat([curves(12, 4).assign(arm=arm, seed=0) for arm in "ab"], ignore_index=True)
     named = table.assign(step=table.n_tokens / 1e6, **{name: table.index * 2 + 1})

@@ -98,6 +98,14 @@ def test_a_law_that_misses_its_hold_out_says_nothing_beyond_the_data():
     assert "A" in fitted.intervals
 
 
+def test_a_law_in_compute_has_no_interval_off_the_line_of_its_runs():
+    fitted = asked(on_a_line(), "power-floor", bootstrap=200)
+    on, off = fitted.predict({"N": [1e9, 1e8], "D": [2e10, 2e11]}).itertuples()
+    assert on.low < on.value < on.high
+    assert np.isnan(off.low)
+    assert off.note.endswith("of runs with 20 to 20 tokens per parameter, asked at 2e+03")
+
+
 def test_a_law_that_holds_covers_ten_times_its_largest_compute():
     fitted = asked(on_a_line(), "power-floor", bootstrap=200)
     predicted = fitted.predict()

@@ -162,6 +162,8 @@ A_TIME = "or a time as 24:00:00 or 2-00:00:00"
         ("rungs: {a: {poll_s: 3}}", "site.rungs.a.poll_s: unknown key"),
         ("flags: {array: x}", "'array' is set by scalevec itself"),
         ("flags: {requeue: x}", "'requeue' is set by scalevec itself"),
+        ("flags: {cpus-per-gpu: 4}", "'cpus-per-gpu' is set by scalevec itself"),
+        ("flags: {p: debug}", "the long name of an option"),
         ("flags: {wrap: x}", "'wrap' is set by scalevec itself"),
         ("flags: {mem: 4G}", "has a field of its own: memory_gb"),
         ("resources: {GPU: 1}", "has a field of its own: gpus"),
@@ -312,6 +314,7 @@ def test_trials_are_trained_by_the_interpreter_and_launcher_of_their_rung():
 )
 def test_a_time_is_minutes_or_what_sbatch_takes(text, minutes):
     assert Profile(time=text, max_time=text).limit_minutes(None, [1e9]) == minutes
+    assert Profile(time="9-00:00:00", max_time=text).limit_minutes(None, [1e9]) == minutes
 
 
 def test_short_trials_fill_half_an_hour_of_a_job():

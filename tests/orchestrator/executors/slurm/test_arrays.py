@@ -13,7 +13,7 @@ import pytest
 import submitit
 
 from scalevec.orchestrator.attempts.jobs import WORKER, Job, ResourceRequest
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
@@ -204,6 +204,26 @@ def test_a_line_of_setup_that_fails_ends_the_job_with_its_own_words(tmp_path):
     assert (done.returncode, done.stdout) == (127, "")
     assert "no_such: command not found" in done.stderr
     assert done.stderr.endswith("scalevec: this line of setup failed: no_such 'thing'\n")
+
+
+def test_a_command_of_setup_may_go_on_over_lines(tmp_path):
+    lines = [
+        "if true; then",
+        "  echo yes",
+        "else",
+        "  echo no",
+        "fi",
+        "cat <<EOF",
+        "text",
+        "EOF",
+        "echo a \\",
+        "b",
+    ]
+    setup = Submitter(site(tmp_path, setup=lines)).parameters(TOKEN, [[Job("a" * 64, ("run",), tmp_path)]])
+    done = subprocess.run(["bash", "-c", "\n".join(setup["setup"][1:])], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "yes\ntext\na b\n", "")
+    with pytest.raises(InvalidInputError, match="setup: bash cannot read"):
+        asked_of_sbatch(tmp_path, setup=lines[:4])
 
 
 def test_a_job_waits_for_the_users_own_dependency(tmp_path):
