@@ -18,6 +18,8 @@ from scalevec.analysis.formatting import joined, plural
 
 SIDES = ("reference", "arm")
 """Of a pair, as its columns name them."""
+ALIKE = 1.05
+"""By such a factor parameters of one rung, or FLOPs, may differ: vectors, or heads, that a change adds."""
 CHOSEN = ("tuned", "carried", "censored")
 """The values of ``lr_status`` of a rate that was chosen for the arm."""
 FURTHEST_APART = 2.0
@@ -186,3 +188,18 @@ def equal_losses(reference: str, arm: str, pairs: Pairs) -> str:
     fields = [name.removeprefix(OWN_FIELD) for name in names if name not in _NO_FIELDS]
     ignored = f"the script seems to ignore {joined(fields)}" if fields else "they differ in no recorded field"
     return f"arms {reference} and {arm} have equal losses in all {len(complete)} pairs: {ignored}"
+
+
+def sizes_apart(reference: str, pairs: Pairs) -> list[str]:
+    """Return that models of one rung are of sizes, or of compute, that no change of a model explains."""
+    complete = pairs.complete
+    for name, what in (("size", "parameters"), ("flops", "FLOPs")):
+        if f"{name}_arm" not in complete:
+            continue
+        ratio = complete[f"{name}_arm"].astype(float) / complete[f"{name}_reference"].astype(float)
+        apart = np.abs(np.log(ratio)) > np.log(ALIKE)
+        if rungs := complete.loc[apart, "rung"].astype(str).unique().tolist():
+            factors = f"{ratio[apart].min():.3g} to {ratio[apart].max():.3g} times the {what}"
+            where = f"{reference} at {joined(rungs)}"
+            return [f"it has {factors} of {where}: the difference holds that of the sizes"]
+    return []

@@ -13,12 +13,12 @@ import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
 from scalevec.analysis.comparison.differences import LossDifference, RungDifference, corrected
-from scalevec.analysis.comparison.fairness import Line
+from scalevec.analysis.comparison.fairness import ALIKE, Line
 from scalevec.analysis.comparison.laws_of_runs import LawsOnLine, laws_of
 from scalevec.analysis.comparison.scale import ScaleLine
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Verdict
-from scalevec.analysis.comparison.words import ALIKE, opening
+from scalevec.analysis.comparison.words import opening
 from scalevec.analysis.data.tidy import variable_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.arm_data import ArmData, data_of_arms

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import ONE_SIDED, PairedArm, Part
-from scalevec.analysis.comparison.fairness import CHOSEN, SIDES, Line, equal_losses, recorded
+from scalevec.analysis.comparison.fairness import CHOSEN, SIDES, Line, equal_losses, recorded, sizes_apart
 from scalevec.analysis.comparison.plan import DECLARED, VERDICTS
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict
@@ -34,8 +34,6 @@ from scalevec.analysis.statistics.noise import are_copies
 from scalevec.analysis.statistics.sample import rungs_share_seeds
 
 _MOST_NAMED = 4
-ALIKE = 1.05
-"""By such a factor parameters of one rung, or FLOPs, may differ: vectors, or heads, that a change adds."""
 VISIBLE = 0.1
 """The share of the variance between seeds from which on rounding is said."""
 _ABSENT = {
@@ -313,7 +311,7 @@ def of_pairs(paired: PairedArm) -> list[str]:
     ]
     if pairs.at_random:
         warnings.append("no two seeds in common: runs of a cell are paired at random")
-    warnings += _of_sizes_apart(paired)
+    warnings += sizes_apart(reference, pairs)
     if pairs.one_sided:
         where = "; ".join(pairs.one_sided)
         warnings.append(f"not compared, since one of the arms was not run there: {where}")
@@ -321,7 +319,7 @@ def of_pairs(paired: PairedArm) -> list[str]:
     copied = [name for name, of_arm in losses.items() if len(of_arm) and are_copies(of_arm, pairs.cells)]
     given = {name: len({*zip(of_arm, pairs.cells, strict=True)}) for name, of_arm in losses.items()}
     twice = [f"{len(losses[name]) - n} of {name}" for name, n in given.items() if n < len(losses[name])]
-    n_rungs = paired.pairs.complete["rung"].nunique()
+    n_rungs = pairs.complete["rung"].nunique()
     if n_rungs > 1 and not (pairs.names_seeds or pairs.records_streams or pairs.seeds_differ):
         warnings.append(
             "seeds have one number: where all runs share a seed, what it does at every size is in no interval"
@@ -340,22 +338,6 @@ def of_pairs(paired: PairedArm) -> list[str]:
         *told,
         *filter(None, [_of_rounding(paired), equal_losses(reference, arm, pairs)]),
     ]
-
-
-def _of_sizes_apart(paired: PairedArm) -> list[str]:
-    """That models of one rung are of sizes, or of compute, that no change of a model explains."""
-    complete = paired.pairs.complete
-    for name, what in (("size", "the parameters"), ("flops", "the FLOPs")):
-        if f"{name}_arm" not in complete:
-            continue
-        ratio = complete[f"{name}_arm"].astype(float) / complete[f"{name}_reference"].astype(float)
-        apart = np.abs(np.log(ratio)) > np.log(ALIKE)
-        if apart.any():
-            rungs = list(dict.fromkeys(complete.loc[apart, "rung"].astype(str)))
-            factors = f"{ratio[apart].min():.3g} to {ratio[apart].max():.3g} times {what}"
-            where = f"{paired.reference} at {joined(rungs)}"
-            return [f"it has {factors} of {where}: the difference holds that of the sizes"]
-    return []
 
 
 def _of_rounding(paired: PairedArm) -> str:

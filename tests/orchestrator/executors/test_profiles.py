@@ -160,11 +160,8 @@ A_TIME = "or a time as 24:00:00 or 2-00:00:00"
     ("text", "message"),
     [
         ("rungs: {a: {poll_s: 3}}", "site.rungs.a.poll_s: unknown key"),
-        ("flags: {array: x}", "'array' is set by scalevec itself"),
-        ("flags: {requeue: x}", "'requeue' is set by scalevec itself"),
-        ("flags: {cpus-per-gpu: 4}", "'cpus-per-gpu' is set by scalevec itself"),
         ("flags: {p: debug}", "the long name of an option"),
-        ("flags: {wrap: x}", "'wrap' is set by scalevec itself"),
+        *((f"flags: {{{key}: x}}", f"'{key}' is set by") for key in ("array", "wrap", "cpus-per-gpu")),
         ("flags: {mem: 4G}", "has a field of its own: memory_gb"),
         ("resources: {GPU: 1}", "has a field of its own: gpus"),
         *((f"gpus: {gpus}", GPUS) for gpus in ("1.5", "h100:0", "h100:1.5")),

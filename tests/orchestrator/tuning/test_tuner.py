@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict, replace
+from itertools import chain
 
 import pytest
 
@@ -35,7 +36,7 @@ class Bowls:
         return 3 + 0.1 * math.log2(rate / optimum) ** 2
 
     def rates(self, branches):
-        trials = [trial for asked in self.asked for trial in asked]
+        trials = chain.from_iterable(self.asked)
         of_arm = [trial for trial in trials if trial.model.scale_vectors.branches == branches]
         return sorted({trial.optimizer.learning_rate for trial in of_arm})
 
@@ -317,9 +318,8 @@ class AtRungs:
 
     def loss(self, trial):
         width, rate = trial.model.shape.width, trial.optimizer.learning_rate
-        if width == 32 and rate > self.diverges_above:
-            return math.inf
-        return 3 + 0.1 * math.log2(rate / self.optima[width]) ** 2
+        diverges = width == 32 and rate > self.diverges_above
+        return math.inf if diverges else 3 + 0.1 * math.log2(rate / self.optima[width]) ** 2
 
 
 def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
@@ -335,8 +335,8 @@ def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
 
 @pytest.mark.parametrize(("optimum", "side"), [(0.005, "below"), (0.08, "above")])
 def test_an_optimum_beyond_a_carried_rate_is_said_with_what_it_is_worth(optimum, side, cells):
-    bowls = AtRungs(a=0.02, b=optimum)
-    choice = chosen(Tuner(cells, [], extend=1, checked_arms=["baseline"]).run(bowls.train), "baseline", "b")
+    tuner = Tuner(cells, [], extend=1, checked_arms=["baseline"])
+    choice = chosen(tuner.run(AtRungs(a=0.02, b=optimum).train), "baseline", "b")
     low, centre, high = choice.check.losses
     assert choice.check.status == side
     assert choice.check.gain == centre - min(low, high) > 0
@@ -348,8 +348,8 @@ def test_an_optimum_beyond_a_carried_rate_is_said_with_what_it_is_worth(optimum,
     [(0.015, "below", None), (0.03, "inside", 0.0), (0, "diverged", None)],
 )
 def test_a_check_that_diverges_is_not_a_number(diverges_above, status, gain, cells):
-    bowls = AtRungs(a=0.02, b=0.02, diverges_above=diverges_above)
-    choice = chosen(Tuner(cells, [], extend=1, checked_arms=["baseline"]).run(bowls.train), "baseline", "b")
+    train = AtRungs(a=0.02, b=0.02, diverges_above=diverges_above).train
+    choice = chosen(Tuner(cells, [], extend=1, checked_arms=["baseline"]).run(train), "baseline", "b")
     assert (choice.check.status, choice.check.gain, choice.check.losses[2]) == (status, gain, None)
     assert json.dumps(asdict(choice.check), allow_nan=False)
 
@@ -389,7 +389,7 @@ def test_an_edge_and_the_choices_are_announced_once_with_arm_rung_and_values(tmp
     monkeypatch.setattr(Silent, "message", lambda _, text: messages.append(text))
     sections = {"tune": TUNE, "simulate": {"learning_rate": {"optimum": 0.02, "at": 1e5}}}
     simulated(tmp_path / "runs", **sections)
-    [edge] = [message for message in messages if "at the edge" in message]
+    [edge] = [text for text in messages if "at the edge" in text]
     assert edge.startswith("tuning small adamw cosine tokens_per_parameter=20: best learning rate of ")
     assert edge.endswith(" at the edge (0.008 of 0.002..0.008): grid of all arms gets 0.016")
     small, large = [message for message in messages if message.startswith("chosen learning rate at ")]

@@ -212,10 +212,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"optimizers": ["adamw"]}, "is of our own training loop"),
         ({"trainer": {"code_version": 1.5}}, "text in quotes: 1.10 would be 1.1"),
         ({"trainer": {"n_params": "N"}}, "is a key of the result; name its file under result"),
-        (
-            {"trainer": {"resume": "--resume {out}/c", "checkpoint": "c"}},
-            "one text is one word",
-        ),
+        ({"trainer": {"resume": "--resume {out}/c", "checkpoint": "c"}}, "one text is one word"),
         ({"trainer": {"metrics": "logs/*.jsonl"}}, "one file inside {out}"),
         (
             {"ladder": [{"name": "s", "width": 8}], "n_params": "width^2"}
@@ -232,10 +229,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
             {"tokens_per_parameter": None, "tokens": [9000], "ladder": TWINS},
             "ladder[1]: the command gets no other words than at s, another size",
         ),
-        (
-            {"tokens_per_parameter": [20, 20.00001]},
-            "20.00001 has the same trials as s; allowed: one",
-        ),
+        ({"tokens_per_parameter": [20, 20.00001]}, "20.00001 has the same trials as s; allowed: one"),
         ({"trial": {"batch_tokens": 10**6, "learning_rate": 0.1}}, "at most the budget of 20,000 tokens"),
         (
             {"exclude": [{"arm": "plain"}], "compare": {"reference": "plain"}},

@@ -207,23 +207,12 @@ def test_a_line_of_setup_that_fails_ends_the_job_with_its_own_words(tmp_path):
 
 
 def test_a_command_of_setup_may_go_on_over_lines(tmp_path):
-    lines = [
-        "if true; then",
-        "  echo yes",
-        "else",
-        "  echo no",
-        "fi",
-        "cat <<EOF",
-        "text",
-        "EOF",
-        "echo a \\",
-        "b",
-    ]
-    setup = Submitter(site(tmp_path, setup=lines)).parameters(TOKEN, [[Job("a" * 64, ("run",), tmp_path)]])
+    text = "if true; then\n echo yes\nelse\n echo no\nfi\ncat <<EOF\ntext\nEOF\necho a \\\nb"
+    setup = Submitter(site(tmp_path, setup=text)).parameters(TOKEN, [[Job("a" * 64, ("run",), tmp_path)]])
     done = subprocess.run(["bash", "-c", "\n".join(setup["setup"][1:])], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "yes\ntext\na b\n", "")
     with pytest.raises(InvalidInputError, match="setup: bash cannot read"):
-        asked_of_sbatch(tmp_path, setup=lines[:4])
+        asked_of_sbatch(tmp_path, setup=text[:30])
 
 
 def test_a_job_waits_for_the_users_own_dependency(tmp_path):
