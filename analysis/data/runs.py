@@ -49,7 +49,12 @@ STEPS = (
     *("trainer/global_step", "train/global_step", "num_updates", "update", "current_iteration", "it"),
     *("last_step", "steps_completed", "consumed_samples", "consumed_train_samples", "samples_seen"),
 )
-"""What a column of steps is called."""
+"""What a column of steps is called, the first of them first."""
+_STEPS = re.compile(
+    r"((trainer|train|training|total|num|n|current|final|last|global|completed|optimizer)_)*"
+    r"(step|iteration|iter|update|epoch)s?(_(done|completed|num))?|(\w+_)?tokens_(seen|processed|consumed|trained)|"
+    r"(seen|processed|consumed|trained|total)_tokens"
+)
 _OF_A_STEP = re.compile(r"(^|_)(batch|bs|accum|accumulation|devices|gpus|world)($|_)")
 """How columns are called that say how many tokens a step takes."""
 UNFINISHED = 0.98
@@ -129,8 +134,14 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
 def _steps_differ(table: pd.DataFrame, *more: str) -> bool:
     """Whether steps differ within an arm, N and seed (at one number of tokens: those are of the plan)."""
     at = [name for name in ("arm", "n_params", "seed", *more) if name in table.columns]
-    steps = [name for name in STEPS if name in table.columns]
+    steps = _steps_of(table)
     return bool(steps and (table.groupby(at, dropna=False)[steps].nunique() > 1).any(axis=None))
+
+
+def _steps_of(table: pd.DataFrame) -> list[str]:
+    """The columns of steps, or of tokens that were seen beside those of the plan."""
+    others = [str(name) for name in plain_columns(table) if _STEPS.fullmatch(_plain(str(name)))]
+    return list(dict.fromkeys([*(name for name in STEPS if name in table), *others]))
 
 
 def _plain(column: str) -> str:
@@ -269,7 +280,7 @@ def last_of_each_run(rows: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, pd
     if along.any():
         last = rows.groupby([run, *one_size], dropna=False)["n_tokens"].transform("max")
         at_end &= ~along | (rows["n_tokens"] >= last).to_numpy(bool)
-    if step := next((name for name in STEPS if name in rows), None):
+    if step := next(iter(_steps_of(rows)), None):
         numbers = pd.to_numeric(rows[step], errors="coerce").fillna(-1)
         of_run = [rows[name] for name in (*one_size, *CELL_COLUMNS) if name in rows]
         of_run += [rows[run].where(along)] if along.any() else []

@@ -197,7 +197,8 @@ def check_column(values: "pd.Series[float]") -> None:
         within = f", from {SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
     if not bad.any():
         # Such as people write for none, far above all others: 999 beside 3.
-        written = values.isin([*NINES, *ROUND] if is_loss else NINES)
+        alike = np.isclose(values.to_numpy()[:, None], ROUND if is_loss else (), rtol=1e-3)  # as printed
+        written = values.isin(NINES) | np.any(alike, axis=1)
         bad, within = written & (values > FAR_ABOVE * values[~written].max()), ""
     if not bad.any():
         return

@@ -199,6 +199,12 @@ class FittedArm:
                     f"withheld: {term.exponent} {verb} zero or below, so that the loss does not fall with "
                     f"{self.shown(term.variable)}"
                 )
+        line = self.line({"at the end": 1.0, "beyond it": 10.0})
+        if len(line) and self.data.options.y == "loss" and not self.data.optima:
+            columns = {name: line[self.shown(name)].to_numpy(float) for name in law.variables}
+            end, beyond = self.values(self.law.theta[None], columns)[0]
+            if beyond >= end:
+                return "withheld: the loss does not fall by this law with more compute"
         return f"withheld: {self.refuted}" if self.refuted else ""
 
     def _note(self, is_far: bool, low: float) -> str:

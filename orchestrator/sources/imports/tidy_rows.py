@@ -34,8 +34,8 @@ BITS_PER_NAT = 1 / math.log(2)
 SMALLEST_COUNT = 1e4
 """Parameters; fewer beside many times more are in another unit, as millions beside plain counts."""
 _TELLS_ENDS = re.compile(
-    r"((is|has|run|job|sys)_)*(failed|crashed|(?P<diverged>diverged)|(exit|return)_?code|"
-    r"(?P<well>finished|completed|succeeded))"
+    r"((is|has|run|job|sys)_?)*(failed|crashed|early_stopped|(?P<diverged>diverged)|(exit|return)_?code|"
+    r"(?P<well>finished|completed|succeeded|success|successful|done|ok)|(?P<why>error|exception|traceback))"
 )
 _ANSWER = re.compile(r"|true|false|yes|no|-?\d+(\.0|:\d+)?")
 """How columns are called that tell which runs failed, and what their cells hold; other cells tell nothing."""
@@ -190,7 +190,9 @@ def _evaluated(rows: pd.DataFrame, losses: "pd.Series[Any]", findings: Findings)
     They were logged between evaluations, or after the last where no run of that size has a loss. A run that
     ends without a loss where others have one diverged, as one that wrote nan or has no loss at all.
     """
+    is_nan = losses.map(lambda cell: str(cell).strip().lower() == "nan").astype(bool)
     blank = losses.map(lambda cell: cell is None or (isinstance(cell, str) and is_blank(cell))).astype(bool)
+    blank |= is_nan  # in pandas nan and null are one
     key = [name for name in ("run", "arm", "n_params", "seed") if name in rows]
     along = next((name for name in ("steps", "n_tokens") if name in rows), None)
     if not blank.any() or along is None:
@@ -201,9 +203,12 @@ def _evaluated(rows: pd.DataFrame, losses: "pd.Series[Any]", findings: Findings)
             return rows  # any of them may be a run of its own
         key += ["n_tokens"] if "n_tokens" in rows else []
     at = counts[along]
-    last = at.where(~blank).groupby([rows[name] for name in key], dropna=False).transform("max")
+    measured = at.where(~blank).groupby([rows[name] for name in key], dropna=False)
+    last = measured.transform("max")
     point = [counts[name] for name in ("n_params", along) if name in counts]
-    between = blank & ((at <= last) | (at > last) & blank.groupby(point, dropna=False).transform("all"))
+    apart = measured.transform(lambda of_run: of_run.dropna().sort_values().diff().max())
+    late = blank.groupby(point, dropna=False).transform("all") & (~is_nan | (at - last < apart))
+    between = blank & ((at <= last) | (at > last) & late)
     if between.any():
         where = f"rows {_listed(between, 1)} were logged between evaluations, without a loss: left out"
         findings.notes.append(where)
@@ -275,7 +280,9 @@ def _told_by_answers(rows: pd.DataFrame) -> "pd.Series[Any]":
         if (name := _TELLS_ENDS.fullmatch(plain_name(str(column)))) is None:
             continue
         cells = rows[column].map(lambda cell: "" if is_blank(cell) else str(cell).strip().lower())
-        if cells.map(_ANSWER.fullmatch).map(bool).all():
+        if name["why"]:
+            told = told.mask(cells.str.contains("[a-z]{3}"), "failed")
+        elif cells.map(_ANSWER.fullmatch).map(bool).all():
             is_no = cells.isin(("false", "no", "0", "0.0", "0:0"))
             bad = (is_no if name["well"] else ~is_no) & (cells != "")
             told = told.mask(bad, "diverged" if name["diverged"] else "failed")

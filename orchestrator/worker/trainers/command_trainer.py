@@ -30,12 +30,8 @@ from scalevec.orchestrator.worker.trainers.kept_source import (
     module_variables,
     require_no_new_input,
 )
-from scalevec.orchestrator.worker.trainers.metric_rows import (
-    LinePattern,
-    LossNotFiniteError,
-    MetricRows,
-    MetricsFile,
-)
+from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
+from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
 from scalevec.orchestrator.worker.trainers.readings import (
     losses_of_rows,
     number,
@@ -215,7 +211,8 @@ class CommandTrainer:
         readings = self.trial.trainer.readings
         record = result_file(self.out, readings.result)
         tokens = number(record, readings.tokens, readings.result) if readings.tokens else None
-        return record, number(record, readings.step, readings.result), tokens
+        key = next((key for key in (readings.step, "step", "global_step") if key in record), "")
+        return record, number(record, key, readings.result), tokens
 
     def failed(self) -> dict[str, Any]:
         """What the record of a failure says of the checkpoint at which the attempt began and ended.

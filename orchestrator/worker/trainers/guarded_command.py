@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.worker import guard
-from scalevec.orchestrator.worker.trainers.metric_rows import LinePattern
+from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
 from scalevec.results.masking import masked
 from scalevec.results.opening import CorruptRecordError, open_log
 

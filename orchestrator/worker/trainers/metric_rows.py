@@ -6,6 +6,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -42,7 +43,8 @@ MOST_KEYS = 8
 _HELD_OUT = ("val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout")
 _TRAINING = ("train", "training")
 _OF_KINDS = re.compile(
-    r"(is_?)?(train(ing)?|val(id(ation)?)?|eval(uation)?|test|split|phase|mode|stage|(global_|local_)?rank)",
+    r"(is_?)?(train(ing)?|val(id(ation)?)?|eval(uation)?|test|split|phase|mode|stage)|"
+    r"([a-z]+_)?(rank|process|worker|gpu|node)(_?(id|index))?",
     re.IGNORECASE,
 )
 """Keys under which a whole number, or true and false, tell kinds of rows apart."""
@@ -74,6 +76,11 @@ class MetricRows:
         """By key and loss: the first split that such a row was said to be of."""
         self._not_finite: dict[str, list[int]] = {}
         """By loss: the steps, one after the other, at which it was last logged and not finite."""
+        self._finite: Counter[str] = Counter()
+        self._null_since: dict[str, int] = {}
+        """By loss: the first step, after its last number, of a row with null for it and other numbers."""
+        self._sparse: set[str] = set()
+        """The losses for which a number came after such a row: null says that none was measured."""
         for row in before:
             self._note(row)
         self._wall_before, self._began = float(self.last.get("wall_s", 0.0)), time.monotonic()
@@ -121,13 +128,19 @@ class MetricRows:
     @property
     def diverged_at(self) -> int | None:
         """Since which step a loss has not been finite; None where all were when they were last logged."""
-        return min((steps[0] for steps in self._not_finite.values()), default=None)
+        since = [steps[0] for steps in self._not_finite.values()]
+        if not self.readings.result:  # which says what null cannot
+            since += [step for name, step in self._null_since.items() if name not in self._sparse]
+        return min(since, default=None)
 
     def _note(self, row: Mapping[str, Any]) -> None:
         for name in {"loss", *row_names(self.readings)} & row.keys():
             # What is recorded of one that is not finite is null.
             if row[name] is not None and math.isfinite(row[name]):
                 self._not_finite.pop(name, None)
+                self._finite[name] += 1
+                if self._null_since.pop(name, None) is not None:
+                    self._sparse.add(name)
             elif row["step"] not in (steps := self._not_finite.setdefault(name, [])):
                 steps.append(row["step"])
 
@@ -142,11 +155,18 @@ class MetricRows:
             if any(isinstance(loss, float) and not math.isfinite(loss) for loss in of_row):
                 raise DefiniteError(f"{where}: a row whose loss is not finite has no {readings.step}")
             return None
+        where = f"{where}, step {step:g}"
         losses = {name: number(raw, key, where) for name, key in keys.items() if key}
         known = {name: loss for name, loss in losses.items() if loss is not None}
-        if not known and not any("loss" in key and isinstance(raw[key], int | float) for key in raw):
+        if not known and not any("loss" in key and _is_finite(raw[key]) for key in raw):
             # JSON has no nan: null is one, but in a row of another loss, where none was measured.
-            known = {name: math.nan for name, key in keys.items() if key in raw and raw[key] is None}
+            nulls = {name for name, key in keys.items() if key in raw and raw[key] is None}
+            if any(_is_finite(raw[key]) for key in raw.keys() - {readings.step, readings.tokens, "epoch"}):
+                # It may be that only other things were measured: what comes later tells.
+                doubtful = {name for name in nulls if name in self._sparse or self._finite[name] < NOT_FINITE}
+                self._null_since = dict.fromkeys(doubtful, whole(step, readings.step)) | self._null_since
+                nulls -= doubtful
+            known = dict.fromkeys(nulls, math.nan)
         if self.loss_initial is None and known:
             first = next(iter(known.values()))
             require_unit(first, readings)
@@ -194,6 +214,12 @@ class MetricRows:
             else:
                 kept.append(row)
         return kept
+
+
+def _is_finite(value: Any) -> bool:
+    with suppress(TypeError, ValueError, OverflowError):
+        return not isinstance(value, bool) and math.isfinite(float(value))
+    return False
 
 
 def _tells_a_kind(key: str, value: Any) -> bool:
@@ -264,7 +290,7 @@ class MetricsFile:
             if head != self._head:
                 self._head = head
                 self._header = next(iter(head.decode("utf-8-sig", errors="replace").splitlines()), "")
-                is_object = self._header.lstrip().startswith("{")
+                is_object = self._header.lstrip().startswith(("{", "["))
                 is_table = not is_object and re.search("[,;\t]", self._header)
                 self._is_csv = self.name.endswith(".csv") or bool(is_table)
             stream.seek(self._offset)
@@ -312,89 +338,3 @@ def _json_of(text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
-
-
-_GROUP = re.compile(r"\(\?P<(\w+)>")
-_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
-"""What may not be taken for the end of a group: an escaped sign, and a set of characters."""
-_ANYTHING = r"\s*(?:\d+(?:,\d+)+(?:\.\d+)?|[^\s,;|)\]}\"']*[^\s,;:|)\]}\"'.])"
-_REST = re.compile(r"[eE][+-]?\d+|[kKM]\b|_\d[\d_.]*|#[A-Z]+")
-"""What a group of digits leaves of a number, or of 1.#QNAN."""
-_PROSE = re.compile(
-    r"\s*(?!(?:none|null|na|(?:[a-z]+\s+){0,2}(?:nan|inf|infinity))\b)[a-z]{2,}\s+[a-z]", re.IGNORECASE
-)
-"""A word that another follows: it stands for no number, but in `is nan`."""
-_COMMAS = re.compile(r"(?:[,'’]\d+)+(?:\.\d+)?")
-_COLUMNS = re.compile(r"\),(?:\\[dSw]|[\[(.])")
-"""In a pattern: commas stand between values, and in none."""
-_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""And whatever else commands a terminal: to clear a line, to move on it."""
-
-
-class LinePattern:
-    """A trainer's ``pattern``, whose group ``step`` tells the step.
-
-    A line that has all of its words counts, whatever stands in place of its numbers: ``nan`` is a loss that
-    is not finite, a line with several words there is prose, and what else is no number is refused where it
-    is read.
-    """
-
-    def __init__(self, pattern: str, step: str) -> None:
-        self._pattern = self._loose = re.compile(pattern)
-        self._has_columns = _COLUMNS.search(pattern) is not None
-        with suppress(re.error):  # one that refers to a part of a group cannot be loosened
-            self._loose = re.compile(_loosened(pattern, step))
-
-    def row(self, line: str) -> Mapping[str, str] | None:
-        """The values of ``line`` by the names of the groups; None for a line of another kind."""
-        plain = _COLOURS.sub("", line)
-        return self._row(plain) or (self._row(line) if plain != line else None)
-
-    def _row(self, line: str) -> Mapping[str, str] | None:
-        matches = filter(None, (self._pattern.search(line), self._loose.search(line)))
-        # Of an optional group the looser one may find what the other has passed by.
-        # And nearer to its word: beside `loss nan best loss 3.2` the other has hopped to the best.
-        match = max(matches, key=_groups_taken, default=None)
-        if match is None:
-            return None
-        known = {name: value for name, value in match.groupdict().items() if value is not None}
-        if any(_PROSE.match(line, match.start(name)) for name in known):
-            return None
-        return {name: value + self._rest(line, match, name) for name, value in known.items()}
-
-    def _rest(self, line: str, match: re.Match[str], name: str) -> str:
-        """What group ``name`` leaves of its number: of 1.2e+05 and 12,345.6 it may take 1.2 and 12."""
-        end = match.end(name)
-        rest = _REST.match(line, end)
-        if rest is None and not self._has_columns and match[name].isdecimal():
-            rest = _COMMAS.match(line, end)
-        others = (match.start(other) for other in match.groupdict())
-        return rest[0] if rest and not any(end < start <= rest.end() for start in others) else ""
-
-
-def _groups_taken(match: re.Match[str]) -> tuple[int, list[int]]:
-    """How many groups have something, and how early each of them begins."""
-    return sum(map(bool, match.groups())), [-match.start(name) for name in match.groupdict()]
-
-
-def _loosened(pattern: str, step: str) -> str:
-    """``pattern`` with anything in place of what its groups take, of the ``step``'s with 1,000 too."""
-    parts, at = [], 0
-    for group in _GROUP.finditer(pattern):
-        if group.start() < at:
-            continue
-        end = _end_of_group(pattern, group.end())
-        taken = rf"{pattern[group.end() : end - 1]}|\d+(?:,\d+)+" if group[1] == step else _ANYTHING
-        quote = "" if group[1] == step else "[\"']?"
-        parts += [pattern[at : group.start()], quote, group[0], taken, ")"]
-        at = end
-    return "".join([*parts, pattern[at:]])
-
-
-def _end_of_group(pattern: str, start: int) -> int:
-    depth = 1
-    for part in _PART.finditer(pattern, start):
-        depth += {"(": 1, ")": -1}.get(part[0], 0)
-        if depth == 0:
-            return part.end()
-    return len(pattern)

@@ -43,7 +43,7 @@ def number(row: Row, key: str, where: str) -> float | None:
             return float(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise DefiniteError(f"{where}: {key} is {value!r:.80}; a number is expected")
+    raise DefiniteError(f"{where}: {key} is {value!r:.80}; a number is expected, or nan")
 
 
 def whole(value: float, key: str) -> int:
@@ -99,11 +99,13 @@ def result_file(out: Path, name: str) -> Row:
 def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, float]:
     """``loss`` and, where it is declared, ``loss_validation`` of a result in nats.
 
-    NaN stands for one that is not finite. Raises ``DefiniteError`` where a declared one is absent.
+    NaN stands for one that is not finite, or of training that says it has diverged. Raises ``DefiniteError``
+    where a declared one is absent.
     """
     keys = {"loss": readings.loss, "loss_validation": readings.loss_validation}
+    is_lost = record.get("diverged") is True or record.get("status") == "diverged"
     losses = {
-        name: math.nan if record.get(key, "") is None else _required(record, key, where)
+        name: math.nan if is_lost or record.get(key, "") is None else _required(record, key, where)
         for name, key in keys.items()
         if key
     }

@@ -40,11 +40,8 @@ def test_a_completed_trial_without_a_finite_loss_has_diverged(value: object):
 @pytest.mark.parametrize(
     ("column", "value", "remedy"),
     [
-        (
-            "loss",
-            65504.0,
-            "where a run diverged? Then write nan; or leave such rows out: --where 'loss < 65504'",
-        ),
+        ("loss", 65504.0, "where a run diverged? Then write nan; or leave such rows out: --where 'loss < 65"),
+        ("loss", 3.4028235e38, "--where 'loss < 3.40282e+38'"),
         ("loss", 999.0, "where a run diverged? Then write nan; or leave such rows out: --where 'loss < 999'"),
         ("loss", 1e6, "--where 'loss < 1e+06'"),
         ("loss", -1.0, "--where 'loss > 0'"),

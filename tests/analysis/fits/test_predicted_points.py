@@ -125,15 +125,19 @@ def test_the_interval_beyond_has_the_error_of_rolling_hold_outs():
     assert half[2] > np.sqrt(np.mean(np.square(np.log1p(steps[-2:]))))
 
 
-def test_a_law_whose_loss_may_rise_is_not_extrapolated():
+@pytest.mark.parametrize(
+    ("law", "why"),
+    [("power", "alpha is zero or below, so that the loss does not fall with N"), ("A*N^-B", "does not fall")],
+)
+def test_a_law_whose_loss_may_rise_is_not_extrapolated(law, why):
     n = np.repeat([1e6, 4e6, 1.6e7, 6.4e7], 2)
     loss = 0.83 * (n / 1e6) ** 0.01 * np.exp(np.random.default_rng(0).normal(0, 1e-3, 8))
     table = pd.DataFrame({"n_params": n, "n_tokens": 1e8, "seed": [0, 1] * 4, "loss": loss})
-    fitted = asked(table, "power", x="N", bootstrap=100)
+    fitted = asked(table, law, bootstrap=100, **({"x": "N"} if law == "power" else {}))
     [point] = fitted.predict({"N": 1e9}).itertuples()
     assert np.isnan(point.value)
-    assert "alpha is zero or below, so that the loss does not fall with N" in point.note
-    assert any("alpha is zero or below" in warning for warning in fitted.warnings)
+    assert why in point.note
+    assert any(why in warning for warning in fitted.warnings)
 
 
 def test_a_fit_has_its_draws_a_table_and_a_plot():

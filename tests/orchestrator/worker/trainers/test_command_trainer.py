@@ -112,10 +112,14 @@ def test_exit_0_without_a_result_is_an_error(lab):
 
 
 def test_a_loss_that_ends_as_null_has_diverged_and_null_beside_another_loss_is_none(lab):
-    trials = lab("for step in range(1, 11): log(step, 3.0 if step < 7 else None)")
+    for beside in ("", ", lr=0.1"):
+        trials = lab(f"for step in range(1, 11): log(step, 3.0 if step < 7 else None{beside})")
+        assert (trials.run(), trials.result()["status"]) == (WorkerExit.RESULT, "diverged")
+    for beside in ("train_loss=4.0", "train=4.0", "norm='1.5'"):
+        trials = lab(f"for step in range(11): log(step, 3.0 if step % 10 == 0 else None, {beside})")
+        assert (trials.run(), trials.result()["loss"]) == (WorkerExit.RESULT, 3.0)
+    trials = lab("for step in range(11): log(step, None, norm=1.5)")
     assert (trials.run(), trials.result()["status"]) == (WorkerExit.RESULT, "diverged")
-    trials = lab("for step in range(1, 11): log(step, 3.0 if step == 10 else None, train_loss=4.0)")
-    assert (trials.run(), trials.result()["loss"]) == (WorkerExit.RESULT, 3.0)
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0])
@@ -131,6 +135,8 @@ def test_a_result_without_a_step_is_refused_where_the_log_breaks_off_before_the_
     }
     end = "(out / 'result.json').write_text('{\"loss\": 3.0}')"
     fails_for_good(lab(f"for step in range(1, 6): log(step, 3.0)\n{end}", **options), "is of step 5;")
+    told = end.replace("3.0", '3.0, "global_step": 6')
+    fails_for_good(lab(f"for step in range(11): log(step, 3.0)\n{told}", **options), "is of step 6;")
     trials = lab(f"for step in range(3, 10, 3): log(step, 3.0)\n{end}", **options)
     assert trials.run() == WorkerExit.RESULT  # the next row would have come after the end
 
@@ -186,8 +192,9 @@ def test_a_result_that_is_not_whole_or_not_of_the_plan_is_an_error(lab, content,
     fails_for_good(lab(f"(out / 'result.json').write_text({content!r})", RESULT), "result.json: ", message)
 
 
-def test_a_null_for_the_loss_of_a_result_has_diverged(lab):
-    trials = lab("(out / 'result.json').write_text('{\"loss\": null, \"tokens\": 1000}')", RESULT)
+@pytest.mark.parametrize("loss", ["null", '9.3, "diverged": true', '9.3, "status": "diverged"'])
+def test_a_null_for_the_loss_of_a_result_has_diverged_and_its_own_word_counts(lab, loss):
+    trials = lab(f"(out / 'result.json').write_text('{{\"loss\": {loss}, \"tokens\": 1000}}')", RESULT)
     trials.run()
     assert trials.result()["status"] == "diverged"
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from scalevec.orchestrator.worker.failures import DefiniteError
-from scalevec.orchestrator.worker.trainers.metric_rows import LinePattern
+from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
 from scalevec.orchestrator.worker.trainers.readings import number
 
 COMMON = r"step (?P<step>\d+): train loss (?P<training_loss>[\d.]+), val loss (?P<loss>[\d.]+)"
@@ -49,10 +49,11 @@ def test_a_word_that_ends_the_line_stands_for_the_number():
     assert values == {"step": "10", "loss": "diverged"}  # which is refused where it is read
 
 
+@pytest.mark.parametrize("step", ["1,010", "1_010", "1 010", "1\u202f010"])
 @pytest.mark.parametrize("text", ["loss is nan, stopping", "loss 'nan'"])
-def test_a_line_that_says_nan_in_words_or_quotes_counts(text):
-    values = row(f"step 1,010: {text}", r"step (?P<step>\d+): loss (?P<loss>[\d.]+)")
-    assert values == {"step": "1,010", "loss": "is" if "is" in text else "nan"}  # no word is a number
+def test_a_line_that_says_nan_in_words_or_quotes_counts(text, step):
+    values = row(f"step {step}: {text}", r"step (?P<step>\d+): loss (?P<loss>[\d.]+)")
+    assert values == {"step": step, "loss": "is" if "is" in text else "nan"}  # no word is a number
 
 
 def test_what_some_systems_write_for_nan_is_no_1():
@@ -102,6 +103,7 @@ def test_a_line_of_another_kind_is_none(line):
         (r"(?P<step>\d+)\) loss=\[(?P<loss>(\d+)(\.\d+)?)\]", "7) loss=[nan]"),
         (r"it (?P<step>\d+) \((?P<loss>[0-9.()]+)\)", "it 7 (nan)"),
         (r"(?P<step>\d+) (?P<loss>\d+[)(]?) end", "7 nan end"),
+        (r"(?P<step>\d+) lr [\d.e-]+ norm \d+\.\d+ loss (?P<loss>[\d.]+)", "7 lr 1e-3 norm nan loss nan"),
         (r"(?P<step>\d+)(?: \| loss (?P<loss>[\d.]+))?", "7 | loss nan"),
         (r"s(?P<step>\d+) l(?P<loss>(?P<whole>\d+)\.\d+)", "s7 lnan"),
     ],

@@ -36,7 +36,7 @@ def test_of_a_repeated_step_the_last_row_counts():
         ({"step": 10, "split": "val"}, {"step": 10, "split": "train"}),
         ({"step": 10, "data": "c4"}, {"step": 10, "data": "wiki"}),
         ({"step": 10, "is_val": True}, {"step": 10, "is_val": False}),
-        ({"step": 10, "rank": "0"}, {"step": 10, "rank": "1"}),
+        ({"step": 10, "dp_rank": "0"}, {"step": 10, "dp_rank": "1"}),
         ({"step": 9, "split": "val"}, {"step": 10, "split": "train"}),
     ],
     ids=["splits", "texts", "true and false", "ranks", "training later"],
@@ -138,7 +138,7 @@ def test_a_loss_that_is_finite_again_has_not_diverged():
     ("row", "message"),
     [
         ({"step": 0.5, "loss": 4.0}, "step is 0.5; a whole number"),
-        ({"step": 1, "loss": "low"}, "loss is 'low'"),
+        ({"step": 1, "loss": "low"}, "step 1: loss is 'low'"),
         ({"step": 1e300, "loss": 4.0}, "step is 1e\\+300; a whole number"),
         ({"step": None, "loss": math.nan}, "a row whose loss is not finite has no step"),
     ],
