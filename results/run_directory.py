@@ -10,24 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from scalevec.results import files
 from scalevec.results.columns import checked_columns
-from scalevec.results.files import (
-    CorruptRecordError,
-    FileIn,
-    append_line,
-    names_in,
-    read_json,
-    read_json_if_any,
-    read_last_line,
-    read_lines,
-    read_lines_before_damage,
-    sync_path,
-    to_json,
-    utc_now,
-    write_json,
-    write_lines,
-    write_once,
-)
+from scalevec.results.files import CorruptRecordError, FileIn
 from scalevec.results.masking import masked_values
 from scalevec.results.opening import end_of_log, make_folder, require_no_link
 from scalevec.results.runs_identity import is_of, runs_around
@@ -63,8 +48,10 @@ def trial_ids(runs_dir: Path) -> Iterator[str]:
     """The ids of all run directories in RUNS_DIR, sorted. Raises ``CorruptRecordError`` for a link there."""
     trials = runs_dir / "trials"
     require_no_link(trials)
-    for prefix in names_in(trials):
-        yield from (name for name in names_in(trials / prefix) if is_trial_id(name) and name[:2] == prefix)
+    for prefix in files.names_in(trials):
+        yield from (
+            name for name in files.names_in(trials / prefix) if is_trial_id(name) and name[:2] == prefix
+        )
 
 
 def trunk_path(runs_dir: Path, trunk_id: str) -> Path:
@@ -130,7 +117,7 @@ class RunDirectory:
         try:
             self.trial()
         except FileNotFoundError:
-            write_json(self.trial_path, record)
+            files.write_json(self.trial_path, record)
 
     def require_no_links(self) -> None:
         """Raise ``CorruptRecordError`` where what a worker writes into was replaced by a link or the like."""
@@ -139,7 +126,7 @@ class RunDirectory:
 
     def trial(self) -> dict[str, Any]:
         """``{"trial_id", "semantic", "descriptive"}``. Raises ``FileNotFoundError`` before creation."""
-        record = read_json(self.trial_path, dict)
+        record = files.read_json(self.trial_path, dict)
         for name in ("semantic", "descriptive"):
             if not isinstance(record.get(name), dict):
                 raise CorruptRecordError(self.trial_path, f"has no object {name!r}")
@@ -154,7 +141,7 @@ class RunDirectory:
         except CorruptRecordError:
             self.environment_path.rename(self._free_corrupt_path(self.environment_path))
             earlier = []
-        write_json(self.environment_path, [*earlier, masked_values(record)])
+        files.write_json(self.environment_path, [*earlier, masked_values(record)])
 
     def last_log_line(self) -> str:
         """Return the last line that the worker printed, at most 300 characters; empty without one."""
@@ -164,7 +151,7 @@ class RunDirectory:
 
     def environments(self) -> list[dict[str, Any]]:
         """The environment of each attempt, oldest first."""
-        records = read_json_if_any(self.environment_path, list) or []
+        records = files.read_json_if_any(self.environment_path, list) or []
         for number, record in enumerate(records, 1):
             if not isinstance(record, dict) or not isinstance(record.get("versions") or {}, dict):
                 raise CorruptRecordError(self.environment_path, f"entry {number} is no environment")
@@ -177,9 +164,9 @@ class RunDirectory:
         """
         if state not in STATES:
             raise ValueError(f"state {state!r}: expected one of {', '.join(STATES)}")
-        event = {"time": utc_now(), "state": state, "cause": cause}
+        event = {"time": files.utc_now(), "state": state, "cause": cause}
         here = {"host": socket.gethostname(), "pid": os.getpid(), **self._log_size()}
-        append_line(self.events_path, {**event, **here, **masked_values(details)})
+        files.append_line(self.events_path, {**event, **here, **masked_values(details)})
 
     def _log_size(self) -> dict[str, int]:
         """How much of the log was written before an event: its lines are found by that later."""
@@ -190,7 +177,7 @@ class RunDirectory:
 
     def events(self) -> list[dict[str, Any]]:
         """All changes of state, oldest first; a torn last line is left out."""
-        events = read_lines(self.events_path)
+        events = files.read_lines(self.events_path)
         for number, event in enumerate(events, 1):
             if event.get("state") not in STATES:
                 raise CorruptRecordError(
@@ -216,18 +203,23 @@ class RunDirectory:
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job;
         ``replaces`` is what stood for ``number`` before it was known.
         """
-        record: dict[str, Any] = {"executor": executor, "job": number, "token": token, "time": utc_now()}
+        record: dict[str, Any] = {
+            "executor": executor,
+            "job": number,
+            "token": token,
+            "time": files.utc_now(),
+        }
         record |= {"user": user_name(), "runs": runs_around(self.path, make=True)}
         more = {"cluster": cluster, "replaces": replaces}
-        append_line(
+        files.append_line(
             self.jobs_path, record | {name: value for name, value in more.items() if value is not None}
         )
         if sync:
-            sync_path(self.jobs_path)
+            files.sync_path(self.jobs_path)
 
     def end_job(self, number: str) -> None:
         """Keep that a job has ended. One that ended without anybody's knowledge stays among the open ones."""
-        append_line(self.jobs_path, {"job": number, "ended": utc_now()})
+        files.append_line(self.jobs_path, {"job": number, "ended": files.utc_now()})
 
     def jobs(self) -> list[dict[str, Any]]:
         """Every job of this runs folder, oldest first, as :meth:`write_job` keeps it.
@@ -246,7 +238,7 @@ class RunDirectory:
     def _jobs(self, *, ours: bool) -> list[dict[str, Any]]:
         """The jobs of this runs folder, or those of others."""
         jobs: dict[str, dict[str, Any]] = {}
-        for record in read_lines(self.jobs_path):
+        for record in files.read_lines(self.jobs_path):
             if not (isinstance(number := record.get("job"), str) and _JOB.fullmatch(number)):
                 raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
             replaced = jobs.pop(str(record.get("replaces")), {})
@@ -274,11 +266,11 @@ class RunDirectory:
         if result.get("status") not in RESULT_STATES:
             raise ValueError(f"result status {result.get('status')!r}: expected completed or diverged")
         self.sync_records()
-        write_once(self.result_path, to_json(result, indent=1) + b"\n")
+        files.write_once(self.result_path, files.to_json(result, indent=1) + b"\n")
 
     def result(self) -> dict[str, Any] | None:
         """The result, or None before there is one. Raises ``CorruptRecordError``, as for a truncated file."""
-        result = read_json_if_any(self.result_path, dict)
+        result = files.read_json_if_any(self.result_path, dict)
         if result is None:
             return None
         if result.get("status") not in RESULT_STATES:
@@ -309,7 +301,7 @@ class RunDirectory:
 
     def append_metrics(self, row: dict[str, Any], permitted: Callable[[], object] | None = None) -> None:
         """Add a row of metrics, which holds its ``step``, where ``permitted`` lets it."""
-        append_line(self.metrics_path, row, permitted)
+        files.append_line(self.metrics_path, row, permitted)
 
     def sync_records(self) -> None:
         """Make the rows of metrics and the events survive a loss of power.
@@ -318,25 +310,25 @@ class RunDirectory:
         """
         for path in (self.metrics_path, self.events_path, self.path):
             if path.exists():
-                sync_path(path)
+                files.sync_path(path)
 
     def cut_metrics(self, step: int) -> None:
         """Drop the rows after ``step``, and damaged ones, atomically: a resumed run has no double."""
         if self.metrics_path.exists():
             rows = self.metrics_before_damage()
-            write_lines(self.metrics_path, [row for row in rows if row["step"] <= step])
+            files.write_lines(self.metrics_path, [row for row in rows if row["step"] <= step])
 
     def replace_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Make ``rows`` the only rows of metrics, atomically: those of steps that another trial has run."""
-        write_lines(self.metrics_path, rows)
+        files.write_lines(self.metrics_path, rows)
 
     def metrics(self) -> list[dict[str, Any]]:
         """All rows of metrics in the order of training; a torn last line is left out."""
-        return self._with_steps(read_lines(self.metrics_path))
+        return self._with_steps(files.read_lines(self.metrics_path))
 
     def metrics_before_damage(self) -> list[dict[str, Any]]:
         """The rows up to the first damaged one, as by a loss of power: what a resumed run goes on from."""
-        return self._with_steps(read_lines_before_damage(self.metrics_path))
+        return self._with_steps(files.read_lines_before_damage(self.metrics_path))
 
     def _with_steps(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for number, row in enumerate(rows, 1):
@@ -348,7 +340,7 @@ class RunDirectory:
 
     def last_metrics(self) -> dict[str, Any]:
         """The last row of metrics, step 0 alone before the first; no other row is read."""
-        row = read_last_line(self.metrics_path)
+        row = files.read_last_line(self.metrics_path)
         if row is None:
             return {"step": 0}
         if not isinstance(row.get("step"), int):

@@ -9,21 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from scalevec.results import files
 from scalevec.results.columns import check_column, check_columns, checked
-from scalevec.results.files import (
-    AlreadyWrittenError,
-    CorruptRecordError,
-    FileIn,
-    names_in,
-    read_bytes_if_any,
-    read_json,
-    read_json_if_any,
-    to_json,
-    utc_now,
-    write_atomic,
-    write_json,
-    write_once,
-)
+from scalevec.results.files import CorruptRecordError, FileIn
 from scalevec.results.opening import make_folder, require_no_link
 from scalevec.results.run_directory import is_trial_id
 
@@ -40,7 +28,7 @@ _AGAIN = "stands_again"
 def sweep_names(runs_dir: Path) -> list[str]:
     """The sweeps that RUNS_DIR knows, sorted. Raises ``CorruptRecordError`` for a link there."""
     require_no_link(sweeps := Path(runs_dir) / "sweeps")
-    return [name for name in names_in(sweeps) if _NAME.fullmatch(name)]
+    return [name for name in files.names_in(sweeps) if _NAME.fullmatch(name)]
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,7 @@ class SweepFolder:
 
     def call_off(self) -> None:
         """Forbid that anything more is sent for the sweep."""
-        self._write(self.cancelled_path, {"time": utc_now()})
+        self._write(self.cancelled_path, {"time": files.utc_now()})
 
     def is_called_off(self) -> bool:
         """Whether the sweep was cancelled and nobody has asked for it since."""
@@ -108,12 +96,12 @@ class SweepFolder:
     def write_sweep(self, content: bytes, origin: Path) -> None:
         """Keep the sweep file, byte for byte, and the folder ``origin`` that it was read in."""
         make_folder(self.path)
-        write_atomic(self.sweep_path, content)
+        files.write_atomic(self.sweep_path, content)
         self._write(self.origin_path, {"folder": str(origin.resolve())})
 
     def origin(self) -> Path | None:
         """The folder of the sweep file that was given."""
-        origin = read_json_if_any(self.origin_path, dict)
+        origin = files.read_json_if_any(self.origin_path, dict)
         if origin is None:
             return None
         if not isinstance(folder := origin.get("folder"), str) or "\0" in folder:
@@ -122,7 +110,7 @@ class SweepFolder:
 
     def sweep(self) -> bytes | None:
         """The sweep file as it was given."""
-        return read_bytes_if_any(self.sweep_path)
+        return files.read_bytes_if_any(self.sweep_path)
 
     def write_resolved(self, resolved: dict[str, Any]) -> None:
         """Keep the sweep with its defaults."""
@@ -130,7 +118,7 @@ class SweepFolder:
 
     def resolved(self) -> dict[str, Any] | None:
         """The sweep with its defaults."""
-        return read_json_if_any(self.resolved_path, dict)
+        return files.read_json_if_any(self.resolved_path, dict)
 
     def write_members(self, members: list[dict[str, Any]]) -> None:
         """Keep the list of trials."""
@@ -160,7 +148,7 @@ class SweepFolder:
 
     def tuning(self) -> dict[str, Any] | None:
         """The frozen choices of tuning."""
-        return read_json_if_any(self.tuning_path, dict)
+        return files.read_json_if_any(self.tuning_path, dict)
 
     def verdicts(self) -> list[dict[str, Any]]:
         """The verdicts that were given, oldest first."""
@@ -183,7 +171,7 @@ class SweepFolder:
         _keep_once(path, sha256, {"predictions": predictions, "known": known})
         with suppress(CorruptRecordError):  # one that was edited is told of where it is read
             if self.predictions()[-1]["sha256"] != sha256:
-                write_json(path, _predictions_in(path) | {_AGAIN: utc_now()})
+                files.write_json(path, _predictions_in(path) | {_AGAIN: files.utc_now()})
 
     def keep_question(self, question: dict[str, Any]) -> None:
         """Keep what the comparison asks with its hash and the time, once: another question shows by it."""
@@ -191,7 +179,7 @@ class SweepFolder:
 
     def question(self) -> dict[str, Any] | None:
         """What was kept of the question; None where nothing was, and an edited one is refused."""
-        record = read_json_if_any(self.question_path, dict)
+        record = files.read_json_if_any(self.question_path, dict)
         if record is None:
             return None
         question = record.get("question")
@@ -201,7 +189,7 @@ class SweepFolder:
 
     def predictions(self) -> list[dict[str, Any]]:
         """The lists of predictions that were kept, the standing one last; one that was edited is refused."""
-        paths = [self.predictions_path / name for name in names_in(self.predictions_path)]
+        paths = [self.predictions_path / name for name in files.names_in(self.predictions_path)]
         records = [_predictions_in(path) for path in paths if path.suffix == ".json"]
         return sorted(records, key=lambda record: (record.get(_AGAIN, record["at"]), record["sha256"]))
 
@@ -215,19 +203,19 @@ class SweepFolder:
         cells: dict[bytes, int] = {}
         columns: dict[str, list[Any]] = {name: [] for name in ("cell", *_OF_TRIAL)}
         for trial in trials:
-            cell = to_json({name: value for name, value in trial.items() if name not in _OF_TRIAL})
+            cell = files.to_json({name: value for name, value in trial.items() if name not in _OF_TRIAL})
             columns["cell"].append(cells.setdefault(cell, len(cells)))
             for name in _OF_TRIAL:
                 columns[name].append(trial.get(name))
         told = {name: values for name, values in columns.items() if set(values) != {None}}
-        lines = (to_json({name: values})[1:-1] for name, values in told.items())
+        lines = (files.to_json({name: values})[1:-1] for name, values in told.items())
         make_folder(self.path)
         parts = (b",\n".join(each) for each in (cells, lines))
-        write_atomic(path, b'{"cells": [\n%b\n],\n"trials": {\n%b\n}}\n' % tuple(parts))
+        files.write_atomic(path, b'{"cells": [\n%b\n],\n"trials": {\n%b\n}}\n' % tuple(parts))
 
     def _entries(self, path: Path, kinds: Mapping[str, type]) -> list[dict[str, Any]]:
         """The objects in ``path``, checked (:func:`_check_entries`)."""
-        entries = read_json_if_any(path, list) or []
+        entries = files.read_json_if_any(path, list) or []
         _check_entries(path, entries, kinds)
         return entries
 
@@ -237,7 +225,7 @@ class SweepFolder:
 
     def _write(self, path: Path, value: Any) -> None:
         make_folder(self.path)
-        write_json(path, value)
+        files.write_json(path, value)
 
 
 @dataclass(frozen=True)
@@ -270,7 +258,7 @@ class TrialsByCells:
 
 
 def _trials_in(path: Path) -> TrialsByCells | None:
-    record = read_json_if_any(path, dict)
+    record = files.read_json_if_any(path, dict)
     if record is None:
         return None
     cells, columns = record.get("cells"), record.get("trials")
@@ -338,12 +326,14 @@ def _hash_of(plan: Any) -> str:
 def _keep_once(path: Path, sha256: str, plan: Mapping[str, Any]) -> None:
     """Keep what was planned with its hash and the time, unless it is kept already."""
     make_folder(path.parent)
-    with suppress(AlreadyWrittenError):
-        write_once(path, to_json({"at": utc_now(), "sha256": sha256, **plan}, indent=1) + b"\n")
+    with suppress(files.AlreadyWrittenError):
+        files.write_once(
+            path, files.to_json({"at": files.utc_now(), "sha256": sha256, **plan}, indent=1) + b"\n"
+        )
 
 
 def _predictions_in(path: Path) -> dict[str, Any]:
-    record = read_json(path, dict)
+    record = files.read_json(path, dict)
     predictions, known = record.get("predictions"), record.get("known")
     are_lists = isinstance(predictions, list) and isinstance(known, list) and len(predictions) == len(known)
     if not (are_lists and isinstance(record.get("at"), str)):

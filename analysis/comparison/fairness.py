@@ -193,7 +193,7 @@ def equal_losses(reference: str, arm: str, pairs: Pairs) -> str:
 def sizes_apart(reference: str, pairs: Pairs) -> list[str]:
     """Return that models of one rung are of sizes, or of compute, that no change of a model explains."""
     complete = pairs.complete
-    for name, what in (("size", "parameters"), ("flops", "FLOPs")):
+    for name, what, whole in (("size", "parameters", "sizes"), ("flops", "FLOPs", "compute")):
         if f"{name}_arm" not in complete:
             continue
         ratio = complete[f"{name}_arm"].astype(float) / complete[f"{name}_reference"].astype(float)
@@ -201,5 +201,5 @@ def sizes_apart(reference: str, pairs: Pairs) -> list[str]:
         if rungs := complete.loc[apart, "rung"].astype(str).unique().tolist():
             factors = f"{ratio[apart].min():.3g} to {ratio[apart].max():.3g} times the {what}"
             where = f"{reference} at {joined(rungs)}"
-            return [f"it has {factors} of {where}: the difference holds that of the sizes"]
+            return [f"it has {factors} of {where}: the difference holds that of the {whole}"]
     return []

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Unpack
 
+import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison, compared, with_predictions
@@ -21,7 +22,7 @@ from scalevec.analysis.comparison.verdict import Verdict
 from scalevec.analysis.comparison.words import opening
 from scalevec.analysis.data.tidy import variable_of
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.arm_data import ArmData, data_of_arms
+from scalevec.analysis.fits.arm_data import BESIDE, ArmData, data_of_arms
 from scalevec.analysis.fits.fit import fit_warnings
 from scalevec.analysis.fits.predicted_points import ONE_LINE
 from scalevec.analysis.formatting import count, degrees, is_loss, joined, p_value, percent, signed, span
@@ -30,23 +31,18 @@ from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_opt
 from scalevec.analysis.statistics.paired import Estimate, equivalence_p, level_of_holm
 
 Basis = Literal["pairs", "laws"]
+ALIKE_ON_C = 1.2
+"""By such a factor tokens per parameter may differ at one compute, where they matter little."""
 
 
 def _require_line(arms: Sequence[ArmData]) -> None:
-    """Refuse a law that says nothing along a line of sizes, or that lies across several."""
+    """Refuse a law without a line of sizes, and ``arms`` (first the reference) that lie on several."""
     options, law = arms[0].options, law_named(arms[0].options.law)
     if law.method != "points" or not set(law.variables) <= {"N", "D", "C", "x"}:
         allowed = "allowed are laws in N, D or C"
         raise DataError(f"law {law.name} ({joined(law.variables)}) has no line to compare arms on; {allowed}")
     if not is_loss(options.y):
         raise DataError(f"y is {options.y!r}; laws of losses are compared: its name starts with loss")
-    ratios = {d.arm: float((d.rows["n_tokens"] / d.rows["n_params"]).median()) for d in arms}
-    if len(law.variables) == 1 and max(ratios.values()) > ALIKE * min(ratios.values()):
-        each = joined([f"{name} {ratio:.3g}" for name, ratio in ratios.items()])
-        raise DataError(
-            f"the arms differ in tokens per parameter ({each} at the median), which a law in "
-            f"{arms[0].options.x} takes for the change: take a law in N and D (--law chinchilla), or --where"
-        )
     texts = [set(data.rows["corpus"].dropna()) for data in arms if "corpus" in data.rows]
     if any(of_arm != texts[0] for of_arm in texts):
         raise DataError(
@@ -63,6 +59,15 @@ def _require_line(arms: Sequence[ArmData]) -> None:
                 f"arm {data.arm!r} has {ratio.min():.3g} to {ratio.max():.3g} tokens per parameter, which "
                 "lie on no line in C: take a law in N and D (--law chinchilla), or one line with --where"
             )
+    for data in arms[1:] if len(law.variables) == 1 else ():
+        n, d = variable_of(data.rows, "N", options), data.rows["n_tokens"].to_numpy(float)
+        factor = float(np.exp(np.median(arms[0].off_line(n, d, between=(0.5, 0.5)))))
+        if abs(np.log(factor)) > np.log(ALIKE_ON_C if data.along == "C" else ALIKE):
+            raise DataError(
+                f"arm {data.arm!r} has {factor:.3g} times the {BESIDE.get(data.along, BESIDE['C'])} of "
+                f"{arms[0].arm!r} at equal {data.along}, taken for the change: take "
+                f"a law in N and D (--law chinchilla), or leave the arm out: --where \"arm != '{data.arm}'\""
+            )
 
 
 def _by_laws(
@@ -73,7 +78,7 @@ def _by_laws(
     Raises :class:`DataError` for points that leave a parameter free, or a law that has no line here.
     """
     arms = data_of_arms(results, options)
-    _require_line(arms)
+    _require_line(sorted(arms, key=lambda data: data.arm != reference))
     laws, ends = laws_of(arms), []
     for data in arms if ratio is None else ():
         of_rows = data.rows["n_tokens"] / variable_of(data.rows, "N", data.options)

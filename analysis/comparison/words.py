@@ -15,7 +15,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict
 from scalevec.analysis.data.doubts import simulation_warnings, unit_warnings
 from scalevec.analysis.data.pairs import PairKind, Pairs, differs
-from scalevec.analysis.data.runs import ONE_RUN, differing, plain_columns
+from scalevec.analysis.data.runs import ONE_RUN, differing, plain_columns, rates_of
 from scalevec.analysis.data.tidy import SWEEP_COLUMNS, BoolArray
 from scalevec.analysis.formatting import (
     degrees,
@@ -278,6 +278,12 @@ def of_reference(trials: ComparedTrials) -> list[str]:
         if where := few([f"{arm} at {rung}" for arm, rung in both.itertuples(index=False)]):
             text = "were chosen on seeds that are compared: the lowest of several is too low"
             warnings.append(f"learning rates of {where} {text}")
+    elif known and "lr_status" not in source and (rates := rates_of(source)):
+        tried = source.groupby(["arm", "n_params"])[rates[0]].nunique().groupby("arm").max()
+        if tried.nunique() > 1:
+            numbers = joined([f"{arm} {number}" for arm, number in tried.items()])
+            text = "tried on the seeds that are compared: the lowest of more is lower by chance"
+            warnings.append(f"arms have other numbers of learning rates ({numbers}), {text}")
     return warnings
 
 
@@ -322,11 +328,11 @@ def of_pairs(paired: PairedArm) -> list[str]:
     n_rungs = pairs.complete["rung"].nunique()
     if n_rungs > 1 and not (pairs.names_seeds or pairs.records_streams or pairs.seeds_differ):
         warnings.append(
-            "seeds have one number: where all runs share a seed, what it does at every size is in no interval"
+            "seeds have one number, or none: what a seed that all runs share does is in no interval"
         )
     told = [
         f"losses that equal another of their cell to the last digit, {joined(twice)}: copies of one run? "
-        "Each counts as a seed"
+        "Where not all of a size are equal, each counts as a seed"
     ] * bool(twice and not copied and not paired.sample.rounding)
     told += [
         f"{', '.join(copied)}: the seed has no effect: repeated seeds are copies, which carry no noise "

@@ -25,9 +25,9 @@ APART = 1.35
 def unit_warnings(table: pd.DataFrame) -> list[str]:
     """What is doubtful about the numbers of checked rows: units, counts together, losses, one odd row.
 
-    A sweep of ours knows its counts: only its trials have a stream.
+    A sweep of ours knows its counts: only its trials have a stream and an id.
     """
-    if "stream" in table and table["stream"].notna().all():
+    if {"stream", "trial_id"} <= set(table) and table["stream"].notna().all():
         return []
     known = [name for name in SMALLEST_LIKELY if name in table.columns and len(table)]
     warnings = [

@@ -29,7 +29,7 @@ HAS_RESULT = frozenset(("completed", "diverged"))
 """The values of ``status`` of a trial that has a result."""
 _RUN, _OTHER = "runs?|trial|job|experiment|exp|sweep", "id|uid|uuid|guid|key|hash|name|model|tag|index|row"
 _NAMES_A_RUN = re.compile(rf"(^|_)({_RUN})($|_)")
-_MAY_NAME = re.compile(rf"^(?!.*(checkpoint|ckpt|eval))(.*_)?({_RUN}|{_OTHER})($|_)")
+_MAY_NAME = re.compile(rf"^(?!(.*_)?(checkpoint|ckpt|eval)s?($|_))(.*_)?({_RUN}|{_OTHER})($|_)")
 """How columns are called that name runs, and those that may name runs, rows or anything but checkpoints."""
 _NAMES_BESIDE_STEPS = re.compile(rf"^name$|{_NAMES_A_RUN.pattern}")
 """Those that name runs where steps differ along them; others name their checkpoints."""

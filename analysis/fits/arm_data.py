@@ -11,15 +11,9 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.data import tidy
 from scalevec.analysis.data.runs import budgets_of, checkpoints, last_of_each_run, not_repetitions
-from scalevec.analysis.data.tidy import (
-    BoolArray,
-    FloatArray,
-    checked,
-    comparison_rows,
-    completed_rows,
-    variable_of,
-)
+from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.isoflop import Optimum, optima
@@ -31,6 +25,8 @@ from scalevec.analysis.statistics.noise import pooled_noise, t_quantile
 
 FEWEST_SIZES = 4
 """A law with a floor has three parameters: fewer sizes cannot tell whether it is needed."""
+BESIDE = {"N": "tokens", "D": "parameters", "C": "tokens per parameter"}
+"""What points of runs at one value of a law's variable may differ in."""
 HIGH_FLOOR = 0.9
 """The high irreducible loss that is tried, as a share of the lowest loss seen."""
 
@@ -87,6 +83,35 @@ class ArmData:
         """The size of the rung of each point [points]."""
         return self.labels["size"].to_numpy(float)
 
+    @property
+    def along(self) -> str:
+        """The one variable of a law of one, as it is called in the table."""
+        [variable] = law_named(self.options.law).variables
+        return self.options.x if variable == "x" else variable
+
+    def off_line(self, n: FloatArray, d: FloatArray, between: tuple[float, float] = (0.0, 1.0)) -> FloatArray:
+        """By which factor, as a logarithm, points ``n``, ``d`` [points] lie off the line of the runs.
+
+        At the same value of the law's one variable they have so many times the D (of N), the N (of D) or the
+        D / N (of C) of the runs; zero between these quantiles of theirs. Beyond the ends the line goes on as
+        their logarithms do.
+        """
+
+        def places(n: FloatArray, d: FloatArray) -> FloatArray:
+            return np.log(np.stack({"N": (n, d), "D": (d, n)}.get(self.along, (6 * n * d, d / n))))
+
+        at, beside = places(
+            tidy.variable_of(self.rows, "N", self.options), self.rows["n_tokens"].to_numpy(float)
+        )
+        of_place = pd.Series(beside).groupby(at.round(6))
+        ends = [of_place.quantile(quantile) for quantile in between]
+        slope = np.polyfit(at, beside, 1)[0] if len(of_place) > 1 else 0.0
+        asked, value = places(n, d)
+        within = np.clip(asked, at.min(), at.max())
+        low, high = (np.interp(within, end.index, end) for end in ends)
+        value = value - slope * (asked - within)
+        return np.asarray(value - np.clip(value, low, high))
+
     def part(self, which: BoolArray) -> "ArmData":
         """The data of the points ``which`` [points]; the rows of optima stay together."""
         variables = {name: values[which] for name, values in self.points.variables.items()}
@@ -105,10 +130,10 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     options = with_meanings(options, results.columns)
     options = dataclasses.replace(options, law=with_columns(options.law, list(selected.columns)))
     options = with_given_compute(options, selected)
-    table = checked(selected, needed_columns(options), options.cluster)
+    table = tidy.checked(selected, needed_columns(options), options.cluster)
     table, on_their_way = _without_rows_on_the_way(table, options.cluster)
     arms = table.loc[table["stage"] != "tuning", "arm"].unique()
-    options = with_default_law(options, completed_rows(table)[0])
+    options = with_default_law(options, tidy.completed_rows(table)[0])
     if not len(arms):
         chosen = f" that where {options.where!r} chose" if options.where else ""
         raise DataError(
@@ -118,7 +143,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     build = data_of_rows if law_named(options.law).method == "points" else _data_of_optima
     data: list[ArmData] = []
     for arm in arms:
-        rows, excluded = completed_rows(table[table["arm"] == arm])
+        rows, excluded = tidy.completed_rows(table[table["arm"] == arm])
         if options.where and (left_out := rows_left_out(results, options.where, [arm])):
             excluded = {"where": left_out, **excluded}
         if before := on_their_way.get(arm, 0):
@@ -131,7 +156,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
 
 def _without_rows_on_the_way(table: pd.DataFrame, cluster: str) -> tuple[pd.DataFrame, dict[str, int]]:
     """``table`` but for losses along runs that stand beside the planned tokens; how many, by arm."""
-    rows = comparison_rows(table)
+    rows = tidy.comparison_rows(table)
     if not {"n_params", "n_tokens"} <= set(rows):
         return table, {}
     kept = pd.concat(last_of_each_run(rows, cluster))
@@ -146,9 +171,9 @@ def data_of_rows(arm: str, rows: pd.DataFrame, options: AnalysisOptions) -> ArmD
     """Return the data of completed rows, each of which is a point of the law."""
     law = law_named(options.law)
     variables = {
-        name: variable_of(rows, options.x if name == "x" else name, options) for name in law.variables
+        name: tidy.variable_of(rows, options.x if name == "x" else name, options) for name in law.variables
     }
-    points, size = points_of(law, variables), variable_of(rows, rung_size(options), options)
+    points, size = points_of(law, variables), tidy.variable_of(rows, rung_size(options), options)
     labels = pd.DataFrame({"rung": rows["rung"].astype(str), "size": size, "cluster": rows[options.cluster]})
     return ArmData(arm, rows, points, rows[options.y].to_numpy(float), labels, options)
 
@@ -216,7 +241,7 @@ def with_default_law(options: AnalysisOptions, rows: pd.DataFrame) -> AnalysisOp
     kept, law = rows[np.isfinite(y) & (y > 0)], "power"
     if options.y == "loss" and len(kept):
         parts = [part for _, part in kept.groupby("arm", sort=False)]
-        arms = [(variable_of(part, options.x, options), part["loss"].to_numpy(float)) for part in parts]
+        arms = [(tidy.variable_of(part, options.x, options), part["loss"].to_numpy(float)) for part in parts]
         if all(profile.zero > profile.critical for profile in (floor_profile(*arm) for arm in arms)):
             law = "power-floor"
         elif len(arms) > 1 and _has_shared_floor(arms):

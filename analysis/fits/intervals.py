@@ -231,9 +231,11 @@ def _noise(method: Interval, fit: FittedLaw, blocks: Blocks | None, rng: np.rand
         source = f"seed noise pooled within rungs (sd {pooled.sd:.2g}"
         source += f", up to {sds.max():.2g} where it goes with the loss)" if np.ptp(sds) else ")"
         return _Noise(pooled.df, source, run_sd, lambda n: sds * rng.standard_normal((n, len(fit.y))))
+    # Of few points each pulls the law to itself: the residual is that from a fit to the others.
     df = len(fit.y) - len(fit.points.free)
-    sd = float(np.sqrt(np.sum(_least_squares(fit).residuals() ** 2) / df))
-    source = f"the residuals (sd {sd:.2g}), since no seed repeats"
+    residuals, unverified = residuals_left_out(fit, np.arange(len(fit.y)))
+    sd = float(np.sqrt(np.mean(residuals**2)))
+    source = f"the residuals (sd {sd:.2g}), since no seed repeats{unverified}"
     return _Noise(df, source, _always(sd), lambda rows: sd * rng.standard_normal((rows, len(fit.y))))
 
 

@@ -16,16 +16,8 @@ import pandas as pd
 from scalevec.analysis.data.tidy import FloatArray, variable_of
 from scalevec.analysis.data.values import LARGEST_NUMBER, SMALLEST_NUMBER
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.fits.arm_data import ArmData, data_of_rows, fitted_laws
-from scalevec.analysis.fits.hold_out import (
-    DRAWS,
-    SIGNIFICANT,
-    decades_beyond,
-    farthest,
-    hold_outs,
-    lack_of,
-    rolling_hold_outs,
-)
+from scalevec.analysis.fits import hold_out
+from scalevec.analysis.fits.arm_data import BESIDE, ArmData, data_of_rows, fitted_laws
 from scalevec.analysis.fits.intervals import Replicates, no_interval, values_of
 from scalevec.analysis.formatting import joined, p_value
 from scalevec.analysis.options import VARIABLES, AnalysisOptions
@@ -79,7 +71,7 @@ class FittedArm:
                 f"the law is refuted by its hold-out: predicted {self.held['predicted']:.5g} "
                 f"({low:.5g} to {high:.5g}), seen {self.held['observed']:.5g}"
             )
-        if self.lack is not None and self.lack < SIGNIFICANT:
+        if self.lack is not None and self.lack < hold_out.SIGNIFICANT:
             return f"the law is refuted by its lack of fit (p {p_value(self.lack)})"
         return ""
 
@@ -173,10 +165,10 @@ class FittedArm:
         for name, of_all in columns.items():
             result[self.shown(name)] = of_all
         result["value"] = values
-        beyond = decades_beyond(self.seen, result)
+        beyond = hold_out.decades_beyond(self.seen, result)
         distance = beyond[list(self.seen)].abs().max(axis=1).to_numpy()
         result["low"], result["high"] = self._ends(columns, values, distance, interval)
-        result["decades"], result["beyond"] = farthest(beyond)
+        result["decades"], result["beyond"] = hold_out.farthest(beyond)
         result["note"] = [self._note(far > 0, low) for far, low in zip(distance, result["low"], strict=True)]
         result["note"] = result["note"].where(result["note"] != "", self._off_the_line(table))
         result.loc[result["note"] != "", ["low", "high"]] = np.nan
@@ -220,20 +212,19 @@ class FittedArm:
         return "" if np.isfinite(low) else "no interval: the noise leaves it open"
 
     def _off_the_line(self, table: pd.DataFrame) -> list[str] | str:
-        """Why points of other tokens per parameter than the runs have no interval by a law of one column."""
+        """Why points that lie off the line of the runs have no interval by a law of one column."""
         known = [name for name in VARIABLES if name in table or COLUMNS[name] in table]
-        rows, options = self.data.rows, self.data.options
-        if len(self.seen) > 1 or len(known) < 2 or self.data.optima or "n_tokens" not in rows:
+        if len(self.seen) > 1 or len(known) < 2 or self.data.optima or "n_tokens" not in self.data.rows:
             return ""
-        ratios = _column(table, "D", options) / _column(table, "N", options)
-        seen = rows["n_tokens"].to_numpy(float) / variable_of(rows, "N", options)
-        why = (
-            f"no interval: a law in {next(iter(self.seen))} of runs with {seen.min():.3g} to {seen.max():.3g}"
-        )
-        off = (ratios > ONE_LINE * seen.max()) | (ratios < seen.min() / ONE_LINE)
+        n, d = (_column(table, name, self.data.options) for name in ("N", "D"))
+        factors = np.exp(self.data.off_line(n, d))
+        why = f"no interval: by a law in {self.data.along} alone, at a point with"
+        what = BESIDE.get(self.data.along, BESIDE["C"])
         return [
-            f"{why} tokens per parameter, asked at {ratio:.3g}" if far else ""
-            for ratio, far in zip(ratios, off, strict=True)
+            f"{why} {factor:.3g} times the {what} of the runs there"
+            if not 1 / ONE_LINE <= factor <= ONE_LINE
+            else ""
+            for factor in factors
         ]
 
     def _ends(
@@ -268,7 +259,7 @@ class FittedArm:
         """
         held = [
             (np.log1p(record["relative_error"]), np.clip(record["decades"], NEAR, 1.0))
-            for record in rolling_hold_outs(self.arms, LAST_STEPS)
+            for record in hold_out.rolling_hold_outs(self.arms, LAST_STEPS)
             if record["arm"] == self.data.arm and record.get("relative_error", -1.0) > -1.0
         ]
         errors, decades = np.array(held).reshape(-1, 2).T
@@ -290,10 +281,11 @@ class FittedArm:
                 [fitted] = fitted_laws([data])
             except DataError:
                 continue
-            [held] = hold_outs([data], "largest", DRAWS)
-            other = FittedArm((data,), fitted, 0, no_interval(fitted, ""), held, lack_of(data, fitted))
-            is_tested = held.get("interval") is not None or other.lack is not None
-            if is_tested and fitted.optimal and not other.refuted:
+            [held] = hold_out.hold_outs([data], "largest", hold_out.DRAWS)
+            other = FittedArm(
+                (data,), fitted, 0, no_interval(fitted, ""), held, hold_out.lack_of(data, fitted)
+            )
+            if fitted.optimal and not other.refuted:
                 laws.append(other)
         return laws
 

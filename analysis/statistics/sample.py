@@ -147,17 +147,25 @@ def sample_of(pairs: Pairs) -> PairedSample:
     rungs = pairs.complete["rung"].astype(str).to_numpy(str)
     sample = PairedSample.of(pairs.differences, pairs.cells, pairs.clusters, rungs)
     sides = pairs.complete[["loss_reference", "loss_arm"]].to_numpy(float).T
-    copied = [bool(sides.size) and are_copies(side, pairs.cells) for side in sides]
-    if all(copied):  # what they differ by is no noise
-        sample = replace(sample, values=sample.means()[sample.index])
-    elif sides.size and not any(copied):
+    copied = _copied(sides, pairs.cells)
+    if sides.size and not copied.all():
         sample = replace(sample, rounding=_rounding(sides))
+    for rung in np.unique(rungs) if not sample.rounding else ():
+        at = rungs == rung
+        copied[at] |= _copied(sides[:, at], pairs.cells[at])
+    # What copies differ by is no noise.
+    sample = replace(sample, values=np.where(copied, sample.means()[sample.index], sample.values))
     if rungs_share_seeds(pairs) and not pairs.seeds_differ:
         sample = over_whole_seeds(sample, pairs.complete["seed"].astype(str).to_numpy(str))
     blocks = losses_by_block(pairs.complete)
     if blocks is None or len(blocks[1]) < FEWEST_BLOCKS:
         return sample
     return replace(sample, split=SplitLosses(*blocks))
+
+
+def _copied(sides: FloatArray, cells: Labels) -> BoolArray:
+    """Whether the seeds of either side are copies of one result, the same for all pairs [pairs]."""
+    return np.full(len(cells), bool(sides.size) and any(are_copies(side, cells) for side in sides))
 
 
 def _rounding(sides: FloatArray) -> float:

@@ -129,7 +129,11 @@ def test_a_few_runs_or_checkpoints_without_a_run_give_no_interval_and_say_why():
         (table(arm("base"), arm("o")).assign(w=WIDTHS), {"law": "E + A/w^a"}, "has no line"),
         (table(arm("base"), arm("o").eval("n_params = n_params * 1e4")), {}, "have no size in common"),
         (table(arm("base")), {}, "a comparison needs another one"),
-        (table(arm("base"), arm("o").eval("n_tokens = 2 * n_tokens")), {"law": "A/N^a"}, "differ in tokens"),
+        (
+            table(arm("base"), arm("o").eval("n_tokens = 2 * n_tokens")),
+            {"law": "A/N^a"},
+            "times the tokens of .base. at equal N",
+        ),
         (table(arm("base").assign(corpus="c4"), arm("o").assign(corpus="pile")), {}, "arms differ in corpus"),
         (table(arm("base"), arm("o")), {"law": "isoflop"}, "two budgets|no line"),
     ],

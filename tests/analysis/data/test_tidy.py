@@ -218,7 +218,7 @@ def test_importing_analysis_loads_nothing_heavy():
 def test_sizes_that_a_sweep_of_ours_gives_are_plain_counts():
     table = pd.DataFrame({"n_params": [2048, 8192], "n_tokens": [40_960, 163_840]})
     assert unit_warnings(table)
-    assert unit_warnings(table.assign(stream="ab")) == []
+    assert unit_warnings(table.assign(stream="ab", trial_id="cd")) == []
 
 
 def test_sizes_and_tokens_in_millions_are_questioned_up_to_large_models():

@@ -103,7 +103,11 @@ def test_a_law_in_compute_has_no_interval_off_the_line_of_its_runs():
     on, off = fitted.predict({"N": [1e9, 1e8], "D": [2e10, 2e11]}).itertuples()
     assert on.low < on.value < on.high
     assert np.isnan(off.low)
-    assert off.note.endswith("of runs with 20 to 20 tokens per parameter, asked at 2e+03")
+    assert off.note.endswith("with 100 times the tokens per parameter of the runs there")
+    constant = asked(on_a_line().assign(n_tokens=1e10), "power-floor", x="N", bootstrap=200)
+    on, off = constant.predict({"N": [1e10, 1e8], "D": [1e10, 2e9]}).itertuples()
+    assert on.low < on.value < on.high
+    assert "with 0.2 times the tokens of the runs there" in off.note
 
 
 def test_a_law_that_holds_covers_ten_times_its_largest_compute():
