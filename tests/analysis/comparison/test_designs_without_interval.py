@@ -52,6 +52,16 @@ def test_seeds_that_differ_by_less_than_any_training_are_copies(sweep):
     assert only(nudged, bootstrap=20).loss_difference.interval is None
 
 
+def test_copies_on_one_side_carry_no_verdict_and_copies_at_one_size_no_noise_of_it(sweep):
+    table = sweep(seeds=range(3), noise=0.004)
+    own = copied(table[table["arm"] == "baseline"], 3)
+    one_sided = only(pd.concat([own, table[table["arm"] != "baseline"]]), bootstrap=0)
+    assert (one_sided.loss_difference.interval, one_sided.verdict) == (None, "undecided")
+    at_largest = copied(table.query("rung == '150k'"), 3).assign(loss=lambda t: t["loss"] + 1e-8 * t["seed"])
+    comparison = only(pd.concat([table.query("rung != '150k'"), at_largest]), bootstrap=0)
+    assert "one run at 150k" in comparison.at_sizes.text
+
+
 def test_one_seed_number_and_other_flops_at_all_sizes_are_warned_of(sweep):
     table = sweep().query("seed == 0").assign(seed=7, flops=lambda t: 1e12 * (1 + (t["arm"] == "unified")))
     warnings = " ".join(only(table, bootstrap=0).warnings)

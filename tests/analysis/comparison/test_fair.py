@@ -118,6 +118,11 @@ def test_rates_that_vary_inside_an_arm_are_never_averaged(sweep):
     assert comparison.loss_difference.mean == pytest.approx(0, abs=0.002)
     assert comparison.fair.code == "both_tuned"
     assert "the best learning_rate of baseline and unified" in comparison.facts[0]
+    unlike = table[(table["arm"] == "unified") | (table["learning_rate"] < 0.02)]
+    [caution] = [
+        text for text in only(unlike.assign(loss_validation=unlike["loss"])).warnings if "rates" in text
+    ]
+    assert "(baseline 3 and unified 4)" in caution
 
 
 @pytest.mark.parametrize("name", ["optimizer.lr", "train/lr", "muon_lr", "lr_peak"])

@@ -115,7 +115,7 @@ def test_rows_along_one_run_are_no_runs_whatever_names_them(columns):
 
 @pytest.mark.parametrize(
     "columns",
-    [{"cluster": lambda t: range(len(t))}, {"run_id": lambda t: [f"run {i}" for i in range(len(t))]}],
+    [{"cluster": lambda t: range(len(t))}, {"retrieval_run": lambda t: [f"run {i}" for i in range(len(t))]}],
 )
 def test_a_planned_grid_of_budgets_whose_rows_have_names_keeps_its_interval(columns):
     assert only(curves(6, 6).assign(**columns), law="chinchilla").interval_method == "residual-t"

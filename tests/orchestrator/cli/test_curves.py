@@ -35,7 +35,13 @@ def curves(
     return "\n".join(lines if run else [row.partition(",")[2] for row in lines]) + "\n"
 
 
+def with_ids(text: str) -> list[str]:
+    rows = (row.partition(",")[2] for row in text.splitlines()[1:])
+    return [f"{number * 7919 % 10007:x},{row}" for number, row in enumerate(rows)]
+
+
 CURVES = {
+    "with an id of each row": "\n".join([HEADER.replace("run", "uuid"), *with_ids(curves())]) + "\n",
     "with runs and the tokens seen": curves(),
     "with the tokens seen": curves(run=False),
     "with the tokens planned": curves(run=False, seen=False),
