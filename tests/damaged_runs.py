@@ -11,20 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import hostile_runs
 from foreign_sweep import SMALL, ForeignSweep
-from hostile_runs import (
-    FORMULAS,
-    IN_PLACE_OF_A_FILE,
-    IN_PLACE_OF_A_FOLDER,
-    LARGE,
-    MARK,
-    NAMES,
-    Outside,
-    is_in_place,
-    plant_jobs,
-    plant_names,
-    plant_programs,
-)
 from limits import HangError, memory_bytes, within
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.sweep import job_ending
@@ -55,7 +43,7 @@ ESCAPES = "\x1b[2J\x1b]0;title\x07"
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 0.5, 10**40, 1e308, float("nan"), [], {}, [[]], [None], {"a": 1}),
     *("", "zz", "1", "\0", "\ud800", ESCAPES, "../../../../etc", "é" * 300, "x" * 5000),
-    *(*NAMES, *FORMULAS),
+    *(*hostile_runs.NAMES, *hostile_runs.FORMULAS),
 )
 COMMANDS: dict[str, int] = {
     "status SWEEP": 6,
@@ -168,7 +156,7 @@ class Damaged:
         path = f"{whole.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self.variables = {"SCALEVEC_CACHE_DIR": str(folder / "cache"), "PATH": path}
         shutil.copytree(whole, self.runs, copy_function=_copied)
-        self.outside = Outside(folder / "private")
+        self.outside = hostile_runs.Outside(folder / "private")
         of_sweep = [member["trial_id"] for member in self.kept.members() or []]
         self.trial = RunDirectory.of(self.runs, self.random.choice(of_sweep or list(trial_ids(self.runs))))
         if self.random.random() < 0.3:
@@ -192,7 +180,7 @@ class Damaged:
         """What two of the commands did that none may do, with what was broken."""
         names = [self.random.choice(CHEAP), *self.random.choices(list(COMMANDS), list(COMMANDS.values()))]
         problems = [f"{name}: {problem}" for name in names for problem in self._problems(name)]
-        problems += [f"{path} was executed" for path in self.folder.rglob(MARK)]
+        problems += [f"{path} was executed" for path in self.folder.rglob(hostile_runs.MARK)]
         problems += [] if self.outside.is_untouched() else ["what lies outside was changed"]
         return [f"{', '.join(self.done)}: {problem} (of {names})" for problem in problems]
 
@@ -219,7 +207,8 @@ class Damaged:
             for path in (self.folder / "cache").glob("*.sqlite"):
                 self._break_file(path, OF_ANY_FILE)
         elif what < 0.4:
-            plant = self.random.choice((plant_programs, plant_jobs, plant_names))
+            plants = (hostile_runs.plant_programs, hostile_runs.plant_jobs, hostile_runs.plant_names)
+            plant = self.random.choice(plants)
             self.done.append(plant(self.random, self.runs, self.sweep, self.trial.path))
         else:
             of_sweep, kept = self.random.random() < 0.4, self.kept
@@ -232,7 +221,7 @@ class Damaged:
         for name in () if (self.runs / "trials").is_symlink() else trial_ids(self.runs):
             if self.random.random() < 0.5:
                 path = RunDirectory.of(self.runs, name).path
-                if is_in_place(path) and path.is_dir():
+                if hostile_runs.is_in_place(path) and path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
         self.done.append("left out some trials")
 
@@ -241,16 +230,16 @@ class Damaged:
         inner = (trial.claims_path, trial.checkpoints_path, trial.out_path, sweep / "controller")
         outer = (trial.path, trial.path.parent, sweep, self.runs / "trials", self.runs / "sweeps")
         path = self.random.choice((*outer, *inner, sweep / "predictions", self.runs / "corpora"))
-        if path.parent.is_dir() and is_in_place(path) and not path.is_symlink():
+        if path.parent.is_dir() and hostile_runs.is_in_place(path) and not path.is_symlink():
             self.outside.take(path)
             shutil.rmtree(path, ignore_errors=True)
-            kind = self.random.choice(list(IN_PLACE_OF_A_FOLDER))
-            IN_PLACE_OF_A_FOLDER[kind](path, self.outside)
+            kind = self.random.choice(list(hostile_runs.IN_PLACE_OF_A_FOLDER))
+            hostile_runs.IN_PLACE_OF_A_FOLDER[kind](path, self.outside)
             self.done.append(f"{path.name[:12]}: {kind}")
 
     def _break_file(self, path: Path, kinds: dict[str, Any]) -> None:
         """Damage it in one of these ways; without any, put something else in its place."""
-        if not path.parent.is_dir() or not is_in_place(path) or path.is_symlink():
+        if not path.parent.is_dir() or not hostile_runs.is_in_place(path) or path.is_symlink():
             return
         if path.exists() and not (path.is_file() and path.stat().st_size < 10**7):  # it was put there
             return
@@ -258,7 +247,7 @@ class Damaged:
         content = path.read_bytes() if path.exists() else b"{}"
         path.unlink(missing_ok=True)
         edits = ["edited"] * len(kinds) if path.suffix.startswith(".json") else []
-        others = LARGE if self.random.random() < 0.03 else IN_PLACE_OF_A_FILE
+        others = hostile_runs.LARGE if self.random.random() < 0.03 else hostile_runs.IN_PLACE_OF_A_FILE
         kind = self.random.choice([*kinds, *edits] or list(others))
         if kind == "edited":
             content, kind = self._edited(content, path.suffix)

@@ -16,14 +16,7 @@ from typing import Any
 from scalevec.model.train import checkpoint_path, checkpoint_steps
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.executors.base import Ended, Site
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    DEVICE,
-    Truth,
-    result_fields,
-    steps_of,
-    truth,
-    uniform,
-)
+from scalevec.orchestrator.executors.simulate import planted_law
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulatedAttempt, SimulateExecutor
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import Claim
@@ -72,10 +65,10 @@ def draw_attempt(faults: Faults, trial_id: str, number: int, avoid: Collection[s
     drawn = (faults.seed, trial_id, number)
     nodes = [f"node-{index:03d}" for index in range(faults.nodes)]
     allowed = [node for node in nodes if node not in avoid] or nodes
-    node = allowed[int(uniform("node", *drawn) * len(allowed))]
+    node = allowed[int(planted_law.uniform("node", *drawn) * len(allowed))]
     is_bad = node in nodes[: faults.bad_nodes]
-    fault = "node_failure" if is_bad else _fault(faults, uniform("fault", *drawn))
-    return Attempt(node, fault, uniform("part", *drawn))
+    fault = "node_failure" if is_bad else _fault(faults, planted_law.uniform("fault", *drawn))
+    return Attempt(node, fault, planted_law.uniform("part", *drawn))
 
 
 def _fault(faults: Faults, draw: float) -> str | None:
@@ -90,7 +83,7 @@ def _fault(faults: Faults, draw: float) -> str | None:
 class _Run(SimulatedAttempt):
     """One attempt under way: from ``first_step`` on; times in virtual seconds."""
 
-    outcome: Truth
+    outcome: planted_law.Truth
     attempt: Attempt
     first_step: int
     began_s: float
@@ -100,7 +93,7 @@ class _Run(SimulatedAttempt):
     @property
     def last_step(self) -> int:
         """Where the trial ends if nothing befalls it."""
-        return self.outcome.diverged_at_step or steps_of(self.trial)
+        return self.outcome.diverged_at_step or planted_law.steps_of(self.trial)
 
     @cached_property
     def ends_at_step(self) -> int:
@@ -174,12 +167,12 @@ class FaultySimulation(SimulateExecutor):
         """Draw what will befall the attempt, and say that it runs."""
         trial = trial_from_fields(directory.trial()["semantic"])
         attempt = draw_attempt(self._faults, job.trial_id, claim.attempt, job.avoid_nodes)
-        outcome = truth(self._simulate, job.arm, trial, job.trial_id)
-        step_s = self._seconds(trial, job) / steps_of(trial)
+        outcome = planted_law.truth(self._simulate, job.arm, trial, job.trial_id)
+        step_s = self._seconds(trial, job) / planted_law.steps_of(trial)
         name = trial.trunk_id()
         trunk = trunk_path(self.runs_dir, name) if name else None
         past = self._past_of(directory, job.trial_id)
-        last = (outcome.diverged_at_step or steps_of(trial)) - 1
+        last = (outcome.diverged_at_step or planted_law.steps_of(trial)) - 1
         kept = _newest_kept(trunk, min(trial.branch_step(), last))
         branches = kept > past.step
         if branches:
@@ -196,8 +189,8 @@ class FaultySimulation(SimulateExecutor):
         return self._past[trial_id]
 
     def _say_running(self, run: _Run, note: str | None) -> None:
-        node, attempt = run.attempt.node, run.claim.attempt
-        run.directory.write_environment({**environment(), "attempt": attempt, "node": node, "device": DEVICE})
+        node, attempt, device = run.attempt.node, run.claim.attempt, planted_law.DEVICE
+        run.directory.write_environment({**environment(), "attempt": attempt, "node": node, "device": device})
         run.directory.append_event(
             "running",
             attempt=attempt,
@@ -264,7 +257,7 @@ class FaultySimulation(SimulateExecutor):
     def _result(self, run: _Run) -> dict[str, Any]:
         self._keep(run, run.last_step, run.last_step)
         past = self._past.pop(run.job.trial_id)
-        result = result_fields(run.trial, run.outcome, past.wall_s, run.job.options.micro_batch)
+        result = planted_law.result_fields(run.trial, run.outcome, past.wall_s, run.job.options.micro_batch)
         return {**result, "resumes": past.resumes, "trunk_step": past.trunk_step}
 
     def _interrupt(self, number: str, run: _Run, step: int) -> Ended:

@@ -13,14 +13,6 @@ from scalevec.model import scale_vectors
 from scalevec.model.config import NORM_GAINS
 from scalevec.model.decoder import parameter_roles
 from scalevec.model.fields import PluginSource
-from scalevec.model.scale_vectors import (
-    LinearMap,
-    ScaleVector,
-    joint_map,
-    joint_weight,
-    post_norm_gains,
-    scaled,
-)
 from scalevec.model.strategies import ALL_MAPS, CHOICES, PRESETS, Reparameterization, ScaleVectorStrategy
 
 FOLDABLE = [name for name, strategy in PRESETS.items() if "normalized" not in strategy.placement]
@@ -34,7 +26,7 @@ ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_
 
 @given(st.sampled_from(REPARAMETERIZATIONS), st.integers(1, 300))
 def test_every_reparameterization_starts_at_exactly_one(reparameterization, width):
-    assert torch.equal(ScaleVector(width, reparameterization, "input")(), torch.ones(width))
+    assert torch.equal(scale_vectors.ScaleVector(width, reparameterization, "input")(), torch.ones(width))
 
 
 @pytest.mark.parametrize(
@@ -51,9 +43,9 @@ def test_a_reparameterization_follows_its_formula(reparameterization, formula):
     torch.testing.assert_close(vector(), formula(vector.beta, vector.alpha), rtol=1e-12, atol=0)
 
 
-def vector_of(reparameterization: str, norm_gain: str = "g") -> ScaleVector:
+def vector_of(reparameterization: str, norm_gain: str = "g") -> scale_vectors.ScaleVector:
     """A vector whose parameters are away from their start, by the same under both ways of storing it."""
-    vector = ScaleVector(WIDTH, reparameterization, "input", norm_gain=norm_gain).double()
+    vector = scale_vectors.ScaleVector(WIDTH, reparameterization, "input", norm_gain=norm_gain).double()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in vector.parameters():
@@ -65,7 +57,7 @@ def vector_of(reparameterization: str, norm_gain: str = "g") -> ScaleVector:
 
 
 @torch.no_grad()
-def decayed(vector: ScaleVector, by: float) -> Tensor:
+def decayed(vector: scale_vectors.ScaleVector, by: float) -> Tensor:
     """The vector in effect once every parameter has lost ``by`` of what is stored."""
     for parameter in vector.parameters():
         parameter *= 1 - by
@@ -74,7 +66,7 @@ def decayed(vector: ScaleVector, by: float) -> Tensor:
 
 @pytest.mark.parametrize("reparameterization", REPARAMETERIZATIONS)
 def test_the_start_is_zero_as_stored_and_one_in_effect(reparameterization: str) -> None:
-    vector = ScaleVector(WIDTH, reparameterization, "input", norm_gain="1+w")
+    vector = scale_vectors.ScaleVector(WIDTH, reparameterization, "input", norm_gain="1+w")
     assert all(not parameter.any() for parameter in vector.parameters())
     assert torch.equal(vector(), torch.ones(WIDTH))
 
@@ -152,9 +144,9 @@ def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, 
     torch.testing.assert_close(alone(attention.value, x), expected, rtol=1e-10, atol=1e-12)
 
 
-def alone(map_: LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
-    product = joint_map((map_,), x, 1e-5, joint_weight((map_,), (before,)))
-    return scaled(product, map_.post_norm_gain())
+def alone(map_: scale_vectors.LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
+    product = scale_vectors.joint_map((map_,), x, 1e-5, scale_vectors.joint_weight((map_,), (before,)))
+    return scale_vectors.scaled(product, map_.post_norm_gain())
 
 
 def test_a_vector_of_values_behind_a_norm_scales_what_the_output_map_reads(build, tokens):
@@ -177,7 +169,8 @@ def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head)
     maps = (attention.query, attention.key, attention.value)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     one_by_one = torch.cat([alone(map_, x, x[0, 0]) for map_ in maps], -1)
-    joint = joint_map(maps, x, 1e-5, joint_weight(maps, [x[0, 0]] * 3)) * post_norm_gains(maps)
+    weight = scale_vectors.joint_weight(maps, [x[0, 0]] * 3)
+    joint = scale_vectors.joint_map(maps, x, 1e-5, weight) * scale_vectors.post_norm_gains(maps)
     torch.testing.assert_close(joint, one_by_one, rtol=1e-10, atol=1e-12)
 
 

@@ -5,16 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scalevec.analysis.statistics import paired
 from scalevec.analysis.statistics.noise import MANY_CLUSTERS, RungNoise, pooled_noise
-from scalevec.analysis.statistics.paired import (
-    contrast,
-    equivalence_p,
-    holm,
-    limited_by_split,
-    overall,
-    sign_p,
-    slope,
-)
 from scalevec.analysis.statistics.sample import WHOLE_SEEDS, PairedSample, SplitLosses
 
 DIFFERENCES = np.array([1.0, 3.0, 4.0, 8.0])
@@ -24,11 +16,11 @@ ALIKE = np.array([1.0, 3.0, 4.0, 6.0])
 
 
 def mean_of(values, cells, clusters=None, rungs=None):
-    return overall(PairedSample.of(values, cells, clusters, rungs))
+    return paired.overall(PairedSample.of(values, cells, clusters, rungs))
 
 
 def slope_of(values, cells, x, clusters=None):
-    return slope(PairedSample.of(values, cells, clusters), x)
+    return paired.slope(PairedSample.of(values, cells, clusters), x)
 
 
 def test_noise_is_pooled_within_cells():
@@ -118,11 +110,11 @@ def test_the_slope_of_cell_means_is_recovered_with_its_standard_error():
 def test_whole_seeds_are_what_varies_where_rungs_share_them():
     # Seed 0 has 1 and 2, seed 1 has 3 and 6: their means 1.5 and 4.5.
     values, cells, seeds = np.array([1.0, 3.0, 2.0, 6.0]), CELLS, np.array([0, 1, 0, 1])
-    estimate = overall(replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS))
+    estimate = paired.overall(replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS))
     assert (estimate.value, estimate.df) == (3.0, pytest.approx(1))
     assert estimate.standard_error == pytest.approx(1.5)
     single = replace(PairedSample.of(values[:2], [0, 1], [0, 1]), unit=WHOLE_SEEDS, rounding=1e-9)
-    assert (overall(single).value, overall(single).df) == (2.0, 0)
+    assert (paired.overall(single).value, paired.overall(single).df) == (2.0, 0)
 
 
 def test_seeds_that_some_rungs_lack_have_their_part_in_the_variance():
@@ -130,7 +122,8 @@ def test_seeds_that_some_rungs_lack_have_their_part_in_the_variance():
     rng, covered = np.random.default_rng(0), 0
     for _ in range(400):
         values = rng.normal(0, 1, 5)[seeds] + rng.normal(0, 0.5, 12)
-        low, high = overall(replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS)).interval(0.95)
+        pairs = replace(PairedSample.of(values, cells, seeds), unit=WHOLE_SEEDS)
+        low, high = paired.overall(pairs).interval(0.95)
         covered += low < 0 < high
     assert covered / 400 > 0.92
 
@@ -140,22 +133,22 @@ def test_there_is_no_slope_at_one_size():
 
 
 def test_holm_multiplies_by_the_hypotheses_left_and_never_falls():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert paired.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
 def test_an_arm_without_a_p_value_still_counts_in_the_family():
-    assert holm([0.01, None]) == [pytest.approx(0.02), None]
+    assert paired.holm([0.01, None]) == [pytest.approx(0.02), None]
 
 
 def test_equivalence_is_two_one_sided_tests():
     # (0.5 margin - 0) / se with 2 degrees of freedom; the t tail at 2.919986 is 5 %.
-    estimate = contrast(PairedSample.of(np.array([-1.0, 1.0, -1.0, 1.0]), CELLS), np.array([0.5, 0.5]))
-    assert equivalence_p(estimate, 2.919986 * estimate.standard_error) == pytest.approx(0.05, rel=1e-5)
+    estimate = paired.contrast(PairedSample.of(np.array([-1.0, 1.0, -1.0, 1.0]), CELLS), np.array([0.5, 0.5]))
+    assert paired.equivalence_p(estimate, 2.919986 * estimate.standard_error) == pytest.approx(0.05, rel=1e-5)
 
 
 def test_the_sign_test_is_exact():
-    assert sign_p(6, 0) == pytest.approx(2 / 64)
-    assert sign_p(5, 1) == pytest.approx(2 * 7 / 64)
+    assert paired.sign_p(6, 0) == pytest.approx(2 / 64)
+    assert paired.sign_p(5, 1) == pytest.approx(2 * 7 / 64)
 
 
 NINE_CELLS = np.repeat(np.arange(3), 3)
@@ -172,7 +165,7 @@ def sample(common: float = 0.2, n_blocks: int = 32, tokens: np.ndarray | None = 
 
 
 def test_the_test_split_adds_its_error_to_that_of_the_seeds():
-    estimate = overall(sample())
+    estimate = paired.overall(sample())
     parts = np.hypot(estimate.seeds_error, estimate.split_error)
     assert estimate.standard_error == pytest.approx(parts)
 
@@ -196,7 +189,7 @@ def test_its_error_is_that_of_the_mean_over_blocks_which_may_be_like_their_neigh
 def test_more_pairs_do_not_reduce_it():
     pairs = sample()
     few = pairs.kept(np.arange(9) % 3 < 2)
-    assert overall(few).split_error == pytest.approx(overall(pairs).split_error)
+    assert paired.overall(few).split_error == pytest.approx(paired.overall(pairs).split_error)
 
 
 def test_blocks_weigh_as_many_tokens_as_they_have():
@@ -204,21 +197,21 @@ def test_blocks_weigh_as_many_tokens_as_they_have():
     whole, parted = sample(n_blocks=32), sample(n_blocks=33, tokens=halved)
     assert parted.split.shares.sum() == pytest.approx(1)
     assert parted.values == pytest.approx(parted.split.differences @ parted.split.shares)
-    assert overall(parted).split_error == pytest.approx(overall(whole).split_error, rel=0.3)
+    assert paired.overall(parted).split_error == pytest.approx(paired.overall(whole).split_error, rel=0.3)
 
 
 def test_no_interval_is_shorter_for_knowing_the_test_splits_error():
     pairs = sample(common=0.5)
     without = replace(pairs, split=None)
-    widths = [np.ptp(overall(each).interval(0.95)) for each in (pairs, without)]
+    widths = [np.ptp(paired.overall(each).interval(0.95)) for each in (pairs, without)]
     assert widths[0] >= widths[1] * (1 - 1e-9)
 
 
 def test_a_difference_as_small_as_the_test_splits_error_is_not_one_for_more_seeds():
-    estimate = overall(sample(common=20.0))
-    assert limited_by_split(estimate, 0.95)
-    assert not limited_by_split(replace(estimate, split_error=1e-6), 0.95)
-    assert not limited_by_split(replace(estimate, split_error=None), 0.95)
+    estimate = paired.overall(sample(common=20.0))
+    assert paired.limited_by_split(estimate, 0.95)
+    assert not paired.limited_by_split(replace(estimate, split_error=1e-6), 0.95)
+    assert not paired.limited_by_split(replace(estimate, split_error=None), 0.95)
 
 
 @pytest.mark.parametrize("n_seeds", [5, 3 * MANY_CLUSTERS])

@@ -12,13 +12,6 @@ from scalevec.model.config import Experts, Shape
 from scalevec.model.decoder import Transformer
 from scalevec.model.strategies import PRESETS
 from scalevec.model.theory import sharpness as lanczos
-from scalevec.model.theory.sharpness import (
-    LargestEigenvalue,
-    batch_loss,
-    hessian_product,
-    largest_eigenvalue,
-    sharpness,
-)
 
 MINI = Shape(width=2, layers=1, heads=1, kv_heads=1, feed_forward=2)
 
@@ -45,15 +38,15 @@ def test_it_is_the_largest_eigenvalue_of_the_full_hessian(arm, build, tokens):
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     exact = torch.linalg.eigvalsh(exact_hessian(model, inputs, targets))
     with patch.object(lanczos, "TOLERANCE", 1e-6):
-        actual = sharpness(model, inputs, targets)
+        actual = lanczos.sharpness(model, inputs, targets)
     assert actual.residual < 1e-5
     assert actual.value == pytest.approx(exact[-1].item(), rel=1e-6)
     assert exact[0] < 0
 
 
-def largest_of(matrix: torch.Tensor, **constants) -> LargestEigenvalue:
+def largest_of(matrix: torch.Tensor, **constants) -> lanczos.LargestEigenvalue:
     with patch.dict(vars(lanczos), constants):
-        return largest_eigenvalue(lambda x: matrix @ x, len(matrix), matrix)
+        return lanczos.largest_eigenvalue(lambda x: matrix @ x, len(matrix), matrix)
 
 
 @settings(max_examples=30, deadline=None)
@@ -76,12 +69,12 @@ def test_a_value_that_has_not_settled_is_not_given():
 
 
 def test_products_that_are_no_numbers_are_no_eigenvalue():
-    assert largest_of(torch.full((4, 4), float("nan"))) == LargestEigenvalue(None, None, 1)
+    assert largest_of(torch.full((4, 4), float("nan"))) == lanczos.LargestEigenvalue(None, None, 1)
 
 
 def test_parameters_that_the_loss_does_not_see_count_as_zero():
     seen, unseen = torch.nn.Parameter(torch.tensor([1.0, 2.0])), torch.nn.Parameter(torch.ones(3))
-    product = hessian_product(lambda: (seen**3).sum(), [seen, unseen])
+    product = lanczos.hessian_product(lambda: (seen**3).sum(), [seen, unseen])
     assert product(torch.ones(5)).tolist() == [6.0, 12.0, 0.0, 0.0, 0.0]
 
 
@@ -96,10 +89,11 @@ def test_the_loss_of_a_mixture_is_differentiated_twice(build, tokens):
 
     def gradient_at(weights: torch.Tensor) -> torch.Tensor:
         torch.nn.utils.vector_to_parameters(weights, parameters)
-        gradients = torch.autograd.grad(batch_loss(model, inputs, targets), parameters)
+        gradients = torch.autograd.grad(lanczos.batch_loss(model, inputs, targets), parameters)
         return torch.cat([gradient.flatten() for gradient in gradients])
 
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)(direction)
+        products = lanczos.hessian_product(lambda: lanczos.batch_loss(model, inputs, targets), parameters)
+        product = products(direction)
         ahead, behind = (gradient_at(flat + sign * 1e-5 * direction) for sign in (1, -1))
     torch.testing.assert_close(product, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-6)

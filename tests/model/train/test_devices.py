@@ -4,14 +4,6 @@ import pytest
 import torch
 
 from scalevec.model.train import devices
-from scalevec.model.train.devices import (
-    DEVICES,
-    device_named,
-    is_out_of_memory,
-    missing_compiler,
-    model_flops_utilization,
-    unknown_peak,
-)
 
 
 @pytest.mark.parametrize(
@@ -31,21 +23,22 @@ from scalevec.model.train.devices import (
     ],
 )
 def test_the_drivers_names_are_known(of_driver: str, key: str) -> None:
-    assert device_named(of_driver) is DEVICES[key]
-    assert device_named(key) is DEVICES[key]
+    assert devices.device_named(of_driver) is devices.DEVICES[key]
+    assert devices.device_named(key) is devices.DEVICES[key]
 
 
 @pytest.mark.parametrize(
     "name", [None, "NVIDIA A10G", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 )
 def test_other_cards_and_parts_of_a_card_are_not_taken_for_a_known_one(name: str | None) -> None:
-    assert device_named(name) is None
+    assert devices.device_named(name) is None
 
 
 def test_the_share_is_that_of_all_devices_at_the_precision_of_the_trial() -> None:
-    share = model_flops_utilization(6e9, 989.4e12 / 6e9, "bfloat16", "NVIDIA H100 80GB HBM3", devices=4)
+    card = "NVIDIA H100 80GB HBM3"
+    share = devices.model_flops_utilization(6e9, 989.4e12 / 6e9, "bfloat16", card, devices=4)
     assert share == pytest.approx(0.25)
-    whole = model_flops_utilization(6e9, 66.9e12 / 6e9, "float32", "NVIDIA H100 80GB HBM3")
+    whole = devices.model_flops_utilization(6e9, 66.9e12 / 6e9, "float32", card)
     assert whole == pytest.approx(1)
 
 
@@ -57,17 +50,17 @@ def test_the_share_is_that_of_all_devices_at_the_precision_of_the_trial() -> Non
     ],
 )
 def test_where_there_is_no_peak_there_is_no_share_and_it_is_said(precision, card, why) -> None:
-    assert model_flops_utilization(6e9, 1e5, precision, card) is None
-    assert why in unknown_peak(precision, card)
+    assert devices.model_flops_utilization(6e9, 1e5, precision, card) is None
+    assert why in devices.unknown_peak(precision, card)
 
 
 def test_what_is_missing_to_compile_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv("CC", raising=False)
-    assert missing_compiler("cpu").startswith("a compiler (g++)")
+    assert devices.missing_compiler("cpu").startswith("a compiler (g++)")
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
-    assert missing_compiler("cuda").startswith("the package triton and a compiler (")
+    assert devices.missing_compiler("cuda").startswith("the package triton and a compiler (")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +75,7 @@ def test_what_is_missing_to_compile_is_named(monkeypatch, tmp_path):
     ],
 )
 def test_too_little_memory_is_known_whoever_says_so(error):
-    assert is_out_of_memory(error)
+    assert devices.is_out_of_memory(error)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +87,4 @@ def test_too_little_memory_is_known_whoever_says_so(error):
     ],
 )
 def test_other_errors_are_not_taken_for_it(error):
-    assert not is_out_of_memory(error)
+    assert not devices.is_out_of_memory(error)

@@ -2,13 +2,7 @@
 
 import pytest
 
-from scalevec.orchestrator.attempts.retry_policy import (
-    NodeWatch,
-    decide,
-    failure_text,
-    little_progress,
-    micro_batch_left,
-)
+from scalevec.orchestrator.attempts import retry_policy
 from scalevec.results.run_directory import RunDirectory
 
 SEQUENCES = 8
@@ -49,32 +43,32 @@ ADVANCED = [running(), fault("preempted", step=59), running(59), fault("killed")
     ],
 )  # fmt: skip
 def test_an_attempt_is_followed_by_another_as_long_as_there_is_hope(events, again, cause):
-    decision = decide(events, SEQUENCES)
+    decision = retry_policy.decide(events, SEQUENCES)
     assert (decision.again, decision.cause) == (again, cause)
 
 
 def test_a_new_checkpoint_is_progress_where_no_steps_are_known():
     events = [event for time in range(50) for event in (running() | {"checkpoint": time}, fault("killed"))]
-    assert decide(events, SEQUENCES).again
-    assert not decide([*events, *events[-2:] * 3], SEQUENCES).again
+    assert retry_policy.decide(events, SEQUENCES).again
+    assert not retry_policy.decide([*events, *events[-2:] * 3], SEQUENCES).again
 
 
 def test_the_same_traceback_twice_is_the_end():
     events = [running(), fault("error", traceback="x", error="KeyError: 'y'")] * 2
-    decision = decide(events, SEQUENCES)
+    decision = retry_policy.decide(events, SEQUENCES)
     assert (decision.again, decision.cause) == (False, "error")
     assert "KeyError" in decision.reason
 
 
 def test_out_of_memory_halves_what_each_of_several_processes_had_of_the_batch():
     events = [running() | {"world_size": 4}, fault("out_of_memory")]
-    assert decide(events, 16).micro_batch == 2
-    assert not decide(events, 4).again
+    assert retry_policy.decide(events, 16).micro_batch == 2
+    assert not retry_policy.decide(events, 4).again
 
 
 def test_a_halved_micro_batch_stays_after_a_later_interruption():
     events = [running(), fault("out_of_memory"), running(micro_batch=4), fault("killed")]
-    assert decide(events, SEQUENCES).micro_batch == 4
+    assert retry_policy.decide(events, SEQUENCES).micro_batch == 4
 
 
 MEMORY = [running(), fault("out_of_memory")]
@@ -94,7 +88,7 @@ MEMORY = [running(), fault("out_of_memory")]
     ],
 )
 def test_whoever_sends_a_trial_again_knows_the_micro_batch_that_fits(events, asked, left):
-    assert micro_batch_left(events, SEQUENCES, asked) == left
+    assert retry_policy.micro_batch_left(events, SEQUENCES, asked) == left
 
 
 def ran(host):
@@ -120,7 +114,7 @@ NAMED = [fault("node_failure", node="a")]
     ],
 )
 def test_a_machine_is_bad_where_several_trials_failed_by_its_fault(histories, bad):
-    watch = NodeWatch()
+    watch = retry_policy.NodeWatch()
     for _ in range(2):  # to learn the same again changes nothing
         for position, events in enumerate(histories):
             watch.learn(f"trial {position}", events)
@@ -128,7 +122,7 @@ def test_a_machine_is_bad_where_several_trials_failed_by_its_fault(histories, ba
 
 
 def test_never_more_than_half_of_the_machines_are_avoided():
-    watch = NodeWatch()
+    watch = retry_policy.NodeWatch()
     for position, host in enumerate("aabbcc"):
         watch.learn(f"trial {position}", [ran(host), fault("killed")])
     assert len(watch.bad) == 1
@@ -143,7 +137,7 @@ def stops(*steps: int, cause: str = "timeout") -> list[dict]:
 
 @pytest.mark.parametrize("cause", ["timeout", "preempted"])
 def test_many_starts_that_bring_little_are_told_with_what_to_do(cause):
-    warning = little_progress(stops(*range(1, 22), cause=cause), 1000)
+    warning = retry_policy.little_progress(stops(*range(1, 22), cause=cause), 1000)
     assert warning.startswith("interrupted 21 times; the last 5 starts brought 5 of 1000 steps: raise time")
 
 
@@ -157,7 +151,7 @@ def test_many_starts_that_bring_little_are_told_with_what_to_do(cause):
     ],
 )
 def test_a_trial_that_advances_is_not_warned_of(events, steps):
-    assert little_progress(events, steps) is None
+    assert retry_policy.little_progress(events, steps) is None
 
 
 LAST = "ConfigurationError: schedule is 'wave'"
@@ -179,4 +173,5 @@ def test_the_last_line_of_the_log_is_told_once(tmp_path, log, reason, why):
     directory = RunDirectory(tmp_path)
     if log is not None:
         directory.log_path.write_text(log)
-    assert failure_text("light a", reason, directory) == f"light a: {why}; see {directory.log_path}"
+    text = retry_policy.failure_text("light a", reason, directory)
+    assert text == f"light a: {why}; see {directory.log_path}"

@@ -8,14 +8,7 @@ import pytest
 from scalevec.orchestrator.commands.data.store import rebuild
 from scalevec.orchestrator.commands.look.status import sweep_statuses
 from scalevec.orchestrator.sources.runs import Runs
-from scalevec.results.index.database import (
-    STORE_VARIABLE,
-    StoreError,
-    StoreUnavailableError,
-    default_url,
-    parse_url,
-    trials,
-)
+from scalevec.results.index import database
 from simulations import SWEEP, simulated
 
 NAME = SWEEP["name"]
@@ -32,9 +25,9 @@ def runs(tmp_path_factory) -> Path:
 def index_path(runs, tmp_path, monkeypatch) -> Path:
     """Of a whole index in a cache of its own."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv(STORE_VARIABLE, raising=False)
+    monkeypatch.delenv(database.STORE_VARIABLE, raising=False)
     Runs(runs).results(NAME)
-    return Path(parse_url(default_url(runs)).database)
+    return Path(database.parse_url(database.default_url(runs)).database)
 
 
 def garbage(path: Path) -> None:
@@ -53,12 +46,12 @@ def flipped(path: Path) -> None:
 
 def other_columns(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute(f"ALTER TABLE {trials.name} DROP COLUMN record")
+        connection.execute(f"ALTER TABLE {database.trials.name} DROP COLUMN record")
 
 
 def other_kinds(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {trials.name} SET record = '{{'")
+        connection.execute(f"UPDATE {database.trials.name} SET record = '{{'")
 
 
 def a_folder(path: Path) -> None:
@@ -88,18 +81,19 @@ def test_store_rebuild_makes_it_again(runs, index_path, break_it):
 def test_a_store_that_was_named_is_left_as_it_is_with_what_to_do(runs, tmp_path, monkeypatch):
     named = tmp_path / "named.sqlite"
     garbage(named)
-    monkeypatch.setenv(STORE_VARIABLE, f"sqlite:///{named}")
-    with pytest.raises(StoreError, match=r"file is not a database; .* `scalevec store rebuild`") as caught:
+    monkeypatch.setenv(database.STORE_VARIABLE, f"sqlite:///{named}")
+    problem = r"file is not a database; .* `scalevec store rebuild`"
+    with pytest.raises(database.StoreError, match=problem) as caught:
         rebuild(runs)
-    assert not isinstance(caught.value, StoreUnavailableError)
+    assert not isinstance(caught.value, database.StoreUnavailableError)
     assert named.read_bytes().startswith(b"no database")
 
 
 def test_an_index_that_may_not_be_opened_is_no_damage(runs, index_path, monkeypatch):
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(index_path.parent / "of a file"))
-    url = default_url(runs)
-    Path(parse_url(url).database).parent.rmdir()
+    url = database.default_url(runs)
+    Path(database.parse_url(url).database).parent.rmdir()
     monkeypatch.setattr("scalevec.results.index.database.default_url", lambda _: url)
     monkeypatch.setattr("scalevec.results.index.database.store_url", lambda _: url)
-    with pytest.raises(StoreUnavailableError, match="unable to open database file"):
+    with pytest.raises(database.StoreUnavailableError, match="unable to open database file"):
         rebuild(runs)

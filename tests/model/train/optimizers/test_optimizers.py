@@ -10,13 +10,6 @@ from reference_optimizers import Course
 from scalevec.model.config import OPTIMIZERS, OptimizerConfig
 from scalevec.model.decoder import Transformer
 from scalevec.model.train import optim
-from scalevec.model.train.optim import (
-    _Muon,
-    build_optimizer,
-    optimizer_over,
-    parameter_groups,
-    set_learning_rate,
-)
 
 STEPS = 10
 SHAPES = {"wide": (4, 7), "tall": (6, 3), "vector": (5,), "experts": (3, 4, 6)}
@@ -70,12 +63,12 @@ def trained(config: OptimizerConfig) -> Trained:
         }
         for name, parameter in parameters.items()
     ]
-    optimizer = optimizer_over(groups, config)
+    optimizer = optim.optimizer_over(groups, config)
     for step, rate in enumerate(RATES, start=1):
         optimizer.zero_grad()
         for name, parameter in parameters.items():
             parameter.grad = draw[name][step].clone()
-        set_learning_rate(optimizer, rate)
+        optim.set_learning_rate(optimizer, rate)
         optimizer.step()
     start = {name: drawn[0] for name, drawn in draw.items()}
     gradients = {name: list(drawn[1:]) for name, drawn in draw.items()}
@@ -115,15 +108,15 @@ def test_ten_steps_are_those_of_the_formulas(case):
 
 def test_every_parameter_is_in_exactly_one_group(trial):
     model = Transformer(trial.model)
-    grouped = [id(p) for group in parameter_groups(model, trial) for p in group["params"]]
+    grouped = [id(p) for group in optim.parameter_groups(model, trial) for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
 
 
 def test_vectors_take_their_factor_of_the_learning_rate(trial):
     strategy = replace(trial.model.scale_vectors, learning_rate_factor=4.0)
     trial = replace(trial, model=replace(trial.model, scale_vectors=strategy))
-    optimizer = build_optimizer(Transformer(trial.model), trial)
-    set_learning_rate(optimizer, 0.5)
+    optimizer = optim.build_optimizer(Transformer(trial.model), trial)
+    optim.set_learning_rate(optimizer, 0.5)
     assert {group["lr"] for group in optimizer.param_groups} == {0.5, 2.0}
 
 
@@ -138,7 +131,7 @@ def test_steps_together_are_torchs_steps_to_the_rounding_of_bfloat16(most, neste
     shapes = [(8, 8), (6, 16), (8, 8), (16, 6), (6, 16), (8, 8)]
     start = [torch.randn(shape, generator=random) for shape in shapes]
     alone, together = ([torch.nn.Parameter(matrix.clone()) for matrix in start] for _ in range(2))
-    optimizers = [_Muon(of, lr=RATE, nesterov=nesterov) for of in (alone, together)]
+    optimizers = [optim._Muon(of, lr=RATE, nesterov=nesterov) for of in (alone, together)]
     for _ in range(3):
         for matrix, other in zip(alone[:-1], together[:-1], strict=True):  # the last one has no gradient
             matrix.grad = torch.randn(matrix.shape, generator=random)

@@ -16,14 +16,7 @@ from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit, worker_command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    expected_loss,
-    hold_simulations,
-    is_simulated,
-    normal,
-    rate_penalty,
-    truth,
-)
+from scalevec.orchestrator.executors.simulate import planted_law
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
 from scalevec.results.claims import acquire, claim_record, end_claim
 from scalevec.results.run_directory import RunDirectory
@@ -36,7 +29,7 @@ from support import assert_refused, succeeded
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """A job for the first trial of the sweep, whose run directory is there."""
-    hold_simulations(tmp_path / "runs")
+    planted_law.hold_simulations(tmp_path / "runs")
     run = sweep_run(tmp_path / "runs")
     task = run.task(run.members()[0])
     directory = run.directory(task.trial)
@@ -103,7 +96,7 @@ def test_a_folder_of_real_trials_takes_no_simulation(tmp_path):
     (tmp_path / "trials").mkdir()
     with pytest.raises(InvalidInputError, match="holds trials that were trained"):
         SimulateExecutor(Site(tmp_path, "simulated", 1))
-    assert not is_simulated(tmp_path)
+    assert not planted_law.is_simulated(tmp_path)
 
 
 def test_the_command_keeps_simulated_and_real_runs_apart(scalevec, tmp_path):
@@ -121,19 +114,20 @@ sizes = st.floats(1e4, 1e12)
 def test_a_gain_is_the_compute_multiplier_along_every_ratio_of_tokens(n_params, ratio, gain):
     simulate = Simulate(arms={"better": ArmLaw(gain=gain)})
     larger = n_params * math.sqrt(gain)  # 6ND at D/N as it is: gain times the compute
-    loss = expected_loss(simulate, "better", n_params, ratio * n_params)
-    assert loss == pytest.approx(expected_loss(simulate, "other", larger, ratio * larger), rel=1e-12)
+    loss = planted_law.expected_loss(simulate, "better", n_params, ratio * n_params)
+    of_larger = planted_law.expected_loss(simulate, "other", larger, ratio * larger)
+    assert loss == pytest.approx(of_larger, rel=1e-12)
 
 
 @given(sizes, sizes)
 def test_without_an_entry_an_arm_has_the_law_itself(n_params, n_tokens):
     law = PlantedLaw(E=1.0, A=10.0, alpha=0.5, B=20.0, beta=0.25)
-    loss = expected_loss(Simulate(law=law), "any", n_params, n_tokens)
+    loss = planted_law.expected_loss(Simulate(law=law), "any", n_params, n_tokens)
     assert loss == pytest.approx(1.0 + 10.0 / n_params**0.5 + 20.0 / n_tokens**0.25)
 
 
 def test_normal_draws_have_mean_0_and_deviation_1():
-    drawn = [normal("noise", number) for number in range(10_000)]
+    drawn = [planted_law.normal("noise", number) for number in range(10_000)]
     mean = math.fsum(drawn) / len(drawn)
     assert mean == pytest.approx(0, abs=0.03)
     assert math.fsum((value - mean) ** 2 for value in drawn) / len(drawn) == pytest.approx(1, abs=0.05)
@@ -148,8 +142,8 @@ def trial(cell: str = "a", tokens: int = 10_240) -> OwnTrial:
 def noise(simulate: Simulate, arm: str, of: OwnTrial) -> float:
     """What the loss of a trial has beside the law."""
     n_params = count_parameters(of.model).matrices
-    expected = expected_loss(simulate, arm, n_params, of.tokens)
-    return truth(simulate, arm, of, f"{arm} {of.stream} {of.tokens}").loss - expected
+    expected = planted_law.expected_loss(simulate, arm, n_params, of.tokens)
+    return planted_law.truth(simulate, arm, of, f"{arm} {of.stream} {of.tokens}").loss - expected
 
 
 def drawn(simulate: Simulate, arm: str, tokens: int = 10_240) -> np.ndarray:
@@ -170,7 +164,7 @@ def test_budgets_of_one_stream_share_a_part_of_what_is_the_arms_own():
 
 
 def test_the_loss_is_the_mean_of_its_blocks():
-    outcome = truth(Simulate(), "a", trial(), "name")
+    outcome = planted_law.truth(Simulate(), "a", trial(), "name")
     assert len(outcome.loss_blocks) == 64
     assert outcome.loss == pytest.approx(np.mean(outcome.loss_blocks))
 
@@ -178,7 +172,7 @@ def test_the_loss_is_the_mean_of_its_blocks():
 def test_block_differences_of_two_pairs_share_what_is_common_to_their_arms():
     simulate = Simulate(seed_noise=0.0, pair_noise=0.0, block_share=0.4)
     blocks = {
-        (arm, cell): np.array(truth(simulate, arm, trial(cell), f"{arm} {cell}").loss_blocks)
+        (arm, cell): np.array(planted_law.truth(simulate, arm, trial(cell), f"{arm} {cell}").loss_blocks)
         for arm in ("a", "b")
         for cell in map(str, range(40))
     }
@@ -189,7 +183,7 @@ def test_block_differences_of_two_pairs_share_what_is_common_to_their_arms():
 
 def test_without_block_noise_blocks_differ_for_all_arms_alike_and_not_in_the_mean():
     simulate = Simulate(seed_noise=0.0, pair_noise=0.0, block_noise=0.0)
-    first, second = (truth(simulate, arm, trial(), arm) for arm in ("a", "b"))
+    first, second = (planted_law.truth(simulate, arm, trial(), arm) for arm in ("a", "b"))
     assert first.loss_blocks == second.loss_blocks
     assert np.std(first.loss_blocks) > 0.1
     assert noise(simulate, "a", trial()) == pytest.approx(0, abs=1e-6)
@@ -197,11 +191,11 @@ def test_without_block_noise_blocks_differ_for_all_arms_alike_and_not_in_the_mea
 
 def test_the_best_rate_costs_nothing_and_a_factor_of_two_the_curvature():
     bowl = RateBowl(optimum=0.01, at=1e6, exponent=-0.5, curvature=0.03)
-    assert rate_penalty(bowl, 1e6, 0.01) == 0
-    assert rate_penalty(bowl, 1e6, 0.02) == pytest.approx(0.03)
-    assert rate_penalty(bowl, 1e6, 0.005) == pytest.approx(0.03)
-    assert rate_penalty(bowl, 4e6, 0.005) == pytest.approx(0, abs=1e-12)
+    assert planted_law.rate_penalty(bowl, 1e6, 0.01) == 0
+    assert planted_law.rate_penalty(bowl, 1e6, 0.02) == pytest.approx(0.03)
+    assert planted_law.rate_penalty(bowl, 1e6, 0.005) == pytest.approx(0.03)
+    assert planted_law.rate_penalty(bowl, 4e6, 0.005) == pytest.approx(0, abs=1e-12)
 
 
 def test_without_a_best_rate_every_rate_is_as_good():
-    assert rate_penalty(RateBowl(), 1e6, 1e9) == 0
+    assert planted_law.rate_penalty(RateBowl(), 1e6, 1e9) == 0

@@ -9,12 +9,6 @@ from scalevec.orchestrator.commands.run.init import init
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import partitions
-from scalevec.orchestrator.executors.slurm.partitions import (
-    QueueRoom,
-    most_submitted,
-    refuse_unknown_partitions,
-    with_limits,
-)
 
 SINFO = r"""#!/bin/sh
 cat <<'END'
@@ -79,30 +73,30 @@ def test_without_slurm_no_profile_is_written(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("site")
 def test_a_time_limit_ends_at_that_of_the_partition() -> None:
-    partitions = {"small": "cpu", "large": "cpu,debug", "x": None}
-    rungs = {rung: RungProfile(partition=partition) for rung, partition in partitions.items()}
-    profile = with_limits(Profile(partition="gpu", rungs=rungs))
+    names = {"small": "cpu", "large": "cpu,debug", "x": None}
+    rungs = {rung: RungProfile(partition=partition) for rung, partition in names.items()}
+    profile = partitions.with_limits(Profile(partition="gpu", rungs=rungs))
     limits = {rung: profile.for_rung(rung).max_time for rung in ("other", "x", "small", "large")}
     assert limits == {"other": 1200.0, "x": 1200.0, "small": 2880.0, "large": None}
-    assert with_limits(Profile()).max_time == 2880.0
-    told = with_limits(Profile(partition="gpu", max_time=60, rungs=rungs))
+    assert partitions.with_limits(Profile()).max_time == 2880.0
+    told = partitions.with_limits(Profile(partition="gpu", max_time=60, rungs=rungs))
     assert (told.max_time, told.for_rung("small").max_time) == (60.0, 2880.0)
 
 
 @pytest.mark.usefixtures("site")
 def test_an_unknown_partition_is_refused_with_those_there_are() -> None:
-    refuse_unknown_partitions(Profile(partition="gpu,cpu"))
+    partitions.refuse_unknown_partitions(Profile(partition="gpu,cpu"))
     with pytest.raises(InvalidInputError, match="'gqu', which SLURM does not have; allowed: cpu, debug, gpu"):
-        refuse_unknown_partitions(Profile(rungs={"r": RungProfile(partition="gqu")}))
+        partitions.refuse_unknown_partitions(Profile(rungs={"r": RungProfile(partition="gqu")}))
 
 
 @pytest.mark.parametrize(("settings", "most"), [({}, 5000), ({"MaxJobCount": "100"}, 50)])
 def test_half_of_what_the_cluster_holds_may_wait(settings, most):
-    assert most_submitted(settings, Profile()) == most
+    assert partitions.most_submitted(settings, Profile()) == most
 
 
 def test_the_profile_has_the_last_word():
-    assert most_submitted({"MaxJobCount": "100"}, Profile(max_submitted=70)) == 70
+    assert partitions.most_submitted({"MaxJobCount": "100"}, Profile(max_submitted=70)) == 70
 
 
 @pytest.fixture
@@ -115,7 +109,7 @@ def clock(monkeypatch):
 
 @pytest.mark.usefixtures("clock")
 def test_after_a_refusal_half_as_many_are_tried():
-    room = QueueRoom(5000)
+    room = partitions.QueueRoom(5000)
     assert room.free(0) == 5000
     room.refused(1000, in_queue=0)
     assert room.free(0) == 500
@@ -125,13 +119,13 @@ def test_after_a_refusal_half_as_many_are_tried():
 
 @pytest.mark.usefixtures("clock")
 def test_with_nothing_in_the_queue_one_is_always_tried():
-    room = QueueRoom(10)
+    room = partitions.QueueRoom(10)
     room.refused(1, in_queue=0)
     assert room.free(0) == 1
 
 
 def test_a_quarter_more_is_tried_after_a_while_up_to_what_the_cluster_allows(clock):
-    room = QueueRoom(50)
+    room = partitions.QueueRoom(50)
     room.refused(80, in_queue=0)
     assert room.free(40) == 0
     for more in (10, 10):
