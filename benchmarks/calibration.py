@@ -66,6 +66,7 @@ def _of_one_arm() -> Iterator[Design]:
     for clause in ("fix E = 1.69", "bounds alpha = 0.3:0.38, E = 1.6:1.8"):
         law = f"chinchilla; {clause}"
         yield Design(f"5 sizes x 3 budgets x 3 seeds, {clause}", grid(5, 3, 3, law), replace(grown, law=law))
+    yield Design("5 sizes x 3 budgets x 1 seed", grid(5, 3, 1), grown)
     yield Design("12 sizes x 10 budgets x 1 seed", grid(12, 10, 1), grown)
     yield Design("16 sizes x 15 budgets x 1 seed", grid(16, 15, 1), grown)
     yield Design("15 runs x 8 checkpoints", checkpoints(15, 8), grown)
