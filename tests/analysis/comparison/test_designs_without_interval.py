@@ -54,8 +54,8 @@ def test_seeds_that_differ_by_less_than_any_training_are_copies(sweep):
 
 def test_copies_on_one_side_carry_no_verdict_and_copies_at_one_size_no_noise_of_it(sweep):
     table = sweep(seeds=range(3), noise=0.004)
-    own = copied(table[table["arm"] == "baseline"], 3)
-    one_sided = only(pd.concat([own, table[table["arm"] != "baseline"]]), bootstrap=0)
+    reference = copied(table[table["arm"] == "baseline"], 3)
+    one_sided = only(pd.concat([reference, table[table["arm"] != "baseline"]]), bootstrap=0)
     assert (one_sided.loss_difference.interval, one_sided.verdict) == (None, "undecided")
     at_largest = copied(table.query("rung == '150k'"), 3).assign(loss=lambda t: t["loss"] + 1e-8 * t["seed"])
     comparison = only(pd.concat([table.query("rung != '150k'"), at_largest]), bootstrap=0)
