@@ -16,6 +16,8 @@ from scalevec.model.estimate import FLOAT_BYTES, Memory, memory_of, optimizer_by
 from scalevec.model.strategies import NORMED_MAPS
 from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.errors import read_or_else
+from scalevec.results.columns import checked_columns, timing_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -280,14 +282,16 @@ def seen_seconds(pace: Mapping[int, float], n_params: int, tokens: int) -> float
 def pace_of(folder: SweepFolder, runs_dir: Path) -> dict[int, float]:
     """The median seconds for a parameter and a token of the finished trials of a sweep, by N."""
     paces: defaultdict[int, list[float]] = defaultdict(list)
-    with suppress(CorruptRecordError):
-        for member in folder.members() or []:
-            of_size = paces[member["n_params"]]
-            if len(of_size) == MOST_TIMED:
-                continue
-            result = RunDirectory.of(runs_dir, member["trial_id"]).result() or {}
+    for member in read_or_else(folder.members, None) or []:
+        of_size = paces[member["n_params"]]
+        if len(of_size) == MOST_TIMED:
+            continue
+        with suppress(CorruptRecordError):
+            directory = RunDirectory.of(runs_dir, member["trial_id"])
+            result = directory.result() or {}
+            timed = checked_columns(directory.result_path, timing_columns(result) | result)
             # A branch has trained its own part alone.
-            if result.get("wall_s") and result.get("n_tokens") and not result.get("trunk_step"):
-                seconds = result["wall_s"] + ((result.get("timing") or {}).get("evaluation_s") or 0.0)
-                of_size.append(seconds / member["n_params"] / result["n_tokens"])
+            if timed.get("wall_s") and timed.get("n_tokens") and not result.get("trunk_step"):
+                seconds = timed["wall_s"] + (timed["evaluation_s"] or 0.0)
+                of_size.append(seconds / member["n_params"] / timed["n_tokens"])
     return {size: statistics.median(of_size) for size, of_size in paces.items() if of_size}

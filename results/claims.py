@@ -10,15 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from scalevec.results.files import (
-    AlreadyWrittenError,
-    CorruptRecordError,
-    names_in,
-    read_json,
-    to_json,
-    utc_now,
-    write_once,
-)
+from scalevec.results import files
+from scalevec.results.files import CorruptRecordError, utc_now
 from scalevec.results.opening import make_folder, open_file, open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import boot_id, is_of, runs_around
@@ -99,14 +92,14 @@ def _beat_content(beats: int) -> bytes:
 
 def newest_attempt(run_directory: RunDirectory) -> int:
     """The number of the newest claim, 0 where the trial was never claimed."""
-    names = names_in(run_directory.claims_path)
+    names = files.names_in(run_directory.claims_path)
     stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     return max((int(stem) for stem in stems if stem.isdecimal()), default=0)
 
 
 def claim_record(run_directory: RunDirectory, attempt: int) -> dict[str, Any]:
     """What the claim of ``attempt`` says. Raises ``FileNotFoundError`` or ``CorruptRecordError``."""
-    return read_json(_path(run_directory, attempt, "json"), dict)
+    return files.read_json(_path(run_directory, attempt, "json"), dict)
 
 
 def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
@@ -118,9 +111,11 @@ def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
     path = _path(run_directory, attempt, "done")
     if _is_ended(run_directory, attempt):
         return
-    content = to_json({"reason": reason, "time": utc_now(), "host": socket.gethostname(), "pid": os.getpid()})
-    with suppress(AlreadyWrittenError):
-        write_once(path, content + b"\n")
+    content = files.to_json(
+        {"reason": reason, "time": utc_now(), "host": socket.gethostname(), "pid": os.getpid()}
+    )
+    with suppress(files.AlreadyWrittenError):
+        files.write_once(path, content + b"\n")
 
 
 def acquire(
@@ -151,8 +146,8 @@ def acquire(
     record = {**details, "attempt": attempt, "runs": runs, **process_identity(os.getpid()), "time": utc_now()}
     _create_counter(_path(run_directory, attempt, "beat"))
     try:
-        write_once(_path(run_directory, attempt, "json"), to_json(record, indent=1) + b"\n")
-    except AlreadyWrittenError:
+        files.write_once(_path(run_directory, attempt, "json"), files.to_json(record, indent=1) + b"\n")
+    except files.AlreadyWrittenError:
         raise AlreadyClaimedError(run_directory, claim_record(run_directory, attempt)) from None
     return Claim(run_directory, attempt)
 

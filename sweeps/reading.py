@@ -25,7 +25,7 @@ from scalevec.sweeps.sections.corpus import PACKAGE_PATTERN
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, PROBLEM, UNKNOWN_KEY, Given, Strategy
 from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep
 from scalevec.sweeps.sections.sweep_model import sweep_model
-from scalevec.sweeps.sections.trainer import FIELD_PATTERN, KINDS, RESERVED
+from scalevec.sweeps.sections.trainer import FIELD_PATTERN, KINDS, RESERVED, SOURCE_PATTERN
 from scalevec.sweeps.trainer_checks import missing_code, secrets_in, trainer_problems
 from scalevec.sweeps.trainers.source_files import files_of
 from scalevec.sweeps.yaml_source import SweepSource
@@ -211,6 +211,7 @@ _OF_A_TRIAL = ("trial", "ladder", "arms", "grid", "zip", "tune")
 _DECLARE = "; a field of the trainer's own is declared under fields, with its type"
 _PATTERNS = {
     FIELD_PATTERN: "a letter, then letters, digits or _",
+    SOURCE_PATTERN: "the name of a file or a folder, or a pattern",
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
     PACKAGE_PATTERN: "a distribution, NAME or NAME==VERSION",

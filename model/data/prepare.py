@@ -16,18 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.data import FORMAT_VERSION, SPLITS, CorpusConfig
+from scalevec.model.data import FORMAT_VERSION, SPLITS, CorpusConfig, system
 from scalevec.model.data.corpus import Corpus, CorpusManifest, Draft, SplitFacts, open_corpus, verify
 from scalevec.model.data.in_place import place_files
 from scalevec.model.data.sources import files_key, named_stamps, remembered
-from scalevec.model.data.system import (
-    Progress,
-    Workers,
-    complete_directory,
-    room_in,
-    usable_cpus,
-    write_synced,
-)
+from scalevec.model.data.system import Progress, Workers
 from scalevec.model.data.texts import corpus_fingerprint, read_texts, split_up
 from scalevec.model.data.tokenize import TOKENIZERS, TokenizerPlan, write_shards
 from scalevec.model.fields import to_dict
@@ -83,7 +76,7 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: i
             name = draft.fingerprint
             if not (corpora_dir / name).exists():
                 # Whoever is first gives the folder its name; the other's is removed, as they are the same.
-                with complete_directory(corpora_dir / name, work) as folder:
+                with system.complete_directory(corpora_dir / name, work) as folder:
                     _write(folder, config, draft, key, progress)
                 return open_corpus(corpora_dir, name)
     corpus = open_corpus(corpora_dir, name)
@@ -99,7 +92,7 @@ def _planned(config: CorpusConfig) -> tuple[CorpusConfig, TokenizerPlan]:
 
 def _workers(config: CorpusConfig, jobs: int | None) -> Workers:
     size = sum(size for of_split in named_stamps(config) for _, size, _ in of_split)
-    return Workers(0 if size < SMALL_BYTES else jobs or usable_cpus())
+    return Workers(0 if size < SMALL_BYTES else jobs or system.usable_cpus())
 
 
 @contextmanager
@@ -110,7 +103,7 @@ def _work_folder(corpora_dir: Path, progress: Progress) -> Iterator[Path]:
     corpora_dir.mkdir(parents=True, exist_ok=True)
     try:
         with (
-            room_in(corpora_dir),
+            system.room_in(corpora_dir),
             tempfile.TemporaryDirectory(prefix=".", suffix=".preparing", dir=corpora_dir) as folder,
         ):
             yield Path(folder)
@@ -160,4 +153,4 @@ def _write(folder: Path, config: CorpusConfig, draft: Draft, key: str, progress:
         files_key=key,
         **facts,
     )
-    write_synced(folder / "corpus.json", (json.dumps(to_dict(manifest), indent=2) + "\n").encode())
+    system.write_synced(folder / "corpus.json", (json.dumps(to_dict(manifest), indent=2) + "\n").encode())

@@ -77,8 +77,18 @@ def write_text(text: str, output: Path | None = None, *, wraps: bool = False) ->
             text = "".join(f"{_within(line, width)}\n" for line in text.splitlines())
         print(printable(text), end="")
     else:
-        write_atomic(output.parent.resolve() / output.name, text.encode())
-        note(f"wrote {output}")
+        write_output(output, text.encode())
+
+
+def write_output(output: Path, content: bytes) -> None:
+    """Write the file that a person named, whole, behind links too; into a device or a pipe as it stands."""
+    if output.exists() and not output.is_file():
+        with output.open("wb") as stream:
+            stream.write(content)
+    else:
+        output.resolve().parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(output.resolve(), content)
+    note(f"wrote {output}")
 
 
 def _within(line: str, width: int) -> str:

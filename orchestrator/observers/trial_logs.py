@@ -71,15 +71,20 @@ class TrialLog(Protocol):
         """Nothing more will come."""
 
 
+def places_of_logs(name: str, where: str) -> dict[str, str]:
+    """The class of each log that there is; raises ``InvalidInputError`` unless ``name`` is among them."""
+    places = {point.name: point.value for point in entry_points(group=GROUP)} | LOGS
+    if name not in places:
+        raise InvalidInputError(f"{where} is {name!r}: {unknown(name, places)}")
+    return places
+
+
 def log_named(name: str, sweep: str, folder: Path) -> TrialLog:
     """Return the log ``name`` for ``sweep``.
 
     Raises ``InvalidInputError`` for another name, ``MissingRequirementError`` where its library is not there.
     """
-    others = {point.name: point.value for point in entry_points(group=GROUP)}
-    places = others | LOGS
-    if name not in places:
-        raise InvalidInputError(f"--log is {name!r}: {unknown(name, places)}")
+    places = places_of_logs(name, "--log")
     try:
         make_folder(folder)
         log: TrialLog = resolve_name(places[name])(sweep, folder)

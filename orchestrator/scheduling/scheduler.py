@@ -15,17 +15,9 @@ from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.scheduling import watched_jobs
 from scalevec.orchestrator.scheduling.trunk_book import REMOTE_LOOK_S, TrunkBook
-from scalevec.orchestrator.scheduling.watched_jobs import (
-    Backoff,
-    Events,
-    Outcome,
-    WatchedJob,
-    WatchedJobs,
-    as_event,
-    interruption_text,
-    launch_order,
-)
+from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, launch_order
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
@@ -56,8 +48,8 @@ class Scheduler:
         registered = EXECUTORS[executor.name]
         self._keeps_jobs = registered.keeps_jobs
         self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if registered.sends_away else 0.0)
-        self.jobs = WatchedJobs(runs_dir, executor, private_dir)
-        self.backoff, self._outcome = Backoff(progress.message), Outcome()
+        self.jobs = watched_jobs.WatchedJobs(runs_dir, executor, private_dir)
+        self.backoff, self._outcome = watched_jobs.Backoff(progress.message), watched_jobs.Outcome()
         self._settled: set[str] = set()
         self._owned_elsewhere: list[Task] = []
         """Trials that a worker of another scheduler owns."""
@@ -74,9 +66,9 @@ class Scheduler:
     def _stopping(self) -> bool:
         return self._stop_requests > 0
 
-    def run(self, tasks: Sequence[Task]) -> Outcome:
+    def run(self, tasks: Sequence[Task]) -> watched_jobs.Outcome:
         """Run what is missing of ``tasks``, the longest first, those of like length seed by seed."""
-        self._outcome, self._settled = Outcome(), set()
+        self._outcome, self._settled = watched_jobs.Outcome(), set()
         # Each trial once: arms that are identical by construction share theirs.
         tasks = list({task.trial_id: task for task in tasks}.values())
         missing = self.trunks.begin(tasks, [task for task in tasks if self._begin(task)])
@@ -284,7 +276,7 @@ class Scheduler:
                 return
         self._owned_elsewhere.append(task)
 
-    def _call_off(self, task: Task, events: Events) -> None:
+    def _call_off(self, task: Task, events: watched_jobs.Events) -> None:
         if state_of(events, None).state != "cancelled":
             self._directory(task).append_event("cancelled", cause="cancelled")
         self._outcome.cancelled[task.trial_id] = task.label
@@ -304,7 +296,7 @@ class Scheduler:
         self.trunks.settled(task)
         self._ask_to_end(self.jobs.of(task))
 
-    def _after_fault(self, job: WatchedJob, events: Events, ended: Ended) -> None:
+    def _after_fault(self, job: WatchedJob, events: watched_jobs.Events, ended: Ended) -> None:
         task, directory = job.task, self._directory(job.task)
         state = state_of(events, None)
         if state.state == "failed":  # another scheduler watched the job too
@@ -312,7 +304,7 @@ class Scheduler:
             return
         if state.state != "pending":  # the worker had no time to say anything
             step = newest_step(directory.checkpoints_path)
-            directory.append_event("pending", step=step, job=job.token, **as_event(ended))
+            directory.append_event("pending", step=step, job=job.token, **watched_jobs.as_event(ended))
             events = directory.events()
             self.nodes.learn(task.trial_id, events)
         decision = retry_policy.decide(events, task.trial.batch_sequences)
@@ -324,8 +316,8 @@ class Scheduler:
         directory.append_event("failed", cause=decision.cause, reason=decision.reason)
         self._give_up(task, decision.reason)
 
-    def _tell_interruption(self, task: Task, events: Events, ended: Ended) -> None:
-        what = interruption_text(events, ended)
+    def _tell_interruption(self, task: Task, events: watched_jobs.Events, ended: Ended) -> None:
+        what = watched_jobs.interruption_text(events, ended)
         if ended.cause == "not_started":
             self._tell_once(f"{task.label}: {what}", what)
         else:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
 from scalevec.orchestrator import costs
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task, tell_unreached
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, read_or_else
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
@@ -216,7 +216,7 @@ class SweepRun:
             raise StageIncompleteError(outcome)
 
     def _has_result(self, trial: AnyTrial) -> bool:
-        return self.directory(trial).result() is not None
+        return read_or_else(self.directory(trial).result, None) is not None  # a damaged one is made again
 
     def asked_for(self, members: Sequence[Member]) -> Sequence[Member]:
         """Return those of ``members`` that this run is for: all, or those for which ``where`` holds."""

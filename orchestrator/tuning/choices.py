@@ -238,7 +238,8 @@ def sources_of(cell: Cell, field: str, sources: Sequence[Choice]) -> list[Choice
     of_arm = [choice for choice in sources if choice.arm == cell.arm]
     if not of_arm:
         raise InvalidInputError(
-            f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}"
+            f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {place_text(cell)}; tune it at "
+            "another rung, or exclude it there too"
         )
     return of_arm
 

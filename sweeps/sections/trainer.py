@@ -26,6 +26,7 @@ from scalevec.sweeps.trainers.source_files import matching, names_files_below
 
 KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 FIELD_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
+SOURCE_PATTERN = "[^/]"
 _SHAPE = ("width", "layers", "heads", "kv_heads", "feed_forward")
 PLAIN_TYPES: dict[str, type] = {
     **dict.fromkeys(_SHAPE, int),
@@ -87,6 +88,7 @@ def _not_reserved(value: str) -> str:
 
 
 Words = Annotated[Several[str], Field(min_length=1)]
+Sources = Annotated[Several[Annotated[str, StringConstraints(pattern=SOURCE_PATTERN)]], Field(min_length=1)]
 BelowOut = Annotated[str, AfterValidator(_below_out)]
 Formula = Annotated[str, AfterValidator(_formula)]
 FieldName = Annotated[str, StringConstraints(pattern=FIELD_PATTERN), AfterValidator(_not_reserved)]
@@ -98,7 +100,7 @@ class TrainerSection(Given):
 
     command: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
     """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
-    files: Words | None = None
+    files: Sources | None = None
     """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""
     code_version: Annotated[int | str | None, BeforeValidator(_no_fraction)] = None
     """Stands for the content of all these files: trials stay the same while it does."""

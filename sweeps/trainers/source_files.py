@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.machinery import all_suffixes
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from scalevec.model.fields import ConfigurationError
@@ -55,7 +56,9 @@ def files_of(folder: Path, pattern: str) -> list[str]:
     """The files that ``pattern``, the name of one or a glob, names as seen from ``folder``, sorted."""
     if _is_file(folder / pattern):
         return [pattern]
-    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's refuses absolute patterns)
+    paths = glob.iglob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's refuses absolute patterns)
+    if len(names := list(islice(paths, 10 * MOST_FILES))) == 10 * MOST_FILES:
+        raise _too_much(f"{pattern} with at least {len(names):,} files")
     return sorted(name for name in names if _is_file(folder / name))
 
 
@@ -108,12 +111,16 @@ class Beside:
     """The code below ``folder``, each once; names are relative to it, modules are looked for in ``bases``."""
 
     folder: Path
-    bases: list[PurePosixPath] = field(default_factory=lambda: [PurePosixPath()])
-    _listed: dict[PurePosixPath, frozenset[str]] = field(default_factory=dict)
-    _packages: set[PurePosixPath] = field(default_factory=set)
+    bases: list[str] = field(default_factory=lambda: [""])
+    _listed: dict[str, frozenset[str]] = field(default_factory=dict)
+    _packages: set[str] = field(default_factory=set)
+    _looked_for: set[str] = field(default_factory=set)
 
-    def module(self, module: str, bases: Iterable[PurePosixPath] | None = None) -> Iterator[str]:
+    def module(self, module: str, bases: Iterable[str] | None = None) -> Iterator[str]:
         """Yield the files of ``module``, or of the whole package that it belongs to, if it is here."""
+        if bases is None and module in self._looked_for:
+            return
+        self._looked_for |= {module} if bases is None else set()
         for base in self.bases if bases is None else bases:
             yield from self._in(base, module.split("."))
 
@@ -123,22 +130,24 @@ class Beside:
             for name in sorted({entry.partition(".")[0] for entry in self._names(base)} & UNASKED):
                 yield from self._in(base, [name])
 
-    def _in(self, base: PurePosixPath, parts: Iterable[str]) -> Iterator[str]:
+    def _in(self, base: str, parts: Iterable[str]) -> Iterator[str]:
         for part in parts:
-            inner, names = base / part, self._names(base)
+            inner, names = f"{base.rstrip('/')}/{part}" if base else part, self._names(base)
             if part in names and any(f"__init__{suffix}" in self._names(inner) for suffix in _SUFFIXES):
                 yield from self._package(inner)
                 return
             if files := [f"{inner}{suffix}" for suffix in _SUFFIXES if f"{part}{suffix}" in names]:
                 yield from files
                 return
+            if part not in names:
+                return
             base = inner
 
-    def _package(self, package: PurePosixPath) -> Iterator[str]:
+    def _package(self, package: str) -> Iterator[str]:
         if package in self._packages:
             return
         self._packages.add(package)
-        pattern = f"{glob.escape(str(package))}/**/*"
+        pattern = f"{glob.escape(package)}/**/*"
         entries = glob.iglob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
         for count, name in enumerate(entries):
             if count > 10 * MOST_FILES:  # links in a circle too
@@ -146,13 +155,18 @@ class Beside:
             if name.endswith(_SUFFIXES) and "/__pycache__/" not in name:
                 yield name
 
-    def _names(self, inner: PurePosixPath) -> frozenset[str]:
+    def _names(self, inner: str) -> frozenset[str]:
         if inner not in self._listed:
             try:
                 self._listed[inner] = frozenset(os.listdir(self.folder / inner))  # noqa: PTH208
             except (OSError, ValueError):
                 self._listed[inner] = frozenset()
         return self._listed[inner]
+
+
+def _parents(name: str) -> list[str]:
+    """The folders around ``name``, the nearest first; that of the sweep file has no name."""
+    return ["" if str(path) == "." else str(path) for path in PurePosixPath(name).parents] or [""]
 
 
 def with_imports(
@@ -170,7 +184,7 @@ def with_imports(
     """
     names, words = list(dict.fromkeys(names)), list(words)
     given = frozenset(names)
-    beside = Beside(folder, list(dict.fromkeys(map(PurePosixPath, ["", *map(os.path.dirname, names)]))))
+    beside = Beside(folder, list(dict.fromkeys(["", *(_parents(name)[0] for name in names)])))
     queue = [*names, *(name for module in _modules_of(words) for name in beside.module(module))]
     if unasked and any(name.endswith(".py") for name in queue):
         queue += beside.unasked()
@@ -185,7 +199,7 @@ def with_imports(
             n_bytes += state.st_size
         if len(known) - len(names) > MOST_FILES or n_bytes > MOST_BYTES:
             raise _too_much(f"what it imports: {len(known):,} files, {n_bytes:,} bytes")
-        above = PurePosixPath(name).parents
+        above = _parents(name)
         for dots, module in _code_of(path, state.st_mtime_ns, state.st_size).imports:
             queue += beside.module(module, above[dots - 1 : dots] if dots else None)
     return sorted(known)

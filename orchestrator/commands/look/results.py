@@ -9,11 +9,10 @@ import typer
 
 from scalevec.analysis.formatting import fitted
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
-from scalevec.orchestrator.cli.output import terminal_width, write_text
+from scalevec.orchestrator.cli.output import terminal_width, write_output, write_text
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note, printable
 from scalevec.orchestrator.sources.sources import open_source
-from scalevec.results.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,8 +77,7 @@ def results(
         # Pipes end at a terminal too (head, less -R); a file by --output has every character.
         sys.stdout.buffer.write(content if chosen == "parquet" else printable(content.decode()).encode())
     else:
-        write_atomic(output.parent.resolve() / output.name, stream.getvalue())
-        note(f"wrote {output}")
+        write_output(output, stream.getvalue())
     return Exit.DONE
 
 

@@ -85,6 +85,7 @@ def _write(path: Path, content: str, *, with_script: bool) -> None:
     """Write the sweep file, unless it is there; beside it the script that it names, or for the one there."""
     if os.path.lexists(path):
         raise InvalidInputError(f"{path} exists and is not overwritten; give another file with -o")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_once(path, content.encode())
     note(f"wrote {path}")
     script = path.with_name(_SCRIPT)

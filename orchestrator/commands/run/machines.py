@@ -12,6 +12,7 @@ from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.observers.trial_logs import places_of_logs
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.snapshots.snapshot import carry, taken
 from scalevec.orchestrator.trust import NO_TRUST, Trust
@@ -64,6 +65,8 @@ def executor_of(
     name = placement.executor or profile.executor or otherwise
     if name not in EXECUTORS:
         raise InvalidInputError(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")
+    for log in profile.log:
+        places_of_logs(log, f"log of profile {placement.profile}")
     if name == "slurm":
         from scalevec.orchestrator.executors.slurm.partitions import with_limits
 

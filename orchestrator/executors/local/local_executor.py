@@ -18,16 +18,9 @@ from typing import Any, NamedTuple
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.executors import forked_workers
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
-from scalevec.orchestrator.executors.forked_workers import (
-    Forked,
-    ForkServers,
-    Fresh,
-    arguments_to_fork,
-    start,
-    tell,
-    worker_environment,
-)
+from scalevec.orchestrator.executors.forked_workers import Fresh, worker_environment
 from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.claims import process_identity, process_lives
 from scalevec.results.opening import open_log
@@ -103,7 +96,7 @@ class Adopted:
         """Its parent does."""
 
 
-Watched = Fresh | Adopted | Forked
+Watched = Fresh | Adopted | forked_workers.Forked
 """A process; ``identity`` tells it from a later one of the same number, as ``results.claims`` describes it.
 
 ``exit_code`` is negative for a signal, and None while it runs and where nobody learns it.
@@ -133,7 +126,7 @@ class LocalExecutor(Executor):
         self.slots = site.slots
         self._site = site
         self._running: dict[str, _WatchedProcess] = {}
-        self._forks = ForkServers(lambda command: taken(site.private).command(command))
+        self._forks = forked_workers.ForkServers(lambda command: taken(site.private).command(command))
 
     @cached_property
     def _gpus(self) -> VisibleGpus:
@@ -159,14 +152,14 @@ class LocalExecutor(Executor):
         return [self._start(job) for job in jobs]
 
     def _start(self, job: Job) -> str:
-        gpus, arguments = self._least_used_gpus(job.request.gpus), arguments_to_fork(job)
+        gpus, arguments = self._least_used_gpus(job.request.gpus), forked_workers.arguments_to_fork(job)
         with open_log(job.log) as log:
             process: Watched | None = None
             if arguments is not None:
                 process = self._forks.fork(arguments, job.request.cpus, log)
             if process is None:
                 command = taken(self._site.private).command(job.command)
-                process = Fresh(start(command, log, self._variables(job.request.cpus, gpus)))
+                process = Fresh(forked_workers.start(command, log, self._variables(job.request.cpus, gpus)))
         number = _number(process.identity)
         self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))
         return number
@@ -216,12 +209,12 @@ class LocalExecutor(Executor):
         """SIGTERM: the workers checkpoint and end."""
         for number in numbers:
             if number in self._running:
-                tell(self._running[number].process.identity, signal.SIGTERM)
+                forked_workers.tell(self._running[number].process.identity, signal.SIGTERM)
 
     def stop(self, *, hard: bool = False) -> None:
         """SIGTERM (the workers checkpoint and end) or SIGKILL to every process."""
         for running in self._running.values():
-            tell(running.process.identity, signal.SIGKILL if hard else signal.SIGTERM)
+            forked_workers.tell(running.process.identity, signal.SIGKILL if hard else signal.SIGTERM)
 
     def close(self) -> None:
         """End the servers; what they forked goes on."""

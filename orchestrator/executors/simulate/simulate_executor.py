@@ -12,12 +12,8 @@ from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.costs import Cost
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
-from scalevec.orchestrator.executors.simulate.planted_law import (
-    DEVICE,
-    hold_simulations,
-    result_fields,
-    truth,
-)
+from scalevec.orchestrator.executors.simulate import planted_law
+from scalevec.orchestrator.executors.simulate.planted_law import DEVICE, truth
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, unsynced
@@ -55,7 +51,7 @@ class SimulateExecutor(Executor):
     def __init__(self, site: Site) -> None:
         from scalevec.sweeps.sections.simulate import Simulate  # pydantic is imported only where it is used
 
-        hold_simulations(site.runs_dir)
+        planted_law.hold_simulations(site.runs_dir)
         self._held = ExitStack()
         self._held.enter_context(unsynced())
         self.slots, self.runs_dir = site.slots, site.runs_dir
@@ -141,7 +137,7 @@ class SimulateExecutor(Executor):
 
     def _result(self, run: SimulatedAttempt) -> dict[str, Any]:
         outcome = truth(self._simulate, run.job.arm, run.trial, run.job.trial_id)
-        return result_fields(
+        return planted_law.result_fields(
             run.trial, outcome, self._seconds(run.trial, run.job), run.job.options.micro_batch
         )
 

@@ -49,6 +49,12 @@ def test_a_plan_only_reads_it_and_asks_nothing(canary, scalevec, executor):
     assert not canary.exists()
 
 
+def test_a_log_that_is_not_there_is_refused_by_a_plan_too(canary, scalevec, tmp_path):
+    (tmp_path / "profiles.yaml").write_text("cluster: {log: [nope]}")
+    done = scalevec("plan", "sweep.yaml", "--without-corpus", "--profile", "cluster")
+    assert_refused(done, 2, "log of profile cluster is 'nope': unknown (allowed: tensorboard, wandb")
+
+
 def test_once_agreed_to_it_counts_until_it_changes(canary, scalevec, tmp_path):
     run = ("run", "sweep.yaml", "--executor", "simulate", "--profile", "cluster")
     assert scalevec(*run, "--trust").returncode == 0

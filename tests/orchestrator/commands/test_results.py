@@ -1,5 +1,7 @@
 """results: a short table at a terminal, every column elsewhere."""
 
+import os
+import subprocess
 import sys
 
 import pandas as pd
@@ -48,3 +50,16 @@ def test_elsewhere_it_is_the_whole_table(runs_dir, tmp_path):
     with pytest.raises(InvalidInputError, match=r"all\.tsv: a table is written as csv or parquet or json"):
         results("small", runs_dir, output=tmp_path / "all.tsv")
     assert not (tmp_path / "all.tsv").exists()
+
+
+def test_a_pipe_and_a_link_that_a_person_names_stay_what_they_are(runs_dir, tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe.csv")
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        results("small", runs_dir, output=pipe)
+        assert reader.stdout is not None
+        assert b"loss_blocks" in reader.stdout.read()
+    assert pipe.is_fifo()
+    (link := tmp_path / "link.csv").symlink_to("new/all.csv")
+    results("small", runs_dir, output=link)
+    assert link.is_symlink()
+    assert len(pd.read_csv(tmp_path / "new" / "all.csv")) == 3

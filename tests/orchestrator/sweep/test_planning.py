@@ -211,6 +211,9 @@ def test_a_trial_takes_as_long_as_finished_ones_did_with_their_evaluation_and_br
     entries = [member.to_json(run.id_of(member.trial)) for member in members]
     run.folder.write_members(entries)
     assert members[0].cell.rung != members[-1].cell.rung
+    damaged = run.directory(members[1].trial)
+    damaged.path.mkdir(parents=True)
+    write_json(damaged.result_path, {"status": "completed", "loss": 3.0, "wall_s": "x", "n_tokens": 9})
     for member, trunk_step in ((members[0], 0), (members[-1], 5)):
         directory = run.directory(member.trial)
         directory.path.mkdir(parents=True)

@@ -40,6 +40,15 @@ def test_a_rung_is_tuned_and_compared_before_the_next_one_is_tuned(tmp_path):
     assert done(simulated(tmp_path, where=LARGE, **TUNED))["comparison", "large"] == 4
 
 
+def test_a_damaged_result_of_what_is_not_asked_for_is_left_out(tmp_path):
+    whole = simulated(tmp_path, **TUNED)
+    of_small = next(each for each in whole.run.members() if each.cell.rung == "small")
+    path = whole.run.directory(of_small.trial).result_path
+    path.chmod(0o600)
+    path.write_text("{")
+    assert simulated(tmp_path, where=LARGE, **TUNED).outcome.left_out == 1
+
+
 def test_rung_by_rung_comes_to_the_same_as_all_at_once(tmp_path):
     for where in (SMALL, LARGE):
         parts = simulated(tmp_path / "parts", where=where, **TUNED)

@@ -214,6 +214,7 @@ def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
         ({"trainer": {"n_params": "N"}}, "is a key of the result; name its file under result"),
         ({"trainer": {"resume": "--resume {out}/c", "checkpoint": "c"}}, "one text is one word"),
         ({"trainer": {"metrics": "logs/*.jsonl"}}, "one file inside {out}"),
+        ({"trainer": {"files": ["/"]}}, "allowed: the name of a file or a folder, or a pattern"),
         (
             {"ladder": [{"name": "s", "width": 8}], "n_params": "width^2"}
             | {"arms": {"a": {"width": 9, "dropout": 0.0}, "b": {"dropout": 0.1}}},
