@@ -209,7 +209,7 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
             plain = [column for column, name in names.items() if name == "loss"]
             candidates += [column for column in plain if column == "loss" or not candidates]
         if target == "run" and _goes_along_runs(rows, columns):  # an id of each row is one of checkpoints
-            each = [name for name in candidates if not rows[name].duplicated().any()]
+            each = [name for name in candidates if not rows[name].astype(str).duplicated().any()]
             candidates = [name for name in candidates if "run" in names[name] or name not in each]
         if target == "steps":  # those that were made, not those that were asked for
             candidates = [name for name in candidates if "max_" not in names[name]] or candidates
@@ -234,7 +234,8 @@ def _goes_along_runs(rows: pd.DataFrame, columns: Mapping[str, str]) -> bool:
     known = {target: text.strip("`") for target, text in columns.items() if text.strip("`") in rows}
     at = [known[target] for target in ("arm", "n_params", "seed") if target in known]
     along = [known[target] for target in ("n_tokens", "steps") if target in known]
-    return bool(at and along) and bool((rows.groupby(at)[along].nunique() > 1).any(axis=None))
+    as_text = rows[[*at, *along]].astype(str)  # lists have no hash
+    return bool(at and along) and bool((as_text.groupby(at)[along].nunique() > 1).any(axis=None))
 
 
 def has_loss_beside(rows: pd.DataFrame) -> bool:

@@ -202,16 +202,16 @@ def _evaluated(rows: pd.DataFrame, losses: "pd.Series[Any]", findings: Findings)
         if "seed" not in key:
             return rows  # any of them may be a run of its own
         key += ["n_tokens"] if "n_tokens" in rows else []
-    at = counts[along]
-    measured = at.where(~blank).groupby([rows[name] for name in key], dropna=False)
-    last = measured.transform("max")
+    runs = rows.groupby(key, dropna=False).ngroup()
+    measured = (at := counts[along]).where(~blank)
+    last = measured.groupby(runs).transform("max")
     point = [counts[name] for name in ("n_params", along) if name in counts]
-    apart = measured.transform(lambda of_run: of_run.dropna().sort_values().diff().max())
+    apart = measured.sort_values().groupby(runs).diff().reindex(rows.index).groupby(runs).transform("max")
     late = blank.groupby(point, dropna=False).transform("all") & (~is_nan | (at - last < apart))
     between = blank & ((at <= last) | (at > last) & late)
     if between.any():
-        where = f"rows {_listed(between, 1)} were logged between evaluations, without a loss: left out"
-        findings.notes.append(where)
+        which = f"rows {_listed(between, 1)}"
+        findings.notes.append(f"{which} were logged between evaluations, without a loss: left out")
     return rows[~between]
 
 
