@@ -29,7 +29,7 @@ import pandas as pd
 import scalevec
 results = pd.DataFrame(
     {"arm": arm, "n_params": size, "n_tokens": 16 * size, "seed": seed,
-     "loss": 4 - size / 1e6 - gain - seed * gain / 9}
+     "loss": 4 - size / 1e6 - gain - seed * (0.001 + gain / 9)}
     for arm, gain in (("baseline", 0.0), ("new", 0.05))
     for size in (25e3, 55e3, 83e3)
     for seed in (0, 1)
