@@ -105,14 +105,7 @@ def require_formats(formats: tuple[str, ...]) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside ``path``, then rename; missing folders are made. Raises an ``OSError`` that names it.
-
-    A link is followed, and into a device or a pipe it is written as it stands.
-    """
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    path = path.resolve()
+    """Write beside ``path``, then rename; missing folders are made. Raises an ``OSError`` that names it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not ``tempfile``: its files are for their owner alone, whatever the umask.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

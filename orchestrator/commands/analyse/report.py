@@ -10,7 +10,7 @@ from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
-from scalevec.orchestrator.errors import read_or_warn
+from scalevec.orchestrator.errors import InvalidInputError, read_or_warn
 from scalevec.orchestrator.sources.sources import Source, choices_of, environments_of
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.files import utc_now
@@ -30,10 +30,12 @@ def report(
     from scalevec.orchestrator.sources.measured import training_curves
 
     data, arm, options = question(source, runs_dir, reference, given, maps)
+    if output and output.exists() and not output.is_file():
+        raise InvalidInputError(f"--output is {output}, which is no file; name one")
     path = output or (data.folder.report_path if data.folder else Path(f"{data.name}-report.html"))
     analysis.write_report(
         data.rows,
-        path,
+        path.resolve() if output else path,  # a link in a folder that others share is not followed
         name=data.name,
         choices=choices_of(data),
         curves=training_curves(data, runs_dir),

@@ -281,7 +281,7 @@ def _told_by_answers(rows: pd.DataFrame) -> "pd.Series[Any]":
             continue
         cells = rows[column].map(lambda cell: "" if is_blank(cell) else str(cell).strip().lower())
         if name["why"]:
-            told = told.mask(cells.str.contains("[a-z]{3}"), "failed")
+            told = told.mask(cells.str.contains("^(?!no ).*[a-z]{3}"), "failed")
         elif cells.map(_ANSWER.fullmatch).map(bool).all():
             is_no = cells.isin(("false", "no", "0", "0.0", "0:0"))
             bad = (is_no if name["well"] else ~is_no) & (cells != "")
